@@ -5,7 +5,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "support/beside.hpp"
 
-// One layer whose experts multiply bfloat16, in one run: CpuBf16, Cpu, and the peers that multiply bfloat16.
+// Times one layer whose experts multiply bfloat16. One run compares CpuBf16, Cpu and the peers that multiply bfloat16.
 namespace {
 
 using namespace bench;
@@ -19,8 +19,8 @@ std::vector<Bfloat16> rounded(const Tensor<float, 3, CpuBf16>& weights) {
   return all;
 }
 
-/// Times inference with parameters, whose weights each pass rounds, and with frozen parameters. Peers hold weights that
-/// were rounded once.
+/// Times inference with parameters, whose weights each pass rounds to bfloat16, and with frozen parameters. The weights
+/// of the peers were rounded once.
 void layer_bf16(benchmark::State& state) {
   const Shape s = Shape::of(state);
   LayerRun<Cpu> floats(plain_mixture(s), s.items);

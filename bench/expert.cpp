@@ -1,13 +1,13 @@
 #include "descriptors/expert.hpp"
 #include "support/layer.hpp"
 
-// Times each expert by itself: forward, which keeps the state for backward, and backward. Items are spread evenly over
+// Times each expert separately: forward, which keeps the state for backward, and backward. Items are spread evenly over
 // the experts.
 namespace {
 
 using namespace bench;
 
-/// Slot s is item s / K. The experts take equal parts of the slots.
+/// Groups in which each expert has an equal share of the slots. Slot s computes item s / K.
 struct Spread {
   Tensor<Index, 1, Cpu> offsets, rows;
   Spread(Index items, Index experts, Index picks) : offsets(experts + 1), rows(items * picks) {
@@ -17,7 +17,7 @@ struct Spread {
   Groups<Cpu> groups() const { return {offsets, rows, rows.size()}; }
 };
 
-/// @param flop  operations of forward, or 0 if they are not known; backward has twice as many
+/// @param flop  floating-point operations of forward, or 0 if they are not known; backward has twice as many
 template <class ExpertT>
 void expert(benchmark::State& state, ExpertT policy, Index items, Index experts, Index picks, double flop) {
   Cpu::Context ctx = context();
@@ -51,7 +51,7 @@ void wide(benchmark::State& state, ExpertT policy, double products) {
   expert(state, policy, kItems, kExperts, kPicks, products * kProduct);
 }
 
-/// Items of several positions or patches: papers 000 and 003.
+/// Sizes for items that consist of several positions or patches, as in papers 000 and 003.
 constexpr Index kSequences = 256, kLength = 16, kWidth = 64;
 template <class ExpertT>
 void positions(benchmark::State& state, ExpertT policy, double flop) {
@@ -82,7 +82,7 @@ BENCHMARK_CAPTURE(positions, TransformerExpert,
                   kAttend + 4.0 * kLength * kWidth * 2 * kWidth)
     ->Apply(timed);
 
-// Every row of tests/descriptors/expert.hpp, on items of 16 positions. Some experts compute whole items.
+// Times every row of tests/descriptors/expert.hpp, on items of 16 positions. Some experts compute whole items.
 constexpr rows::Size kSize{.width = kWidth, .tokens = kLength, .hidden = 2 * kWidth, .heads = 4, .experts = 8};
 template <class ExpertT>
 void row(benchmark::State& state, ExpertT policy) {

@@ -1,7 +1,7 @@
 #include "support/beside.hpp"
 
-// Inference with frozen weights, in float and in bfloat16, compared with the same layer with parameters and with every
-// peer.
+// Times inference with frozen weights, in float and in bfloat16. Compares it with the same layer without frozen weights
+// and with every peer.
 namespace {
 
 using namespace bench;
@@ -23,7 +23,7 @@ void layer_frozen(benchmark::State& state, bool bfloat16) {
   run_rounds(state, rounds, layer.ours);
   count_speed(state, rounds, layer, static_cast<double>(s.items), s.flop(), s.items <= 16 ? bytes : 0, bandwidth);
   count(state, "routing_share", routing.over(rounds, layer.ours));
-  count(state, "speedup", rounds.ratio(plain, layer.ours));  // relative to the layer with parameters
+  count(state, "speedup", rounds.ratio(plain, layer.ours));  // relative to the layer without frozen weights
   count_peers(state, rounds, entries, layer.ours);
 }
 BENCHMARK_CAPTURE(layer_frozen, f32, false)->Name("layer_frozen")->Apply(all_targets);

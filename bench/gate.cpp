@@ -61,7 +61,8 @@ BENCHMARK_CAPTURE(gate, VMoe, published::vmoe({.experts = kShape.experts}))->App
 BENCHMARK_CAPTURE(gate, Switch, published::switch_transformer({.experts = kShape.experts}))->Apply(timed);
 BENCHMARK_CAPTURE(gate, GShardTop2, published::gshard({.experts = kShape.experts}))->Apply(timed);
 
-// Every row of tests/descriptors that is a gate or a part of one. A part is completed with the simplest parts that fit.
+// Times every row of tests/descriptors that is a gate or a part of a gate. A part is completed to a gate with the
+// simplest parts that fit.
 constexpr rows::Size kSize{.width = kShape.dim,
                            .tokens = 1,
                            .hidden = kShape.dim / 2,

@@ -1,7 +1,7 @@
 #include "support/routing.hpp"
 
-// Measures how time grows with one dimension while the others are constant. The rows growth/<curve>/<letter>:<value>
-// are drawn by growth.gp. Gate and experts are timed separately.
+// Measures how time grows with one dimension while the others are constant. The script growth.gp draws the rows
+// growth/<curve>/<letter>:<value>. Gate and experts are timed separately.
 namespace {
 
 using namespace bench;

@@ -6,8 +6,9 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Times training steps of language models, whole and by kind of layer: a model of characters (peers/language_torch.py
-// has the same model in PyTorch), and the papers' medium model with its vocabulary.
+// Times whole training steps of two language models, and one layer of each kind (attention, mixture). The models are a
+// model of characters (peers/language_torch.py has the same model in PyTorch), and the medium model of papers 001 and
+// 002 with the vocabulary of WikiText-103.
 namespace {
 
 using namespace bench;
@@ -17,10 +18,10 @@ using namespace bench;
 struct Sizes {
   const char* name;
   LanguageSizes language;
-  Shape mixture;  // .items: the items of a batch
+  Shape mixture;  // its `items` are all items of a batch
   Index length;
 
-  // Multiply-adds of forward, times two; training is three times that. Recomputation is not counted.
+  // A multiply-add counts as two operations. Training has three times the operations of forward, without recomputation.
   double items() const { return static_cast<double>(mixture.items); }
   double dim() const { return static_cast<double>(language.model_dim); }
   double attention_flop() const {
@@ -32,12 +33,13 @@ struct Sizes {
   }
 };
 
-/// 4 blocks, D 128, 8 experts of hidden 256, top 2; 16 sequences of 64 characters.
+/// A small model: 4 blocks, D 128, 8 experts of hidden 256, top 2. A batch has 16 sequences of 64 characters.
 const Sizes kCharacters{"characters",
                         {.vocabulary = 90, .model_dim = 128, .heads = 4, .window = 64, .depth = 4},
                         {16 * 64, 128, 256, 8, 2},
                         64};
-/// Papers 001 and 002, 215.7 million parameters; 8 sequences of 512 words, a sixth of their batch.
+/// The medium model of papers 001 and 002, with 215.7 million parameters. A batch has 8 sequences of 512 words, a sixth
+/// of the batch in the papers.
 const Sizes kMedium{
     "medium",
     {.vocabulary = LanguageSizes::wikitext_103, .model_dim = 352, .heads = 8, .window = 512, .depth = 6},
@@ -51,7 +53,7 @@ auto trainer_of(Cpu::Context& ctx, const Sizes& s) {
                  s.language.loss(), optim::Clipped{optim::AdamW{.lr = 1e-3}, 1.0}, Seed{1}};
 }
 
-/// Adds forward and backward of one layer to the rounds.
+/// Adds an entry to the rounds that times forward and backward of one layer.
 template <class LayerT>
 void add_layer(Rounds& rounds, const LayerT& layer, const Sizes& s, std::size_t& at) {
   using Layer = AsLayer<LayerT, float, Cpu>;

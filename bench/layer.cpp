@@ -2,7 +2,7 @@
 
 #include "support/beside.hpp"
 
-// One layer: the rows of shared/targets.md.
+// Times one layer for the sizes in shared/targets.md, which are called targets.
 namespace {
 
 using namespace bench;
@@ -28,8 +28,8 @@ void layer_forward(benchmark::State& state) {
   count(state, "routing_share", routing.over(rounds, layer.ours));
   count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
 }
-/// Shapes with a few rows per expert: more than in decoding, but so few that a thread has little work in one block of
-/// weights.
+/// Registers shapes with a few rows per expert: more than in decoding, but so few that a thread has little work in one
+/// block of weights.
 void some_rows(benchmark::internal::Benchmark* b) {
   shapes(b, {{64, 512, 2048, 8, 2}, {128, 512, 2048, 8, 2}, {64, 352, 352, 16, 2}, {256, 352, 352, 16, 2}});
 }

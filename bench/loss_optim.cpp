@@ -1,6 +1,6 @@
 #include "support/layer.hpp"
 
-// Times losses and optimizers. The unit is one reading of their operands from memory.
+// Times losses and optimizers. Times are in units of one reading of their operands from memory.
 namespace {
 
 using namespace bench;
@@ -44,7 +44,7 @@ void optimizer(benchmark::State& state, OptimizerT policy) {
   const Shape s{1, 352, 352, 16, 2};
   Run run(plain_mixture(s), s.items);
   run.forward();
-  run.backward();  // makes the gradients
+  run.backward();  // allocates and fills the gradients
   auto of_params = policy.begin(run.ctx, run.params);
   Rounds rounds;
   rounds.time([&] { policy.step(run.ctx, run.params, run.grads, of_params); });

@@ -4,8 +4,8 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Measures the memory of training: allocations in steps after the first, the peak compared with the sum of what must be
-// held, and the state that one layer keeps for backward.
+// Measures the memory of training: the number of allocations in steps after the first, the peak compared with the sum
+// of all that must be held, and the state that one layer keeps for backward.
 namespace {
 
 using namespace bench;
@@ -18,7 +18,8 @@ double peak_resident() {
   return 0;
 }
 
-/// Uses a layer unchanged: it keeps the state for its backward. Recomputed makes backward compute that state again.
+/// Returns the layer unchanged, so that forward keeps its state for backward. With Recomputed, backward computes that
+/// state again.
 struct Kept {
   static constexpr bool again = false;
   template <class L>
@@ -56,7 +57,7 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   rounds.time([&] { trainer.step(x, target); });
   run_rounds(state, rounds);
 
-  // The sum of what must be held: parameters, gradients and two moments; the state that forward keeps; the scratch
+  // The memory that must be held: parameters, gradients and two moments; the state that forward keeps; the scratch
   // memory of the backward of one layer; the output.
   const double n = static_cast<double>(s.items), d = static_cast<double>(s.dim), h = static_cast<double>(s.hidden),
                e = static_cast<double>(s.experts), slots = n * static_cast<double>(s.picks);
@@ -68,7 +69,8 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   Carry<RuleT, float, Cpu> carry;
   if constexpr (requires { rule.begin(ctx, s.items, s.dim, carry); }) rule.begin(ctx, s.items, s.dim, carry);
   const double carried = static_cast<double>(count_values(carry)) * sizeof(float);
-  // If recomputed: the state of one layer, the carry before each layer, and during recomputation its carry and output.
+  // With recomputation: the state of one layer, the carry before each layer, and the carry and output of the layer that
+  // is being recomputed.
   const double kept = (kDepth - 1) * stream + (FormT::again ? layer + (kDepth + 1) * carried + stream : kDepth * layer);
   const double sum = learned + kept + scratch + 3 * stream + carried;
   count(state, "allocations_per_step", per_step);

@@ -6,7 +6,8 @@ namespace {
 
 using namespace bench;
 
-/// @param bytes  of an element: registers hold half as many doubles as floats
+/// @param bytes  size of an element in bytes; registers hold half as many doubles as floats, so the peak of doubles is
+///         lower
 void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_t bytes = sizeof(float)) {
   const double narrower = static_cast<double>(sizeof(float)) / static_cast<double>(bytes);
   const auto peak = rounds.measure([=] { return fma_peak(cpu::available_threads()) * narrower; });
@@ -62,7 +63,8 @@ BENCHMARK(gemm)
 
 enum Kind { forward, transposed, outer };
 
-/// Times the grouped products of an expert on slots spread evenly: c = a W_e, c = a W_eᵀ, dW_e += aᵀ dc.
+/// Times the grouped products of an expert whose slots are spread evenly. `kind` chooses c = a W_e, c = a W_eᵀ or dW_e
+/// += aᵀ dc.
 template <Kind kind, class T = float>
 void grouped(benchmark::State& state) {
   const Index rows = state.range(0), experts = state.range(1), in = state.range(2), out = state.range(3);

@@ -25,7 +25,8 @@ cmake --build --preset release --target bench_profile
 data=$(mktemp)
 trap 'rm -f "$data" "$data.old"' EXIT
 
-# The part of the library that a function belongs to; the first match counts. The filling of the weights is left out.
+# For each pattern of function names, the part of the library; the first match counts. The functions that fill the
+# weights are left out.
 parts='
   /Uniform|clear_page|uniform_tensor/ { next }
   /sum_tile|amx_sum|rank_update/ { add("products"); next }

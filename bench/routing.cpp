@@ -1,6 +1,6 @@
 #include "support/layer.hpp"
 
-// Times the plan between gate and experts: from picks to slots, and from slots back to items.
+// Times the plan between gate and experts: sorting picks into slots, and finding the slots of each item.
 namespace {
 
 using namespace bench;

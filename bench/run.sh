@@ -34,10 +34,10 @@ out=$root/build/bench
 mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
-# The programs in the order of the table, and a filter of their rows.
+# The programs, in the order of the printed table, and a filter that selects their rows.
 programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling loss_optim
   threads growth) filter=.
-[[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all except these
+[[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # leaves out these rows
 if [[ -n $only ]]; then
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
 fi
@@ -46,7 +46,7 @@ echo "== build"
 cmake --preset release -DGATEFOLD_BUILD_BENCH=ON >build/release.log || { cat build/release.log; exit 1; }
 cmake --build --preset release --target "${programs[@]/#/bench_}" || exit 1
 
-# Libraries from PyPI, which are loaded by dlopen from the paths in the environment.
+# Libraries from PyPI. The benchmarks open them with dlopen, at the paths that these environment variables name.
 if [[ -n $peers ]]; then
   venv=$out/venv
   echo "== peers from PyPI in build/bench/venv"
@@ -72,7 +72,7 @@ for program in "${programs[@]}"; do
       { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
 done
 
-# Peers that have only a Python interface, in the interpreter of the virtual environment.
+# Runs a peer that has only a Python interface, with the interpreter of the virtual environment.
 export PYTHONDONTWRITEBYTECODE=1
 peer() {  # MODULE SCRIPT
   local python

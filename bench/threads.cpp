@@ -12,8 +12,8 @@
 #include "support/executors.hpp"
 #include "support/layer.hpp"
 
-// Times a small training loop without and with processes that compete for the same cores. Each sample starts and ends
-// these processes.
+// Times a small training loop, both on idle cores and while other processes compete for the same cores. Each sample
+// starts and ends these processes.
 namespace {
 
 using namespace bench;
@@ -43,7 +43,7 @@ class Busy {
   std::vector<pid_t> children_;
 };
 
-/// Returns the training of the README.
+/// Returns the trainer of the README's program.
 auto small_training(Cpu::Context& ctx) {
   const Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},
                              Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
@@ -62,7 +62,8 @@ struct Training {
   decltype(small_training(ctx)) trainer = small_training(ctx);
 };
 
-/// Returns the seconds per step, next to `busy` processes, over so many steps that they take `least` seconds.
+/// Returns the seconds per training step while `busy` other processes compute. Measures as many steps as take `least`
+/// seconds.
 double step_time(Training& training, int busy, double least) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // threads of the previous executor fall asleep
   const Busy others(busy);

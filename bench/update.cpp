@@ -1,7 +1,7 @@
 #include "descriptors/rule.hpp"
 #include "support/layer.hpp"
 
-// Times every update rule without its branch: the work of the rule on N·D values, compared with reading them from
+// Times every update rule without its branch. Compares the work of the rule with reading the N·D values of a layer from
 // memory.
 namespace {
 
@@ -41,13 +41,14 @@ void rule(benchmark::State& state, RuleT rule) {
   run_rounds(state, rounds);
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
-  // The time without the copies of the branch, in units of copies of [N, D] and of readings of [N, D] from memory.
+  // The time without the copies that the branch makes, as a multiple of a copy of [N, D] and of a reading of [N, D]
+  // from memory.
   const auto own = [&](auto of) { return of(0) - detail_::hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));
 }
 
-// Every row of tests/descriptors/rule.hpp.
+// Times every row of tests/descriptors/rule.hpp.
 #define ROW(name) BENCHMARK_CAPTURE(rule, name, rows::name.make(rows::tiny))->Apply(timed);
 #include "rows/rule.inc"
 

@@ -1,4 +1,4 @@
-// Training and inference with experts that multiply in bfloat16.
+// Trains a model whose experts multiply in bfloat16, then uses it for inference.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <utility>

@@ -1,4 +1,5 @@
-// The program of docs/tutorials/daily_tools.md: small tools for a model that trains.
+// The program of docs/tutorials/daily_tools.md: small tools for training a model, for example averages, frozen parts
+// and several tasks.
 #include <cstdio>
 #include <filesystem>
 #include <gatefold/gatefold.hpp>
@@ -9,7 +10,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Makes a model with two layers of mixtures, and a linear layer with 3 outputs.
+/// Makes a model of two mixture layers and a linear layer with 3 outputs.
 auto model_with(Index experts) {
   return Chain{
       Stack{Residual{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},

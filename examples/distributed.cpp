@@ -1,5 +1,5 @@
-// Training with the batch and the experts spread over several shards: threads of this process, or of several processes
-// with dist::Mpi.
+// Trains with the batch and the experts spread over several shards. The shards are threads of this process or, with
+// dist::Mpi, of several processes.
 #include <cstdio>
 #include <gatefold/distributed.hpp>
 #include <gatefold/gatefold.hpp>

@@ -15,7 +15,8 @@ int main() {
   const Stack model{Residual{update::HeavyBall{.mu = mu, .gamma = gamma}, mixture}, depth};
   Trainer trainer{ctx, model, CrossEntropy{}, optim::AdamW{.lr = 3e-3}, Seed{42}};
 
-  // Items around four centres; the first four outputs are the logits of four classes.
+  // The items lie around four centres, one for each class. The first four outputs of the model are the logits of the
+  // classes.
   const auto centres = uniform_tensor<float>(ctx, Seed{1}, 1.0, clusters, dim);
   auto x = uniform_tensor<float>(ctx, Seed{2}, 0.3, items, dim);
   std::vector<Index> labels;

@@ -37,7 +37,8 @@ struct ByTable {
 int main() {
   const std::vector<Index> table{0, 2, 1, 1, 2, 0, 2};
   const Residual layer{update::Plain{}, Mixture{ByTable{.count = 3}, Mlp<Gelu>{.model_dim = 5, .hidden_dim = 6}}};
-  // The suite calls this for the extra inputs of items [first, first + count), in double and in float.
+  // conformance() calls this function to get the extra inputs of the items [first, first + count), in double and in
+  // float.
   const auto report = check::conformance<Cpu>(
       layer, {.items_are_independent = true}, [&]<class T>(Element<T>, Index first, Index count) {
         return ByTable::Extra<T, Cpu>{View<const Index, 1, Cpu>(table.data() + first, count)};

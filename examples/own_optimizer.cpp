@@ -1,4 +1,5 @@
-// Your own optimizer: steps of constant size, in the direction of a moving mean of the gradients.
+// Your own optimizer (Lion): each parameter changes by a constant step, with the sign of a moving mean of its
+// gradients.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

@@ -1,4 +1,4 @@
-// The layers of four papers, each a composition of policies, and a few training steps of each on random data.
+// Builds the layers of four papers from policies, and trains each for a few steps on random data.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <vector>
@@ -6,7 +6,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Runs a few steps and prints the loss after them.
+/// Trains for 20 steps and prints the loss before and after them.
 template <class LayerT, class ExtraT>
 void train(const char* name, Cpu::Context& ctx, const LayerT& layer, Index items, const ExtraT& extra) {
   Trainer trainer{ctx, layer, MeanSquaredError{}, optim::AdamW{.lr = 1e-2}, Seed{42}};

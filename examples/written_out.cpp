@@ -1,4 +1,5 @@
-// Trainer written out: the five kinds of state are all in the argument lists.
+// The training loop of Trainer, written out. Context, options, parameters, saved state and carry are separate
+// arguments.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <utility>

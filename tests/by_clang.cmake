@@ -1,14 +1,16 @@
-# What clang++ -O0 compiles where g++ compiles the rest: its time is less than half of g++ -Og's, and what many
-# compositions of policies and the programs of examples/ take longer to run is less than that. (Not the loops of
-# bitwise/ over thousands of items, which take three times as long.) Where both compilers see the same processor:
-# objects of the two are linked together. Sets by_clang.
+# Selects tests that clang++ -O0 compiles, although g++ compiles all other code. clang++ -O0 takes less than half of the
+# time of g++ -Og. For many compositions of policies and for the programs of examples/, the tests then run longer, but
+# by less than the compilation saves. (This is not true for the loops of bitwise/ over thousands of items, which take
+# three times as long.) Both compilers must compile for the same instruction set, because their objects are linked
+# together. Sets by_clang.
 set(GATEFOLD_TEST_FOLDERS_BY_CLANG "" CACHE STRING
     "Where g++ compiles the rest, compile the tests of these top folders of tests/ by clang++ -O0 (and the programs of \
 folders of examples/, `examples`, in a unity build)")
 
 set(by_clang)
 if(GATEFOLD_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING)
-  # instruction_set(<out> <compiler>): by the name that the CPU backend has for it.
+  # instruction_set(<out> <compiler>): sets <out> to the name that the CPU backend has for the compiler's instruction
+  # set.
   function(instruction_set out compiler)
     string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
     separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
@@ -26,9 +28,9 @@ if(GATEFOLD_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCO
     set(by_clang ${GATEFOLD_TEST_FOLDERS_BY_CLANG})
   endif()
 endif()
-# compile_by_clang(<target>)
+# compile_by_clang(<target>): compiles the sources of the target with clang++ -O0.
 function(compile_by_clang target)
   set(launcher ${GATEFOLD_BASH} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/by_clang.sh ${CMAKE_CXX_COMPILER_LAUNCHER})
   set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher};${GATEFOLD_CLANG};instead_of")
-  target_compile_options(${target} PRIVATE -O0 -Qunused-arguments)  # what g++ alone knows
+  target_compile_options(${target} PRIVATE -O0 -Qunused-arguments)  # clang++ does not know some options of g++
 endfunction()

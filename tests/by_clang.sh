@@ -6,6 +6,6 @@ while [[ $1 != instead_of ]]; do
   words+=("$1")
   shift
 done
-# An old precompiled header would be read instead of the header that it was made from.
+# Otherwise the compiler would read an old precompiled header instead of the header that it was made from.
 for argument in "${@:3}"; do [[ $argument != *.gch ]] || rm -f "$argument"; done
 exec "${words[@]}" "${@:3}"

@@ -1,12 +1,12 @@
-# Unity builds: most of a test file's time to compile goes into what its neighbours instantiate too, so files of a
-# folder are compiled together. Each stands in a namespace of its own, below everything that the files include; its own
-# include directives find nothing left to read. What may stand once in a program, or outside of namespaces only, is
-# compiled alone.
+# Unity builds. Most of the time to compile a test file goes into templates that other files of its folder instantiate,
+# too, so files of a folder are compiled together. Each file is in a separate namespace, after all headers that the
+# files include, so its own include directives do nothing. A file with a definition that must be unique in a program or
+# outside of namespaces is compiled separately.
 set(GATEFOLD_UNITY_BYTES 0 CACHE STRING
     "Compile the test files of a folder together, up to so many bytes (0: each file alone)")
 set(alone "counted_allocations|operator (new|delete)|^(namespace [a-z_:]+ {|template <>|extern|#error)")
 set(made_at_once 9)
-# Compiled alone and with -O2 in a release build: their own loops take longer than their compilation.
+# Compiled separately and with -O2 in a release build, because their loops take longer than their compilation.
 set(optimised "backend/cpu/differential_test\\.cpp$")
 
 # unity(<out> <target> <source>...): the sources of a target, as translation units of at most GATEFOLD_UNITY_BYTES.
@@ -26,7 +26,7 @@ function(unity out target)
     endif()
     file(SIZE ${source} size)
     cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${source} made)
-    if(made)  # of descriptors/: little text that composes much
+    if(made)  # files made from descriptors/ are short, but instantiate much
       math(EXPR size "${GATEFOLD_UNITY_BYTES} / ${made_at_once}")
     endif()
     math(EXPR bytes "${bytes} + ${size}")
@@ -43,7 +43,7 @@ function(unity out target)
   set(${out} ${units} PARENT_SCOPE)
 endfunction()
 
-# Append to the list <list> one file that includes the sources <source>...
+# Appends to the list <list> a file that includes the sources <source>...
 function(unity_source list target)
   set(includes)
   set(text)
@@ -56,7 +56,7 @@ function(unity_source list target)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
   list(REMOVE_DUPLICATES includes)
   list(SORT includes)
-  # Those of a system that a file asks for behind an #if.
+  # System headers that a file includes only after an #if may be missing.
   list(TRANSFORM includes REPLACE "^#include (<.*>)" "#if __has_include(\\1)\n#include \\1\n#endif")
   list(JOIN includes "\n" includes)
   list(LENGTH ${list} number)

@@ -2,10 +2,10 @@
 
 #include "support.cuh"
 
-/// What benchmarks of bfloat16 compare with: dense products by cuBLAS.
+/// Dense products by cuBLAS, with which the benchmarks of bfloat16 compare their products.
 namespace bench {
 
-/// c = a b of bfloat16 by cuBLAS, summed in float, row by row.
+/// Computes c [m, n] = a [m, k] b [k, n] with cuBLAS. All matrices are bfloat16 and row-major; sums are float.
 inline void dense(CudaBf16::Context& ctx, Index m, Index n, Index k, const Tensor<Bfloat16, 2, CudaBf16>& a,
                   const Tensor<Bfloat16, 2, CudaBf16>& b, Tensor<Bfloat16, 2, CudaBf16>& c) {
   const float one = 1, zero = 0;
@@ -17,7 +17,7 @@ inline void dense(CudaBf16::Context& ctx, Index m, Index n, Index k, const Tenso
       "cublasGemmEx");
 }
 
-/// Numbers in [-1, 1), rounded, in rows of whole units.
+/// Returns random numbers in [-1, 1), rounded to bfloat16. The distance between rows is bf16_stride(columns) values.
 inline Tensor<Bfloat16, 2, CudaBf16> rounded(CudaBf16::Context& ctx, std::uint64_t seed, Index rows, Index columns) {
   const auto x = uniform_tensor<float>(ctx, Seed{seed}, 1, rows, columns);
   Tensor<Bfloat16, 2, CudaBf16> to(rows, detail_::device::bf16_stride(columns));

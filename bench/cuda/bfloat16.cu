@@ -4,9 +4,9 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// One layer whose experts multiply bfloat16 on tensor cores, compared with cuBLAS's dense products of the same
-// arithmetic:
-//   bfloat16 [WORD]   rows whose name contains WORD
+// Times one layer whose experts multiply bfloat16 on tensor cores, and cuBLAS's dense products of bfloat16.
+//
+//   bfloat16 [WORD]   only the sizes whose name contains WORD
 namespace {
 
 using namespace bench;
@@ -28,12 +28,12 @@ void one_layer(const Shape& s) {
   RoundedWeights<CudaBf16> copies;
   copies.refresh(run.ctx, run.params);
   const auto pass = rounds.add([&] { copies.refresh(run.ctx, run.params); });
-  const auto part = rounds.add([&] {  // a part of a batch after the first one: the copies exist
+  const auto part = rounds.add([&] {  // a later part of a batch: the rounded copies already exist
     const auto use = run.ctx.use(copies.packed);
     run.forward();
     run.backward();
   });
-  const auto step = rounds.add([&] {  // as in a Trainer
+  const auto step = rounds.add([&] {  // a whole step of a Trainer, which makes the rounded copies
     copies.refresh(run.ctx, run.params);
     const auto use = run.ctx.use(copies.packed);
     run.forward();

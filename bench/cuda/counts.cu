@@ -41,7 +41,8 @@ std::string part_of(const std::string& kernel) {
 }
 
 /// Returns the least number of bytes that each part of an inference must move.
-/// @param with_rule  the mixture is in a layer: combine also does the step of the rule, which reads the items
+/// @param with_rule  true if the mixture is in a layer: combine then also does the step of the update rule, which reads
+///         the items
 std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
   const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
                index = sizeof(Index);

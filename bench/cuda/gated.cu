@@ -5,8 +5,9 @@
 #include "one_layer.cuh"
 
 // Times layers of gated experts that multiply bfloat16, at the shapes that SonicMoE publishes. Also prints the memory
-// of a training step besides parameters, gradients, items and the gradients of items:
-//   gated [WORD]   rows whose name contains WORD
+// of a training step without the parameters, gradients, items and the gradients of items.
+//
+//   gated [WORD]   only the shapes whose name contains WORD
 namespace {
 
 using namespace bench;

@@ -3,9 +3,10 @@
 
 #include "one_layer.cuh"
 
-// Times one layer on a device, compared with the limits of the device, a dense product of the same arithmetic, and a
-// loop of cuBLAS over the experts:
-//   layer [WORD]   rows whose name contains WORD
+// Times one layer on a device. Compares it with the limits of the device, with a dense product of the same number of
+// operations and the same element type, and with a loop of cuBLAS calls over the experts.
+//
+//   layer [WORD]   only the shapes whose name contains WORD
 namespace {
 
 using namespace bench;
@@ -87,7 +88,7 @@ void one_layer(const Shape& s) {
   const auto bfloat16 = rounds.add([&] { run.infer(rounded); });
   BlasLoop blas(run);
   const auto loop = rounds.add([&] { blas(); });
-  // A dense pair of products of the same arithmetic.
+  // Two dense products, one after the other, with as many operations as the experts.
   const Index slots = s.items * s.picks;
   Tensor<float, 2, Cuda> rows(slots, s.dim), hidden(slots, s.hidden);
   fill(run.ctx, rows.view(), 0.5f);

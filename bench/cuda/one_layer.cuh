@@ -27,7 +27,7 @@ inline constexpr Shape kShapes[] = {
 
 using Gate = SoftmaxTopK;
 
-/// Experts of these sizes, without bias.
+/// Returns an expert without bias for these sizes.
 template <class ExpertT>
 ExpertT expert_of(const Shape& s) {
   ExpertT expert;
@@ -68,12 +68,12 @@ struct Run {
     layer.begin(ctx, frozen.params, shape.items, carry);
     gatefold::infer<float, B>(layer, ctx, frozen.params, x, carry, y);
   }
-  /// Dispatch, as forward routed, and the products of the experts.
+  /// Dispatches as the last forward routed, and computes the products of the experts.
   void infer_experts(const auto& of_layer, View<float, 2, B> z) {
     const auto d = saved.calls[0].plan.dispatch(ctx, x);
     infer_expert<float, B>(layer.branch.expert, ctx, of_layer.branch.expert, d.groups, d.x, z);
   }
-  /// As in a Trainer: products store the gradients of weights, where they would add to zeros.
+  /// Runs backward as a Trainer does: products store the gradients of weights instead of adding them to zeros.
   void backward() {
     set_zero_later(ctx, grads);
     set_zero(ctx, dx);
@@ -90,7 +90,8 @@ struct Run {
   gatefold::Carry<Layer, float, B> carry;
 };
 
-/// The main of a benchmark: f(shape) for those whose name contains the first argument.
+/// The main function of a benchmark. Calls f(shape) for the shapes whose name contains the first argument of the
+/// program.
 template <class F>
 int for_named_shapes(int argc, char** argv, std::span<const Shape> shapes, const F& f) {
   const std::string word = argc > 1 ? argv[1] : "";

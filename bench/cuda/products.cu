@@ -10,10 +10,11 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// Times each product of bfloat16 experts separately, with the Hopper kernel and with the kernel for all devices,
-// compared with cuBLAS's dense products of the same arithmetic. Also times the passes that round the inputs of these
-// products:
-//   products [WORD]   rows whose name contains WORD
+// Times each product of bfloat16 experts separately, with the Hopper kernel and with the kernel for all devices.
+// Compares them with cuBLAS's dense products of bfloat16. Also times the passes that round the inputs of these
+// products.
+//
+//   products [WORD]   only the shapes whose name contains WORD
 namespace {
 
 using namespace bench;
@@ -62,7 +63,7 @@ class Products {
   }
 
  private:
-  /// Sends each item to adjacent experts. The first of them is random.
+  /// Sends each item to adjacent experts, beginning with a random expert.
   void route() {
     std::mt19937_64 random(7);
     std::vector<Index> expert;
@@ -99,7 +100,7 @@ class Products {
   using Matrix = Tensor<Bfloat16, 2, CudaBf16>;
   static detail_::device::Bf16Matrix matrix(const Matrix& m) { return {m.data(), m.extent(1)}; }
 
-  /// c = epilogue(a op(b)), rows of `stride` values
+  /// Computes c = epilogue(a op(b)). The rows of c are `stride` values apart.
   template <bool Hopper, Layout OfB, class C, class E>
   void add_product(const std::string& name, const Matrix& a, Index depth, const Matrix& b, Index columns, C* c,
                    Index stride, const E& epilogue) {

@@ -18,7 +18,7 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// A CUDA event, which says when the work before it was done.
+/// A CUDA event. It records the time at which the work before it was done.
 class Event {
  public:
   Event() { detail_::device::expect_success(cudaEventCreate(&event_), "cudaEventCreate"); }
@@ -39,11 +39,12 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Several pieces of work timed in turn, round after round, so that their ratios are taken under the same conditions.
-/// A round repeats a piece for about ten milliseconds; launches are part of its time unless it is a graph.
+/// Times several pieces of work in turn, round after round, so that their ratios are taken under the same conditions. A
+/// round repeats a piece for about ten milliseconds. The time of a piece includes its launches, unless the piece is a
+/// Graph.
 class Rounds {
  public:
-  /// @param stream  that the work is launched on
+  /// @param stream  the stream on which the work is launched
   explicit Rounds(cudaStream_t stream) : stream_(stream) {}
 
   std::size_t add(std::function<void()> work) {
@@ -84,12 +85,12 @@ class Rounds {
   Event begin_, end_;
 };
 
-/// Work captured once and launched as a whole.
+/// Work that is captured once and then launched as one CUDA graph.
 class Graph {
  public:
   template <class Context, class F>
   Graph(Context& ctx, const F& work) {
-    for (int i = 0; i < 2; ++i) work();  // its memory is there now
+    for (int i = 0; i < 2; ++i) work();  // allocates the memory of the work before the capture
     cudaGraph_t graph;
     detail_::device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal),
                                     "cudaStreamBeginCapture");
@@ -110,7 +111,8 @@ class Graph {
   cudaGraphExec_t instance_ = nullptr;
 };
 
-/// Fused multiply-adds on registers alone, enough of them side by side to hide their latency.
+/// Computes fused multiply-adds on registers only. Each thread has so many independent ones that their latency is
+/// hidden.
 struct FmaLoop {
   static constexpr int kChains = 16, kSteps = 1024;
   float* out;
@@ -127,7 +129,8 @@ struct FmaLoop {
   static double flop(Index n) { return 2.0 * kChains * kSteps * static_cast<double>(n); }
 };
 
-/// The limits of the device: float multiply-adds for each second, and bytes read and written by a large copy.
+/// Measures the limits of the device: float multiply-adds per second, and the bytes per second that a large copy reads
+/// and writes.
 class Limits {
  public:
   Limits(Cuda::Context& ctx, Rounds& rounds) : sink_(kThreads), from_(kCopied), to_(kCopied) {

@@ -32,7 +32,7 @@ double processor_ms() {
   return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
 }
 
-/// The loads that ExpertLoads counts.
+/// The parameters and saved state of a run, from which ExpertLoads counts the loads of the experts.
 template <class ParamsT, class SavedT>
 struct Run {
   const ParamsT& params;
@@ -45,7 +45,7 @@ void serve(auto& shard, const Shape& s) {
                                             Mlp<Gelu>{.model_dim = s.dim, .hidden_dim = s.hidden}},
                                     &shard};
   auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
-  // Logits with a deviation of about 1, minus 1.5 log(1 + e), so that few experts are hot.
+  // The logits have a deviation of about 1, minus 1.5 log(1 + e) for expert e, so that few experts get most items.
   auto& scores = params.gate.scores;
   const auto weights = uniform_tensor<float>(ctx, Seed{2}, 3 / std::sqrt(double(s.dim)), s.dim, s.experts);
   std::copy_n(weights.data(), weights.size(), scores.weight.data());

@@ -1,8 +1,8 @@
-// Measures a training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun:
-// its seconds, the share of exchanges in these seconds, the bytes that shards exchange, and a lower bound of these
-// bytes. Prints one JSON object; see steps.sh.
+// Measures a training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun.
+// Prints one JSON object: the seconds of a step, the share of exchanges in these seconds, the bytes that shards
+// exchange, and a lower bound of these bytes. See steps.sh.
 //
-//   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without any)
+//   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without shards)
 //
 // Options: bfloat16 (rows are exchanged as bfloat16), chunks (two chunks of experts), progress (a separate thread moves
 // messages).
@@ -72,8 +72,8 @@ void without_shards(const Shape& s) {
   print(s, 1, median(all), 0, 0, 0);
 }
 
-/// Returns the number of rows that shards must exchange in a step: from an item to each other shard that has one of its
-/// experts, and back, in forward and in backward.
+/// Returns the number of rows that shards must exchange in a step. An item crosses once to each other shard that has
+/// one of its experts, and once back, both in forward and in backward.
 template <class PlanT>
 Index rows_of_floor(const PlanT& plan, const Shape& s) {
   std::set<std::pair<Index, Index>> crossing;

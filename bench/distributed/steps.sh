@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Times steps of a mixture on 1, 2 and 4 processes and prints one JSON object per line (step.cpp): the rows that plan.py
-# --check reads. The processes share the processors of this machine. `alone` rows: one process, a Mixture without
-# shards, and the same number of items.
+# Times steps of a mixture on 1, 2 and 4 processes, which share the processors of this machine. Prints one JSON object
+# per line (step.cpp), which plan.py --check reads. For comparison, one process also runs a Mixture without shards on
+# the same number of items.
 # usage: bash bench/distributed/steps.sh BUILD_FOLDER [ITEMS DIM HIDDEN EXPERTS K]
 set -euo pipefail
 program=$1/bench/dist_step
@@ -10,7 +10,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 export OMPI_MCA_hwloc_base_binding_policy=none
 threads=$(nproc)
 for ranks in 1 2 4; do
-  all=$((items * ranks))  # the same number for each rank
+  all=$((items * ranks))  # each process has the same number of items
   each=$((threads / ranks > 0 ? threads / ranks : 1))
   "$program" 0 $all "${shape[@]}" "$threads"
   mpirun -n 1 "$program" $ranks $all "${shape[@]}" "$threads"

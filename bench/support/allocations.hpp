@@ -11,7 +11,8 @@
 /// new.
 namespace bench::heap {
 
-inline std::atomic<long> allocations{0}, live{0}, peak{0};  // calls, bytes now, most bytes since the last restart
+inline std::atomic<long> allocations{0}, live{0},
+    peak{0};  // number of calls; bytes held now; most bytes held since the last restart
 
 inline void* counted(void* p) {
   if (!p) throw std::bad_alloc();
@@ -21,12 +22,13 @@ inline void* counted(void* p) {
   }
   return p;
 }
-/// It is not inlined, because compilers would otherwise warn that memory from `new` is passed to `free`.
+/// Frees memory. The function is not inlined, because compilers would otherwise warn that memory from `new` is passed
+/// to `free`.
 [[gnu::noinline]] inline void give_back(void* p) {
   live -= static_cast<long>(malloc_usable_size(p));
   std::free(p);
 }
-/// Restarts the peak at the bytes held now.
+/// Sets the peak to the bytes that are held now.
 inline void restart_peak() { peak = live.load(); }
 
 }  // namespace bench::heap

@@ -14,22 +14,24 @@
 /// Reference measurements for one layer: the peak of the machine, and every peer with the same weights and items.
 namespace bench {
 
-/// A timed entry between two measurements of the peak, because the clock can change meanwhile.
+/// Times a function between two measurements of the machine's peak, because the clock of the processor can change
+/// meanwhile.
 struct BetweenPeaks {
   std::size_t before, ours, after;
 
   BetweenPeaks(Rounds& rounds, int threads, std::function<void()> f)
       : before(add_peak(rounds, threads)), ours(rounds.time(std::move(f))), after(add_peak(rounds, threads)) {}
 
-  /// Returns the share of the peak that `flop` operations reach in `entry`, which can be this entry.
+  /// Returns the share of the peak that is reached if an entry of the rounds does `flop` operations. `entry` can be
+  /// `ours` or a different entry.
   double share(const Rounds& rounds, double flop, std::size_t entry) const {
     return rounds.median_over([&](auto of) { return flop / of(entry) * 2 / (of(before) + of(after)); });
   }
   double share(const Rounds& rounds, double flop) const { return share(rounds, flop, ours); }
 };
 
-/// Returns the mean of |a − b| divided by the mean of |b|. It is not the maximum, because a different rounding can, in
-/// rare cases, send an item to a different expert.
+/// Returns the mean of |a − b| divided by the mean of |b|. It does not use the maximum, because a different rounding
+/// can, in rare cases, send an item to a different expert.
 inline double mean_difference(In<float, 2, Cpu> a, In<float, 2, Cpu> b) {
   double difference = 0, size = 0;
   for (Index i = 0; i < a.size(); ++i) {
@@ -44,7 +46,7 @@ PeerLayer<float>::Weights peer_weights(const RunT& run) {
   const auto& p = run.params.branch;
   return {p.gate.scores.weight.data(), p.expert.up.data(), p.expert.down.data()};
 }
-/// Makes a peer's layer of the same shape as ours.
+/// Makes a peer's layer with the sizes of the shape.
 template <class S>
 auto peer_layer(const Peer<S>& peer, const Shape& s) {
   const typename PeerLayer<S>::Shape shape{s.items, s.dim, s.hidden, s.experts, s.picks};
@@ -82,7 +84,7 @@ inline void count_peers(benchmark::State& state, const Rounds& rounds, const std
   count(state, "peer_ratio", least);
 }
 
-/// Returns the bytes of the weights that the layer reads with the plan of a run.
+/// Returns the bytes of the weights that the layer reads with the plan of `run`.
 template <class RunT>
 double weight_bytes(const Shape& s, const RunT& run) {
   const auto& offsets = run.saved.branch.plan.offsets;
@@ -91,7 +93,7 @@ double weight_bytes(const Shape& s, const RunT& run) {
   return static_cast<double>(sizeof(float)) * static_cast<double>(2 * used * s.dim * s.hidden + s.dim * s.experts);
 }
 
-/// Copies of a layer that together do not fit into any cache. The same threads run them one after the other.
+/// Copies of a layer that together do not fit into any cache. The same threads run one copy after the other.
 template <class RunT>
 struct Copies {
   std::vector<std::unique_ptr<RunT>> runs;
@@ -110,7 +112,7 @@ Copies<RunT> cold_copies(const Shape& s) {
     copies.runs.push_back(std::make_unique<RunT>(plain_mixture(s), s.items));
     RunT& run = *copies.runs.back();
     fill_uniform(run.ctx, Seed{copies.runs.size()}, -1.7, 1.7, run.x);
-    run.forward();  // makes the plan
+    run.forward();  // makes the plan of the gate
     copies.bytes += weight_bytes(s, run);
     parameters += static_cast<double>(count_values(run.params)) * sizeof(float);
   }
@@ -118,7 +120,8 @@ Copies<RunT> cold_copies(const Shape& s) {
 }
 /// Reports the speed of `layer.ours`, which does `flop` operations for `items` items, relative to the machine. If
 /// memory is the limit, also reports the bandwidth.
-/// @param bytes, bandwidth  0 if memory is not the limit
+/// @param bytes  bytes of weights that one call reads; 0 if memory is not the limit
+/// @param bandwidth  entry of the rounds that measures the bandwidth; not used if `bytes` is 0
 inline void count_speed(benchmark::State& state, const Rounds& rounds, const BetweenPeaks& layer, double items,
                         double flop, double bytes, std::size_t bandwidth) {
   const double seconds = rounds.median_of(layer.ours);
@@ -130,7 +133,8 @@ inline void count_speed(benchmark::State& state, const Rounds& rounds, const Bet
   count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
 }
 
-/// Runs the rounds of a pass over all copies, and reports the use of memory and arithmetic.
+/// Runs the rounds of a pass over all copies, and reports the shares of the memory bandwidth and of the arithmetic
+/// peak.
 template <class RunT>
 void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, const Copies<RunT>& copies,
                     const BetweenPeaks& layers, const Routing& routing, double bytes) {

@@ -9,7 +9,7 @@
 #include <oneapi/tbb.h>
 #endif
 
-/// Executors to compare with a context's own threads.
+/// Executors whose speed is compared with that of a context's own threads.
 namespace bench {
 
 #if defined(_OPENMP)

@@ -8,12 +8,12 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// Parts that several benchmark files share: shapes, a layer with all its state, registration.
+/// Code that several benchmark files share: shapes, a layer with all its state, registration of rows.
 namespace bench {
 
 using namespace gatefold;
 
-/// The sizes of a layer: T tokens, D model, H hidden, E experts, K picks.
+/// The sizes of a layer: T tokens, D values per token, H hidden values, E experts, K picks.
 struct Shape {
   Index items, dim, hidden, experts, picks;
 
@@ -50,8 +50,8 @@ struct Run {
   }
 
   void begin() { layer.begin(ctx, params, x.extent(0), carry); }
-  // Each call is a separate pass that continues with the momentum in the carry, so that the cost of begin() is not
-  // measured.
+  // Each call is a separate pass. It continues with the momentum that the carry already holds, so that the cost of
+  // begin() is not measured.
   void infer() { infer(ctx); }
   void infer(typename B::Context& by) {
     update::begin_pass(carry);
@@ -69,7 +69,7 @@ struct Run {
       layer.begin(ctx, params, x.extent(0), dcarry);
       set_zero(ctx, dcarry);
     }
-    set_zero_later(ctx, grads);  // as at the beginning of a Trainer's step
+    set_zero_later(ctx, grads);  // as at the beginning of a step of a Trainer
     gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
 
@@ -82,7 +82,7 @@ struct Run {
   Tensor<T, 2, B> x, y, dy, dx;  // [N, in_dim], [N, out_dim], like y, like x
 };
 
-/// A frozen copy of the parameters of a run. The run keeps its own.
+/// Returns a frozen copy of the parameters of a run. The run keeps its own parameters.
 template <class RunT>
 auto frozen_copy(RunT& run, bool bfloat16) {
   return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}), {.bfloat16 = bfloat16});
@@ -101,12 +101,12 @@ inline std::size_t add_peak(Rounds& rounds, int threads) {
   return rounds.measure([threads] { return fma_peak(threads); });
 }
 
-/// The rows of shared/targets.md. T:16 and T:1 are decoding.
+/// The sizes in shared/targets.md. Rows with T:16 and T:1 are decoding.
 inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2},  {4096, 352, 352, 16, 2}, {512, 512, 2048, 8, 2},
                                      {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2},  {16, 512, 2048, 8, 2},
                                      {1, 512, 2048, 8, 2}};
 
-/// Marks a row as timed by Rounds, in milliseconds.
+/// Marks a benchmark as timed by Rounds, and sets its unit to milliseconds.
 inline void timed(benchmark::internal::Benchmark* b) {
   b->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
 }

@@ -34,8 +34,8 @@ typedef std::uint64_t Words __attribute__((vector_size(kVectorBytes)));
 inline constexpr int kChains =
     12;  // more than latency times width of any current core, and few enough for 16 registers
 
-/// Does `steps` multiply-adds on each of kChains registers. Each start value is read through a volatile, because a
-/// compiler merges chains if it can see that they are equal.
+/// Does `steps` multiply-adds on each of kChains registers. The start value of each register is read through a
+/// volatile, because a compiler merges chains if it can see that they are equal.
 [[gnu::noinline]] inline float multiply_add(Index steps) {
   volatile float start = 1;
   Floats chain[kChains];

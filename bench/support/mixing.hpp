@@ -2,12 +2,12 @@
 
 #include "layer.hpp"
 
-/// Makes gates that mix items, in the setting of the papers: sequences of 512, causal.
+/// Makes gates that mix items, with the sizes of papers 001 and 002: sequences of 512 items and causal attention.
 namespace bench {
 
 inline constexpr Index kLength = 512, kHeads = 8;
 
-/// Attention over the items of a batch, and its trace for a gate.
+/// An attention over the items of a batch, with its trace for a gate.
 class Attended {
  public:
   Attended(Cpu::Context& ctx, const Tensor<float, 2, Cpu>& x)
@@ -25,9 +25,9 @@ class Attended {
   Tensor<float, 2, Cpu> u_;  // [N, D]
 };
 
-/// These functions return the operations that a mixing adds to a causal forward by its equation: ⟨u_i, u_j⟩ for
-/// TokenSimilarity; m_j and ⟨u_i, m_j⟩ of one head for AttentionPosterior. (AttentionPosterior needs fewer operations
-/// in this setting: its @cost.)
+/// These functions return the floating-point operations that a mixing adds to a causal forward, counted from its
+/// equation. TokenSimilarity computes ⟨u_i, u_j⟩. AttentionPosterior computes m_j and ⟨u_i, m_j⟩ of one head. (The
+/// implementation of AttentionPosterior needs fewer operations for these sizes: see its @cost.)
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
   return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));

@@ -14,8 +14,8 @@
 /// the library is loaded only if it is found.
 namespace bench::peers {
 
-/// Multiplies bfloat16 matrices with sums in float. It makes one oneDNN primitive for each size and reuses it. Weights
-/// are in row-major order, as in gatefold's layers, and are not reordered for oneDNN.
+/// Multiplies bfloat16 matrices and sums in float. Makes one oneDNN primitive for each size and reuses it. Weights are
+/// in row-major order, as in gatefold's layers, and are not reordered for oneDNN.
 class OnednnMatmul {
  public:
   /// Returns null unless `library` is oneDNN 3 and multiplies bfloat16 on this machine.

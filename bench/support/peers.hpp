@@ -18,13 +18,14 @@ namespace bench {
 
 using gatefold::Bfloat16;
 
-/// @tparam S  type of the factors in experts
+/// A library to compare with, and its functions for products.
+/// @tparam S  type of the factors in the products of experts
 template <class S>
 struct Peer {
-  std::string name;  // as in peer_ratio_<name>
+  std::string name;  // used in the column peer_ratio_<name>
   Product<float> sgemm;
   Product<S> product;
-  double rest = 0.04;  // seconds until the threads of the library, of OpenMP or TBB, sleep
+  double rest = 0.04;  // seconds until the threads of the library (OpenMP or TBB) stop spinning and sleep
 };
 
 namespace peers {

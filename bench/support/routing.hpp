@@ -27,10 +27,11 @@ struct GateRun {
   }
 };
 
-/// The entries of a row that are routing, each timed separately. If a layer fuses them, the sum of the entries is an
+/// The timed entries of a row that belong to the routing. If a layer fuses some of them, the sum of the entries is an
 /// upper bound.
 struct Routing {
-  std::vector<std::size_t> parts, products;  // the entries that count, and the products within them, which do not count
+  std::vector<std::size_t> parts,
+      products;  // the routing is the sum of `parts` minus the sum of the products inside them
 
   double over(const Rounds& rounds, std::size_t layer) const {
     return rounds.median_over([&](auto of) {
@@ -59,10 +60,10 @@ auto logits_of(const RunT& run) {
   return std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
 }
 
-/// Adds the routing in inference: the gate, then combine.
+/// Adds entries for the routing in inference: the gate, then combine.
 template <class RunT>
 Routing add_routing(Rounds& rounds, RunT& run) {
-  run.forward();  // makes the plan
+  run.forward();  // makes the plan of the gate
   const auto logits = logits_of(run);
   const auto z = outputs_of(run);
   const auto combined = std::make_shared<Tensor<float, 2, Cpu>>(run.y.extent(0), run.y.extent(1));
@@ -73,8 +74,8 @@ Routing add_routing(Rounds& rounds, RunT& run) {
   return {{gate, combine}, {scores}};
 }
 
-/// Adds the routing in training: gate and combine in forward, then dispatch and gate in backward. The gradient of the
-/// routing weights is not included, because the experts compute it.
+/// Adds entries for the routing in training: gate and combine in forward, then dispatch and gate in backward. The
+/// gradient of the routing weights is not included, because the experts compute it.
 template <class RunT>
 Routing add_training_routing(Rounds& rounds, RunT& run) {
   run.forward();

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// Times that can be compared on a machine whose clock changes. All entries of a row are timed in turn, round after
-/// round. Ratios are taken within a round, and the row reports the median over the rounds.
+/// Measures times so that they can be compared on a machine whose clock changes. All entries of a row are timed in
+/// turn, round after round. Ratios are taken within a round, and the row reports the median over the rounds.
 namespace bench {
 
 /// Returns the seconds since a fixed point in time.
@@ -20,7 +20,7 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// True if GATEFOLD_BENCH_QUICK is in the environment: then use few rounds and small growth curves.
+/// Returns true if GATEFOLD_BENCH_QUICK is in the environment. Benchmarks then use few rounds and small growth curves.
 inline bool quick() { return std::getenv("GATEFOLD_BENCH_QUICK") != nullptr; }
 
 inline double median(std::vector<double> values) {
@@ -30,11 +30,11 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Entries that are measured in turn.
+/// A list of entries that are measured in turn. An entry is a function and its samples in seconds.
 class Rounds {
  public:
-  /// Times f. One sample has as many calls as take `least` seconds. Before a sample of short calls, one call is not
-  /// timed, because threads are asleep and the caches hold data of the previous entry.
+  /// Adds an entry that times f. One sample has as many calls as take `least` seconds. If a call is short, each sample
+  /// begins with a call that is not timed, because threads are asleep and the caches hold data of the previous entry.
   /// @param rest  seconds to wait before a sample, so that threads of other pools fall asleep
   /// @return the index of the entry
   std::size_t time(std::function<void()> f, double rest = 0, double least = 2e-3) {
@@ -51,13 +51,13 @@ class Rounds {
       return (now() - start) / calls;
     });
   }
-  /// Adds a function that measures itself.
+  /// Adds an entry whose function returns its own measured time in seconds.
   std::size_t measure(std::function<double()> sample) {
     entries_.push_back({std::move(sample), {}});
     return entries_.size() - 1;
   }
 
-  /// Takes samples of each entry in turn, for a number of rounds or until the time limit of a row.
+  /// Takes samples of each entry in turn, until the number of rounds or the time limit of a row is reached.
   void run() {
     const double begin = now(), limit = quick() ? 2 : 6;
     const std::size_t least = 3, most = quick() ? 3 : 9;
@@ -68,7 +68,8 @@ class Rounds {
   }
 
   double median_of(std::size_t entry) const { return median(entries_[entry].samples); }
-  /// Calls f(samples of the round) for every round. f reads an entry by its index: f([](std::size_t entry) { … }).
+  /// Calls f(sample) for every round. The argument `sample` returns the time of an entry in that round:
+  /// f([](std::size_t entry) { … }).
   template <class F>
   std::vector<double> over(F&& f) const {
     std::vector<double> values;

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-/// Runs every gate with every update rule: the measurements of a table row, and how a gate makes its rows.
+/// Runs every gate with every update rule. Declares the measurements for one row of the table, and the function that
+/// adds the rows of a gate.
 namespace compose {
 
 using namespace gatefold;
@@ -28,7 +29,7 @@ struct Batch {
   Cpu::Context& ctx;
   Tensor<float, 2, Cpu> x;    // [N, D]
   Tensor<Index, 1, Cpu> ids;  // [N] position of the patch in its image, which is the key of a hash gate
-  Attention attention;        // over the patches of an image, for the gates that read attention
+  Attention attention;        // attends to the patches of an image; for gates that read attention
   Params<Attention, float, Cpu> attention_params;
   Saved<Attention, float, Cpu> attended;
 
@@ -37,10 +38,10 @@ struct Batch {
   AttentionTrace<const float, Cpu> trace() const { return attention.trace(attention_params, attended); }
 };
 
-/// The measurements of one pass, over all layers.
+/// The measurements of one forward pass through all layers.
 struct Outcome {
   double output_norm = 0;      // mean over the items of ‖y‖₂
-  double routing_entropy = 0;  // mean over items and layers, in nats: see routing_entropy below
+  double routing_entropy = 0;  // mean over items and layers, in nats: see routing_entropy()
   double largest_load = 0;     // the largest share of the slots that an expert has
 };
 
@@ -51,9 +52,9 @@ struct Row {
   std::vector<double> seconds{};  // one per run
 };
 
-/// Returns the mean over items of the entropy H(·) of the experts' shares in an item. The shares are the gate's
-/// probabilities if it has any; for Soft MoE, the combine weights summed over each expert's slots; for a gate that
-/// learns nothing, the weights of its picks.
+/// Returns the mean over items of the entropy of the shares that the experts have in an item. The shares are the gate's
+/// probabilities, if it has any. For Soft MoE, the share of an expert is the sum of the combine weights of its slots.
+/// For a gate that learns nothing, the shares are the weights of its picks.
 template <class MixtureSaved>
 double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   if constexpr (requires { mixture.gate.probabilities; }) {
@@ -71,7 +72,7 @@ double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   }
 }
 
-/// Returns the outcome of a pass, computed from the state that the pass kept.
+/// Computes the measurements of a pass from its output y and the state that it has saved.
 template <class Saved>
 Outcome outcome(Cpu::Context& ctx, View<const float, 2, Cpu> y, const Saved& saved) {
   Outcome o;
@@ -126,7 +127,7 @@ Row row(const Batch& batch, const char* gate_name, const GateT& gate, const Extr
           [&batch, pass] { return outcome(batch.ctx, pass->y, pass->saved); }};
 }
 
-/// Appends one row for each update rule.
+/// Appends one row for each update rule, all with the given gate.
 template <class GateT, class ExtraT>
 void add_rows(const Batch& batch, std::vector<Row>& rows, const char* name, const GateT& gate, const ExtraT& extra) {
   const auto add = [&](const char* rule_name, const auto& rule) {

@@ -7,7 +7,8 @@ void similarity_aware(const Batch& batch, std::vector<Row>& rows) {
   using Gate = SimilarityAware<SoftmaxTopK>;
   Extra<Gate, float, Cpu> extra;
   extra.mixing.length = batch.length();
-  // Unnormalised patches have norms of about the root of their size. Only a tau of that order lets them mix.
+  // The norm of an unnormalised patch is about the square root of its number of values. Patches mix only if tau is
+  // about as large as the square of this norm.
   add_rows(batch, rows, "SimilarityAware<SoftmaxTopK>",
            Gate{.scores = {.experts = o.experts},
                 .mixing = {.tau = double(batch.dim()), .causal = false},

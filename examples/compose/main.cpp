@@ -25,7 +25,7 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// Reads the first images of the training half. Each image is a sequence of patches.
+/// Reads the first images of the training set. Each image is a sequence of patches.
 Batch read_batch(const Options& o, Cpu::Context& ctx) {
   const fashion::Dataset set = fashion::load(o.data, "train", o.patch);
   expect(o.images <= set.count, "compose", "--images", Joined{"at most ", set.count}, o.images);

@@ -2,7 +2,7 @@
 //
 //   cuda_layer [items dim hidden experts]
 //
-// Exit code 0: they agree to float's accuracy; 1: they do not; 2: wrong arguments, or no device.
+// Exit code 0: the results agree within the accuracy of float; 1: they differ more; 2: wrong arguments, or no device.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,6 @@
-// Trains a small stack on a GPU with numbers from the host, then runs it with bfloat16 weights as a CUDA graph.
+// Trains a small stack on a GPU with data from the host. Then captures inference with bfloat16 weights in a CUDA graph,
+// and launches the graph.
+//
 //   cuda_training [steps]
 #include <algorithm>
 #include <charconv>

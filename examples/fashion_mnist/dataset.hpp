@@ -30,7 +30,7 @@ struct Dataset {
 /// Cuts one image into patches of side `patch`. The patches are in row-major order, and so are the pixels of each
 /// patch.
 inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
-  constexpr float mean = 0.2860f, deviation = 0.3530f;  // of the training pixels, between 0 and 1
+  constexpr float mean = 0.2860f, deviation = 0.3530f;  // of the training pixels, scaled to [0, 1]
   for (Index top = 0; top < kSide; top += patch)
     for (Index left = 0; left < kSide; left += patch)
       for (Index y = top; y < top + patch; ++y)
@@ -39,7 +39,7 @@ inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
         }
 }
 
-/// Returns the path of `stem.gz` or `stem` in a directory.
+/// Returns the path of the file `stem.gz`, or else `stem`, in a directory.
 inline std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& stem) {
   for (const char* ending : {".gz", ""}) {
     if (std::filesystem::path path = directory / (stem + ending); std::filesystem::exists(path)) return path;
@@ -47,15 +47,15 @@ inline std::filesystem::path find_file(const std::filesystem::path& directory, c
   throw FileError((directory / stem).string() + ": neither this file nor the same with .gz exists");
 }
 
-/// One half of Fashion-MNIST as stored in its files.
+/// The training set or the test set of Fashion-MNIST, as stored in its files.
 struct Half {
   gatefold::data::IdxImages images{};
   std::vector<std::uint8_t> labels{};  // [count], 0 … 9
 };
 
-/// Reads one half of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747).
+/// Reads the training set or the test set of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747).
 ///
-/// @param half   "train" (60000 images) or "t10k" (10000)
+/// @param half  "train" for the 60000 training images, "t10k" for the 10000 test images
 /// @throws FileError unless both files exist, are complete, and have the same number of labels from 0 to 9 as images of
 ///   28 x 28
 inline Half read_half(const std::filesystem::path& directory, const std::string& half) {
@@ -80,7 +80,7 @@ inline Half read_half(const std::filesystem::path& directory, const std::string&
   return {std::move(images), std::move(labels)};
 }
 
-/// Reads one half as rows of patches.
+/// Reads the training set or the test set (see read_half), and cuts each image into patches.
 /// @param patch  side of a patch, a divisor of 28
 inline Dataset load(const std::filesystem::path& directory, const std::string& half, Index patch) {
   gatefold::expect(patch >= 1 && kSide % patch == 0, "fashion::load", "patch", "a divisor of 28", patch);
@@ -97,7 +97,8 @@ inline Dataset load(const std::filesystem::path& directory, const std::string& h
 
 /// Copies some images and their labels into a batch.
 ///
-/// @param rows    [items, 784] out
+/// @param items   numbers of the images to copy
+/// @param rows    [items, 784] out, the pixels
 /// @param labels  [items] out
 inline void gather(const Dataset& set, std::span<const Index> items, float* rows, Index* labels) {
   for (const Index item : items) {

@@ -15,7 +15,7 @@ namespace fashion {
 struct Outcome {
   double accuracy = 0, loss = 0;
   std::vector<std::vector<Index>> picks{};                  // [layers][experts]
-  std::vector<std::vector<std::vector<double>>> routing{};  // [layers][experts][classes] share of the class's picks
+  std::vector<std::vector<std::vector<double>>> routing{};  // [layers][experts][classes] share of a class's picks
 };
 
 /// Returns the share of picks that goes to the busiest expert, for each layer.
@@ -25,7 +25,7 @@ inline std::vector<double> busiest_shares(const Outcome& outcome) {
   return shares;
 }
 
-/// Counts the items whose largest logit is at the label.
+/// Returns the number of items whose largest logit is the one of their label.
 inline Index count_correct(const std::vector<float>& logits, const Index* labels) {
   Index correct = 0;
   for (auto row = logits.begin(); row != logits.end(); row += kClasses)
@@ -33,7 +33,7 @@ inline Index count_correct(const std::vector<float>& logits, const Index* labels
   return correct;
 }
 
-/// Runs the layer on all of `set` and counts the picks of each expert.
+/// Runs the model on the whole `set`. Measures accuracy and loss, and counts the picks of each expert.
 template <class C, class L, class P>
 Outcome evaluate(C& ctx, const L& model, const P& params, const Dataset& set, const Options& o,
                  const Extra<L, float, typename C::Backend>& extra = {}) {

@@ -8,7 +8,7 @@ namespace fashion {
 
 using training::to_host;
 
-/// Images and labels on a backend.
+/// A batch of images and labels in the memory of backend B.
 template <class B>
 struct Batch {
   gatefold::Tensor<float, 2, B> images;  // [N, pixels]

@@ -10,8 +10,8 @@ namespace fashion {
 
 using namespace gatefold;
 
-/// Draws K experts uniformly, independent of the router. Their weights are still those of the router. The accuracy that
-/// remains under this selection is not due to routing.
+/// Draws K experts uniformly, without regard to the router, which only gives them their weights. The accuracy that a
+/// trained model keeps with this selection is not due to its routing.
 struct RandomK {
   Index k = 1;
 
@@ -53,7 +53,7 @@ struct RandomK {
     B::for_each(ctx, c.q.extent(0), Draw<T, B>{c.q, k, random, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// Adds to d.q.
+  /// Adds the gradient of the probabilities to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -63,8 +63,8 @@ struct RandomK {
   }
 };
 
-/// Makes the network: patches → tokens → residual mixtures of experts → classes. An image is one item of `tokens`
-/// patches.
+/// Makes the network: patches → tokens → residual mixtures of experts → classes. One input item is a whole image, which
+/// has `tokens` patches.
 template <class RuleT, class GateT, class PlaceT = training::OneProcess>
 auto network(const Options& o, const RuleT& rule, const GateT& gate, const PlaceT& place = {}) {
   const auto mixture = place.branch(Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}});

@@ -23,7 +23,8 @@ struct Options {
 
 /// Trains, evaluates and reports the default model: gate softmax, update heavy-ball, backend cpu.
 void train_default(const Options& options);
-// Other models, in a program that is built with FASHION_MNIST_VARIANTS: each in a separate file.
+// These functions do the same for other models and backends, each in a separate file. Only a program that is built with
+// FASHION_MNIST_VARIANTS has them.
 void train_dense(const Options& options);
 void train_plain(const Options& options);
 void train_heavy_ball_on_shards(const Options& options);

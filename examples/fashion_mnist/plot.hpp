@@ -12,16 +12,16 @@
 
 namespace fashion {
 
-/// The measurements of a training run that are drawn.
+/// The measurements of a training run that the picture shows.
 struct Picture {
   std::vector<double> loss{};            // per logging interval
   std::vector<double> step{};            // last step of the interval; as many as losses
-  double first_epoch = 1;                // first epoch of the per-epoch values; above 1 for a continued run
+  double first_epoch = 1;                // epoch of the first of the values below; above 1 for a continued run
   std::vector<double> test_accuracy{};   // per epoch, between 0 and 1
   std::vector<double> train_accuracy{};  // per epoch, between 0 and 1
   std::vector<std::vector<double>>
-      busiest{};  // per epoch and layer: the share of the picks that its busiest expert has
-  /// layer → expert → class: the share of the class's picks that went to the expert, between 0 and 1.
+      busiest{};  // per epoch and layer: share of the layer's picks that its busiest expert has
+  /// [layer][expert][class] the share of a class's picks that the expert has, between 0 and 1.
   std::vector<std::vector<std::vector<double>>> routing{};
   std::vector<std::string> class_names{};
 };
@@ -30,10 +30,11 @@ namespace plot {
 
 using namespace gnuplot;  // quote, number, …
 
-/// Returns the number of columns in which the maps are placed.
+/// Returns the number of columns in which the routing maps of the layers are arranged.
 inline std::size_t columns(std::size_t layers) { return layers <= 3 ? 1 : layers <= 8 ? 2 : 3; }
 
-/// Returns a script that draws loss, accuracy and load below each other, left of `split`. Lengths are in pixels.
+/// Returns a script that draws loss, accuracy and load below each other, in the part of the picture left of `split`.
+/// Lengths are in pixels.
 inline std::string curves(const Picture& picture, double width, double height, double split) {
   const double left = 76, bottom = 60, top = height - 44, gap = 104;
   const double tall = (top - bottom - 2 * gap) / 3;
@@ -46,7 +47,7 @@ inline std::string curves(const Picture& picture, double width, double height, d
   script << "set grid ytics lt 1 lw 1 lc rgb '#e6e6e6'\nset border 3 lw 1 lc rgb '#808080'\n"
          << "set tics nomirror out scale 0.5\nset datafile missing 'NaN'\n";
   if (const std::size_t n = std::min(picture.loss.size(), picture.step.size()); n > 0) {
-    // The loss of single batches is noisy, so the curve shows the mean over a window of a fortieth of the run.
+    // The loss of single batches is noisy, so the curve shows the mean over a fortieth of the run.
     const std::size_t window = n / 80 * 2 + 1;
     std::vector<std::vector<double>> rows;
     for (std::size_t i = 0; i < n; ++i) {
@@ -109,8 +110,9 @@ inline std::string curves(const Picture& picture, double width, double height, d
   return script.str();
 }
 
-/// Returns a script that draws one map per layer, all on one colour scale. The names of the classes are below the
-/// lowest map of each column. Lengths are in pixels of a picture of width x height, from the lower left.
+/// Returns a script that draws one routing map per layer, all with the same colour scale. The names of the classes are
+/// below the lowest map of each column. Lengths are in pixels; the picture has width x height pixels, and `left` is the
+/// left end of the maps.
 inline std::string maps(const Picture& picture, double width, double height, double left) {
   const std::size_t layers = picture.routing.size(), across = columns(layers), down = (layers + across - 1) / across;
   std::size_t classes = picture.class_names.size();
@@ -121,7 +123,8 @@ inline std::string maps(const Picture& picture, double width, double height, dou
       for (const double share : expert) most = std::isfinite(share) ? std::max(most, share) : most;
     }
   if (classes == 0) return "";
-  // The scale ends at the next tenth, so that noise in a map of even shares does not fill it.
+  // The colour scale ends at the next multiple of 10 %, so that small differences between nearly even shares do not use
+  // the whole scale.
   const double scale = most > 0 ? std::min(100.0, 10 * std::ceil(10 * most)) : 100.0;
 
   const double right = width - 24, top = height - 104, bottom = 84, title = 38, gap = 36;
@@ -154,7 +157,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
            << "set yrange [" << static_cast<double>(layer.size()) - 0.5 << ":-0.5]\n"
            << "set ytics " << (layer.size() + 15) / 16 << " scale 0\n"
            << (l % across == 0 ? "set ylabel 'expert' offset 1,0\n" : "unset ylabel\n");
-    // The last row can be short. Then the maps above the gap have names of classes, too.
+    // The last row can have fewer maps. The maps above its gap then also have names of classes.
     if (l + across >= layers) {
       script << "set xtics rotate by 40 right scale 0 textcolor rgb '#404040' (";
       for (std::size_t c = 0; c < classes; ++c) {
@@ -165,7 +168,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
     } else {
       script << "unset xtics\n";
     }
-    // Drawn as pixels, because gnuplot would write an image into a second file.
+    // The map is drawn with `pixels`, because otherwise gnuplot would write an image into a second file.
     script << "plot $map matrix with image pixels\nunset label 1\nunset colorbox\n";
   }
   return script.str();
@@ -184,7 +187,7 @@ inline Size size(const Picture& picture) {
   return {across < 3 ? 1200.0 : 1500.0, std::max(860.0, 150 + row * static_cast<double>(down))};
 }
 
-/// Returns the gnuplot script after the commands that set terminal and output.
+/// Returns the gnuplot script without the commands that set terminal and output.
 inline std::string script(const Picture& picture) {
   const auto [width, height] = size(picture);
   const bool routed = !picture.routing.empty();

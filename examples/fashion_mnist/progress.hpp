@@ -14,7 +14,7 @@ namespace fashion {
 ///
 ///     Progress progress(epochs, images_per_epoch);
 ///     progress.begin(epoch);                             // from 1
-///     progress.update(images_done, loss, accuracy);      // as often as you like
+///     progress.update(images_done, loss, accuracy);      // can be called often
 ///     progress.clear();                                  // before printing anything else
 class Progress {
  public:
@@ -28,8 +28,8 @@ class Progress {
     start_ = Clock::now();
   }
 
-  /// @param done      images of this epoch trained so far
-  /// @param accuracy  between 0 and 1
+  /// @param done      number of images that this epoch has trained on so far
+  /// @param accuracy  training accuracy, between 0 and 1
   void update(Index done, double loss, double accuracy) {
     const double share = static_cast<double>(done) / static_cast<double>(images_);
     if (!line_.due(share)) return;

@@ -7,7 +7,7 @@
 
 namespace fashion {
 
-/// Writes metrics to a JSON file. The file appears complete or not at all.
+/// Writes metrics to a JSON file. If writing fails, an existing file is unchanged.
 /// @throws gatefold::FileError if it cannot be written
 inline void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& metrics) {
   const std::string text = metrics.dump(2) + '\n';

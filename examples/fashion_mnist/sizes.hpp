@@ -6,7 +6,7 @@ namespace fashion {
 
 using gatefold::Index;
 
-/// Sizes of the images of Fashion-MNIST.
+/// Side and number of pixels of an image of Fashion-MNIST, and number of classes.
 inline constexpr Index kSide = 28, kPixels = kSide * kSide, kClasses = 10;
 
 }  // namespace fashion

@@ -10,12 +10,12 @@
 
 namespace fashion {
 
-/// Prints the number of picks of each expert, and the percentage of its layer:
+/// Prints the number of picks of each expert, and its percentage of the picks of the layer:
 ///
 ///     layer        expert 0        expert 1
 ///         0   33012  55.0 %   26988  45.0 %
 ///
-/// @param picks  layer → expert → picks
+/// @param picks  [layer][expert] number of picks
 inline void print_picks(const std::vector<std::vector<gatefold::Index>>& picks, std::FILE* out = stdout) {
   std::size_t experts = 0, digits = 6;
   for (const auto& layer : picks) {

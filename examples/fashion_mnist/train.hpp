@@ -29,7 +29,8 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// Returns the values that a checkpoint must have, besides its shapes, to be evaluated or continued.
+/// Returns the metadata that a checkpoint must have, besides the right shapes, so that a run can evaluate or continue
+/// it.
 inline io::Metadata describe(const Options& o) {
   return {{"program", "gatefold fashion_mnist"},
           {"gate", o.gate},
@@ -48,7 +49,7 @@ inline void expect_made_with(const std::string& path, const io::Metadata& found,
   }
 }
 
-/// Returns the number of host threads that compute.
+/// Returns the number of host threads that a context computes with.
 template <class C>
 int threads(const C& ctx) {
   if constexpr (requires { ctx.threads(); }) {
@@ -65,7 +66,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   using Clock = std::chrono::steady_clock;
   const auto model = network(o, rule, gate, place);
 
-  // All checks are before the first step: options, data, checkpoint.
+  // Options, data and checkpoint are checked before the first step.
   const Dataset images_to_learn = load(o.data, "train", o.patch), test = load(o.data, "t10k", o.patch);
   const Index steps = images_to_learn.count / o.batch;
   expect(steps >= 1, "fashion_mnist", "--batch", "at most " + std::to_string(images_to_learn.count), o.batch);
@@ -227,7 +228,7 @@ void train_dense(C& ctx, const Options& o, const RuleT& rule, const PlaceT& plac
   train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = {balance}}, scores,
              place);
 }
-/// Trains with the gate of the options.
+/// Trains with the gate that the options name.
 template <class C, class RuleT, class PlaceT = training::OneProcess>
 void train(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
   o.gate == "softmax" ? train_softmax(ctx, o, rule, place) : train_dense(ctx, o, rule, place);

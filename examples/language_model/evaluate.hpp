@@ -12,7 +12,7 @@
 
 namespace language {
 
-/// Returns log p of one token after a softmax, computed in double.
+/// Returns log p of the token `next`, with p the softmax of the logits. Computes in double.
 inline double log_probability(std::span<const float> logits, TokenId next) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double total = 0;
@@ -20,7 +20,7 @@ inline double log_probability(std::span<const float> logits, TokenId next) {
   return static_cast<double>(logits[static_cast<std::size_t>(next)]) - top - std::log(total);
 }
 
-/// Requires that a text is longer than a sequence.
+/// Throws ArgumentError unless a text is longer than a sequence.
 /// @param name  name of the text in the error message
 inline void expect_tokens(const Options& o, const char* name, std::span<const TokenId> text) {
   gatefold::expect(static_cast<Index>(text.size()) > o.length, "text", name,
@@ -32,11 +32,11 @@ inline void expect_tokens(const Options& o, const char* name, std::span<const To
 ///
 /// Sequences overlap by half their length. Each token, except near the beginning, is therefore predicted from at least
 /// half a sequence.
-/// @return [T − 1] for a text of T tokens
+/// @return [T − 1] the natural logarithms, for a text of T tokens
 inline std::vector<double> log_probabilities(Model& model, const Options& o, const char* name,
                                              std::span<const TokenId> text) {
   expect_tokens(o, name, text);
-  const auto last = static_cast<Index>(text.size()) - 1;  // tokens with a successor
+  const auto last = static_cast<Index>(text.size()) - 1;  // number of tokens that have a next token
   std::vector<double> found;
   std::vector<Index> begins;
   Ids x;
@@ -62,7 +62,7 @@ inline std::vector<double> log_probabilities(Model& model, const Options& o, con
   }
 }
 
-/// Returns the mean of −log₂ p.
+/// Returns the mean of −log₂ p, in bits per token.
 inline double bits(const std::vector<double>& log_probabilities) {
   double sum = 0;
   for (const double log_p : log_probabilities) sum -= log_p;

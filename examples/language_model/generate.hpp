@@ -13,10 +13,12 @@
 
 namespace language {
 
-/// Draws a token by p ∝ exp(z / temperature) from the likeliest tokens whose probabilities together reach top_p.
+/// Draws a token with p ∝ exp(z / temperature), but only among the most probable tokens: the fewest whose probabilities
+/// sum to at least top_p. If temperature is 0, returns the most probable token.
 ///
-/// Source: Holtzman et al. 2019, arXiv:1904.09751 (nucleus sampling). With temperature 0, it takes the likeliest token.
-/// @param u  in [0, 1)
+/// Source: Holtzman et al. 2019, arXiv:1904.09751 (nucleus sampling).
+/// @param logits  [vocabulary] z
+/// @param u       a uniform random number in [0, 1), which determines the token
 /// @order ties go to the lower token
 inline TokenId choose(std::span<const float> logits, double temperature, double top_p, double u) {
   std::vector<TokenId> order(logits.size());
@@ -36,9 +38,9 @@ inline TokenId choose(std::span<const float> logits, double temperature, double 
   return order[count - 1];
 }
 
-/// Continues the prompt. The keys and values of previous tokens are cached, so that each token is read once; each layer
-/// attends to the last `length` tokens. With `no_cache`, all tokens are read again for each new token, which is slower
-/// and gives the same text.
+/// Generates text that continues the prompt. Each layer attends to the last `length` tokens. The keys and values of
+/// previous tokens are cached, so that the model reads each token once. If the option `no_cache` is set, it reads all
+/// tokens again for each new token, which is slower and gives the same text.
 inline std::string generate(Model& model, const Options& o, const Vocabulary& vocabulary) {
   std::vector<TokenId> said{vocabulary.end_of_line()};
   append(o.prompt, vocabulary, said, false);

@@ -18,32 +18,35 @@ namespace language {
 using Ids = std::vector<Index>;
 using Metadata = std::map<std::string, std::string>;  // as in gatefold::io
 
-/// Interface of a language model in training, for any update rule. The rest of the program is compiled once.
+/// Interface of a language model in training. It hides the update rule, so that the rest of the program is compiled
+/// once for all rules.
 class Model {
  public:
   virtual ~Model() = default;
 
-  /// Runs one training step on sequences [N], accumulated over parts of the batch. Returns the loss before the step.
+  /// Runs one training step and returns the loss before the step. Accumulates the gradients over parts of the batch.
+  /// @param x     [N] tokens of whole sequences
+  /// @param next  [N] the token after each token of x
   virtual double step(const Ids& x, const Ids& next) = 0;
   virtual Index steps() const = 0;
-  /// Returns the records of all shards since the model was made, on the first shard. All shards must call it together.
-  /// Empty without shards.
+  /// Returns the measurements (ShardRecord) of all shards since the model was made, but only on the first shard. All
+  /// shards must call it together. Returns an empty list if the model is not trained on shards.
   virtual std::vector<nlohmann::ordered_json> shards() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;
-  /// Computes the outputs of sequences [N], from which logits() reads.
+  /// Computes the outputs for the tokens x [N] of whole sequences. logits() reads these outputs.
   virtual void read(const Ids& x) = 0;
   /// Returns the routing of the model's mixtures on sequences [N], whether or not training recomputes blocks.
   virtual std::vector<training::Routing> routing(const Ids& x) = 0;
   /// Discards the tokens that read_on() has read.
   virtual void begin() = 0;
-  /// Reads further tokens, after those read since begin(). Returns the logits of the next token, [vocabulary].
+  /// Reads tokens that follow the tokens read since begin(). Returns the logits [vocabulary] of the next token.
   virtual std::span<const float> read_on(const Ids& x) = 0;
-  /// Returns the logits of the token after each of the items first … first + count − 1 that were read, [count ·
-  /// vocabulary].
+  /// Returns logits [count · vocabulary] for the token after each of the items first … first + count − 1 that read()
+  /// has read.
   virtual std::span<const float> logits(Index first, Index count) = 0;
 
-  /// Starts to write a checkpoint while training continues, after the previous checkpoint is written.
+  /// Waits until the previous checkpoint is written, then starts to write one while training continues.
   virtual void save(const std::filesystem::path& path, const Metadata& metadata) = 0;
   /// Blocks until the checkpoint is written.
   virtual void wait() = 0;

@@ -7,7 +7,7 @@
 namespace language {
 
 /// Makes a network with the rule of options.update. All rules are in one file, so that their common parts compile once.
-/// @tparam Bf16  the backend for the bf16 values of options.backend; only with heavy ball
+/// @tparam Bf16  the backend if options.backend ends with `-bf16`. The rule must then be heavy ball
 template <class B, class Bf16>
 std::unique_ptr<Model> make_network(const Options& o, Index vocabulary) {
   using namespace gatefold::update;

@@ -12,21 +12,22 @@
 
 namespace language {
 
-/// The baseline: bits per token that interpolated Kneser–Ney n-grams of the training tokens need for the other two
-/// parts.
+/// The baseline of the language model: bits per token that Kneser–Ney n-grams, counted in the training tokens, need for
+/// the validation and the test tokens.
 struct Ngram {
   int order = 0;
   double valid = 0, test = 0;  // bits per token
 };
 
 inline int ngram_order(const Options& o) { return o.order > 0 ? o.order : unit(o) == Unit::word ? 3 : 5; }
-/// @throws gatefold::ArgumentError unless n-grams of this order can be counted
+/// @throws gatefold::ArgumentError unless n-grams of the order of the options can be counted in the training text
 inline void expect_ngrams(const Options& o, const Text& text) {
   baseline::KneserNey::validate(static_cast<gatefold::Index>(text.train.size()), ngram_order(o),
                                 text.vocabulary.size());
 }
 
-/// Counts n-grams and evaluates them, or reads an earlier result from the file next to the text.
+/// Counts n-grams and evaluates them. If the file ngram_….json in the folder of the text has the result already, reads
+/// it.
 inline Ngram ngram(const Options& o, const Text& text) {
   Ngram n{.order = ngram_order(o)};
   const std::string of = std::to_string(text.hash()) + " " + o.unit + " " + std::to_string(n.order);

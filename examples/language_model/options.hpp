@@ -74,11 +74,12 @@ struct Options {
   }
 };
 
-/// The names of the backends.
+/// Returns the names of the backends.
 inline std::vector<std::string> backends() { return {"cpu", "cpu-bf16", "cuda", "cuda-bf16"}; }
 inline bool is_on_cuda(const Options& o) { return o.backend.starts_with("cuda"); }
 
-/// Returns the names of the update rules. has_mu and has_gamma tell which of them have a momentum μ and a step γ.
+/// Returns the names of the update rules. has_mu() is true for a rule with a momentum μ, has_gamma() for one with a
+/// step size γ.
 inline std::vector<std::string> updates() {
   return {"plain", "heavy-ball", "adam", "robust", "nesterov", "time-varying"};
 }

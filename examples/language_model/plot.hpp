@@ -15,11 +15,11 @@ namespace language {
 
 using training::Metrics;
 
-/// Validation measures the bits per token on the first tokens of the validation text. Fewer are better.
+/// Validation measures bits per token on the first tokens of the validation text. Smaller values are better.
 inline constexpr training::Goal kGoal{"valid_bits", false};
 
-/// Draws bits per token against steps, for training and validation, with those of the n-grams as a reference. Without
-/// gnuplot it prints a line instead.
+/// Draws the bits per token of training and validation against steps, and the bits per token of the n-grams as a
+/// reference. Without gnuplot it prints a line instead.
 /// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const Metrics& metrics, const Ngram& n, const Options& o, const std::string& svg) {
   const auto loss = metrics.of("loss"), valid = metrics.of(kGoal.name);

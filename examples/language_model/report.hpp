@@ -23,7 +23,8 @@ inline void expect_writable(const std::string& path) {
   if (!path.empty()) const gatefold::io::Replacement tried(path);
 }
 
-/// Prints the bits per token of the best model and of the n-grams on both parts, and a sample of generated text.
+/// Prints the bits per token of the best model and of the n-grams on the validation and test texts, and a sample of
+/// generated text.
 inline void report(Model& model, const Options& o, const Text& text, Metrics* metrics, const training::Folder& folder) {
   const auto valid = log_probabilities(model, o, "valid", text.valid),
              test = log_probabilities(model, o, "test", text.test);
@@ -59,7 +60,7 @@ inline void report(Model& model, const Options& o, const Text& text, Metrics* me
   }
 }
 
-/// Prints generated text, and its speed on stderr.
+/// Generates and prints text. For the command `generate`, also prints its speed on stderr.
 inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
   const auto begun = std::chrono::steady_clock::now();
   std::printf("%s\n", generate(model, o, vocabulary).c_str());
@@ -70,7 +71,7 @@ inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
                  seconds, static_cast<double>(o.tokens) / seconds);
 }
 
-/// The model of a run that was best on validation, and its vocabulary. It is read without the text of the run.
+/// The model of a run that was best on validation, and its vocabulary. Reading them does not need the text of the run.
 struct Best {
   Vocabulary vocabulary;
   std::unique_ptr<Model> model;
@@ -81,7 +82,7 @@ struct Best {
   }
 };
 
-/// Evaluates the best model of a run on any text.
+/// Evaluates the best model of a run on the text that the options name, which can differ from the text of the run.
 inline void evaluate(const Options& o) {
   expect_writable(o.log_probabilities);
   const Best best(o);

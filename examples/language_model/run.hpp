@@ -24,7 +24,7 @@ inline Metadata describe(const Options& o, const Text& text) {
 }
 
 /// Returns the vocabulary of a checkpoint.
-/// @throws FileError if it has none
+/// @throws FileError if the checkpoint has no vocabulary
 inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options& o) {
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find("vocabulary");

@@ -29,7 +29,7 @@ struct Text {
 
   /// Returns a hash of the text.
   std::uint64_t hash() const {
-    std::uint64_t h = 14695981039346656037u;  // FNV-1a, a token at a time
+    std::uint64_t h = 14695981039346656037u;  // FNV-1a, which reads whole tokens instead of bytes
     const auto add = [&](std::uint64_t value) { h = (h ^ value) * 1099511628211u; };
     for (const std::string& token : vocabulary.tokens()) {
       for (const char c : token) add(static_cast<unsigned char>(c));
@@ -55,7 +55,8 @@ inline bool is_text(std::string_view bytes) {
   return true;
 }
 
-/// Appends the tokens of one line. If `ends`, the end of the line is a token too; otherwise the line is incomplete.
+/// Appends the tokens of one line to `ids`. If `ends` is true, also appends the token for the end of the line; if it is
+/// false, the line is incomplete.
 inline void append(std::string_view line, const Vocabulary& vocabulary, std::vector<TokenId>& ids, bool ends = true) {
   gatefold::data::Tokenizer tokens(vocabulary.unit(),
                                    [&](std::string_view token) { ids.push_back(vocabulary.id(token)); });
@@ -67,7 +68,7 @@ inline void append(std::string_view line, const Vocabulary& vocabulary, std::vec
   }
 }
 
-/// Joins tokens to readable text.
+/// Converts tokens back to text.
 inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId> ids) {
   std::string text;
   for (const TokenId id : ids) {
@@ -81,10 +82,10 @@ inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId
   return text;
 }
 
-/// Reads train.txt, valid.txt and test.txt of a folder, or splits the lines of one file, of which the last are valid
-/// and test.
+/// Reads train.txt, valid.txt and test.txt of a folder, or splits the lines of one file: the first are the training
+/// text, the last are the validation and test texts.
 /// @param known  the vocabulary of a model that reads a different text; tokens outside it become the unknown token
-/// @throws FileError as the readers of gatefold/data, and if the folder has no texts
+/// @throws FileError if the folder has no texts. Also throws what the readers of gatefold/data throw
 inline Text read_text(const Options& o, const std::optional<Vocabulary>& known = {}) {
   using namespace gatefold::data;
   const std::filesystem::path folder(o.data), file(o.text);

@@ -33,7 +33,7 @@ inline std::span<const TokenId> validation_of(const Options& o, const Text& text
 }
 
 /// Runs the training steps of a run.
-/// @return whether the run is at its last step
+/// @return true if the run has reached its last step
 inline bool take_steps(Model& model, const Options& o, const Text& text, const training::Folder& folder,
                        Metrics& metrics, const training::Role& role) {
   const gatefold::data::Corpus corpus = corpus_of(o, text);
@@ -58,10 +58,10 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
 }
 
 /// Begins or continues a run.
-/// @param make  make(options, vocabulary) returns the model in training
+/// @param make  make(options, size of the vocabulary) returns the model to train
 template <class Make>
 void train(const Options& o, const training::Role& role, const Make& make) {
-  // All checks are before the first step.
+  // All input is checked before the first step.
   const Text text = read_text(o);
   const training::Folder folder = folder_of(o);
   corpus_of(o, text).validate();

@@ -29,7 +29,7 @@ std::pair<Index, Index> matrix(const io::TensorFiles& files, const std::string& 
   return {Index(shape[0]), Index(shape[1])};
 }
 
-/// Whether a file has an input and an output of the block.
+/// Returns true if the file has an input and an output of the block, so that they can be compared.
 bool answers(const io::TensorFiles& files) { return files.contains("input") && files.contains("output"); }
 /// Returns the input in the file, or a random one if there is none.
 /// @throws FileError unless input and output are [items, dim]

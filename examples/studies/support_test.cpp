@@ -31,7 +31,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Runs with results that are not short decimals, and a count of the computed ones.
+/// Runs whose results are not short decimals. Counts the runs that are computed, not read from files.
 struct Runs {
   std::atomic<int> computed = 0;
   std::vector<Run> list{};
@@ -91,7 +91,7 @@ TEST_CASE("a stored run is taken only whole and with the same options") {
     again(1);
     CHECK(text_of(file(0)) == whole);
   }
-  // A complete file that was changed by hand: a number, or a removed part.
+  // Changes a complete file by hand: replaces a number, or removes a part.
   for (const auto& [from, to] : {std::pair{"\"root\":0.0", "\"root\":0.5"}, {"\"root\":0.0,", ""}}) {
     std::string changed = whole;
     REQUIRE(changed.find(from) != std::string::npos);
@@ -136,7 +136,7 @@ TEST_CASE("an exception stops the runs and is rethrown; what was done before sta
                     8});
     for (int i = 0; i < 50; ++i) {
       runs.push_back({"slow" + std::to_string(i), Json::object(), [&](const Report& report) {
-                        // Ends only when report() throws after the failure of another run.
+                        // This loop ends only when report() throws, after a different run has failed.
                         while (threads > 1) report(0.1);
                         ++ended;
                         return Json(2);

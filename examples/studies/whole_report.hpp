@@ -8,10 +8,10 @@
 
 #include "whole_training.hpp"
 
-/// Numbers and pictures of the runs of mot_vision and mot_text.
+/// Computes results and pictures from the runs of mot_vision and mot_text.
 namespace studies {
 
-/// One model on one set of data: a run per seed.
+/// The results of one model on one set of data, one run per seed.
 struct Trained {
   std::string data;
   Model model;
@@ -26,7 +26,7 @@ inline std::vector<double> scores_after(const Trained& t, Index epoch) {
                  [epoch](const Json& run) { return number(run["score"][static_cast<std::size_t>(epoch - 1)]); });
 }
 
-/// Returns the number of experts with equal shares that has the same entropy as these shares.
+/// Returns the number of experts whose equal shares would have the same entropy as these shares.
 inline double experts_in_use(const Json& shares) {
   double entropy = 0;
   for (const double s : shares)
@@ -34,8 +34,8 @@ inline double experts_in_use(const Json& shares) {
   return std::exp(entropy);
 }
 
-/// Returns the score at the end and, for three stages, after T₁ and T₂; for routed models, also statistics of the
-/// routing.
+/// Returns the score at the end. For a model that is trained in three stages, also returns the score after T₁ and T₂.
+/// For a model with a gate, also returns statistics of the routing.
 inline std::vector<Result> results_of(const Trained& t, const Recipe& r, const std::string& score) {
   std::vector<Result> all{{t.name() + '.' + score, scores_after(t, r.epochs)}};
   if (!t.runs.front().contains("share")) return all;
@@ -58,7 +58,7 @@ inline Curve score_curve(const Trained& t, Index epochs) {
   return curve;
 }
 
-/// Returns the curves of the shares of the test items that go to each expert, against epochs, in the first run.
+/// Returns one curve per expert: the share of the test items that go to the expert, against epochs, in the first run.
 inline Lines routing_history(const Trained& t, const Recipe& r) {
   Lines lines{t.name() + ": where test items go", "epoch", "share of the items"};
   lines.from_zero = true;
@@ -74,8 +74,8 @@ inline Lines routing_history(const Trained& t, const Recipe& r) {
   return lines;
 }
 
-/// Returns a map of the experts to which the test items of each class go, in the first run.
-/// @param when  t1, t2 or end
+/// Returns a map of the share of each class's test items that goes to each expert, in the first run.
+/// @param when  "t1", "t2" or "end": the time of the measurement, after T₁, T₂ or T epochs
 inline HeatMap routing_map(const Trained& t, const std::string& when, const std::vector<std::string>& classes) {
   HeatMap map{t.name() + ": where classes go, " + when, "class", "expert", classes, {}, {}};
   const Json& shares = t.runs.front()["routing"][when];
@@ -88,16 +88,16 @@ inline HeatMap routing_map(const Trained& t, const std::string& when, const std:
   return map;
 }
 
-/// Data that all models use.
+/// A set of data that all models use: its names, its score and its classes.
 struct Seen {
-  std::string name, title;             // in the results, and above the curves
-  std::string score, axis;             // the measured score, likewise
-  std::vector<std::string> classes{};  // of the routing maps
+  std::string name, title;             // name in the results, title above the curves
+  std::string score, axis;             // name of the score in the results, label of its axis
+  std::vector<std::string> classes{};  // names of the classes in the routing maps
 };
 
 /// Writes results, curves and pictures of all models on all data.
-/// @param runs  in the order of data, models and seeds
-/// @param more  results besides those of the runs
+/// @param runs  one result for each set of data, model and seed; the seed changes fastest
+/// @param more  additional results to write
 inline void write_report(const Common& common, const std::string& program, const Json& options,
                          const std::vector<Seen>& data, const std::vector<Model>& models, const Recipe& r,
                          const std::vector<Json>& runs, const std::vector<Result>& more = {}) {

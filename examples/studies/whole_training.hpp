@@ -19,19 +19,19 @@
 #include "support/study.hpp"
 #include "whole_transformer.hpp"
 
-/// Training of whole transformers as experts, and of their baselines, for mot_vision and mot_text.
+/// Trains mixtures whose experts are whole transformers, and their baselines, for mot_vision and mot_text.
 namespace studies {
 
-/// Items and their targets.
+/// Items with their classes and, for regression, their numbers.
 struct Items {
   Tensor<float, 2, Cpu> x;      // [N, L · token_dim]
-  Tensor<Index, 1, Cpu> label;  // [N] classes: the rows of routing tables
+  Tensor<Index, 1, Cpu> label;  // [N] classes, also the rows of routing tables
   Tensor<float, 2, Cpu> value;  // [N, 1]; empty for classification
 
   Index size() const { return x.extent(0); }
 };
 
-/// The task to find the class of an item.
+/// The task to predict the class of an item.
 struct Classify {
   using Loss = CrossEntropy;
   static View<const Index, 1, Cpu> target(const Items& items, Index first, Index count) {
@@ -42,7 +42,7 @@ struct Classify {
   }
   static double finish(double mean) { return mean; }
 };
-/// The task to find a number. Its score is the root mean squared error.
+/// The task to predict a number. Its score is the root mean squared error.
 struct Regress {
   using Loss = MeanSquaredError;
   static View<const float, 2, Cpu> target(const Items& items, Index first, Index count) {
@@ -56,14 +56,15 @@ struct Regress {
   static double finish(double mean) { return std::sqrt(mean); }
 };
 
-/// The models that are compared. Every item goes through one transformer, for any number of experts.
+/// The kinds of models that are compared. In a mixture, every item goes through only one transformer, for any number of
+/// experts.
 struct Model {
   /// - mot: the paper's mixture of whole transformers, in three stages.
-  /// - mot_per_patch: mot with router weights for every position.
+  /// - mot_per_patch: mot with separate router weights for each position.
   /// - ffn_moe: mot with one attention for all experts.
   /// - attention_absent: mot with an attention that adds nothing.
   /// - multi_head: one transformer without a gate; all parts learn from the first step.
-  /// - linear, bag_of_words: only a linear map, of features that each program defines.
+  /// - linear, bag_of_words: only a linear map. Each program defines its input features.
   enum class Kind { mot, mot_per_patch, ffn_moe, attention_absent, multi_head, linear, bag_of_words };
 
   Kind kind = Kind::mot;
@@ -104,10 +105,10 @@ struct RouterOptimizer {
   }
 };
 
-/// The training recipe of all models.
+/// Options of the training of all models.
 struct Recipe {
   Index epochs = 0, first = 0, second = 0;  // T, T₁, T₂ of the three stages
-  Index batch = 64;                         // with the paper's 256, the few epochs here would have too few steps
+  Index batch = 64;                         // with 256 as in the paper, so few epochs would have too few steps
   double lr = 8e-4, decay = 0.01;           // AdamW of the experts, as in the paper's table 1
   double router_lr = 8e-4;                  // the paper names one optimizer, with one rate
   std::string router = "adamw";
@@ -118,7 +119,7 @@ struct Recipe {
   }
 };
 
-/// Adds the options of a recipe, and of the transformer it trains.
+/// Adds the command-line options of a recipe and of the transformer.
 inline void add_recipe(CLI::App& app, Recipe& r, WholeTransformer& net) {
   const auto positive = CLI::Range(Index(1), Index(1) << 20);
   app.add_option("--epochs", r.epochs, "T: passes over the training items")->check(positive)->capture_default_str();
@@ -156,7 +157,7 @@ inline Json json(const WholeTransformer& net) {
           {"length", net.length},       {"blocks", net.blocks}, {"outputs", net.outputs}};
 }
 
-/// Applies --quick to options that are not on the command line.
+/// Makes the values smaller for --quick, except those that are on the command line.
 inline void make_quick(const CLI::App& app, Recipe& r, WholeTransformer& net) {
   unless_given(app, "--epochs", r.epochs, 6);
   unless_given(app, "--t1", r.first, 1);
@@ -167,7 +168,7 @@ inline void make_quick(const CLI::App& app, Recipe& r, WholeTransformer& net) {
 
 namespace learners {
 
-/// A mixture of transformers in three stages.
+/// Trains a mixture of transformers in three stages.
 template <class TaskT, class GateT>
 class Routed {
   using Mix = Mixture<GateT, WholeTransformer>;
@@ -215,7 +216,7 @@ class Routed {
   ThreeStage<float, Cpu::Context, Mix, typename TaskT::Loss, Plan> stages_;
 };
 
-/// One model without a gate, whose parts learn together.
+/// Trains a model without a gate, all parameters from the first step on.
 template <class TaskT, class ModelT>
 class Plain {
   using Target = typename TaskT::Loss::template Target<float, Cpu>;
@@ -249,8 +250,8 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
 
 /// Trains for all epochs and tests after each of them. Tests have no noise.
 ///
-/// @return score and training loss per epoch; with a gate, also the share of the test items at each expert, per epoch,
-///   and for each class after T₁, T₂ and T
+/// @return score and training loss of each epoch. For a model with a gate, also the share of the test items that go to
+///   each expert: of all items after each epoch, and of the items of each class after T₁, T₂ and T
 template <class TaskT, class LearnerT>
 Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items& test, Index classes, const Recipe& r,
            Seed seed, const Report& report) {

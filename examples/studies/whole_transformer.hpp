@@ -10,7 +10,7 @@ using namespace gatefold;
 
 namespace functor {
 
-/// x[s] += bias[e]
+/// Adds the bias of expert e to each of its slots s: x[s] += bias[e].
 template <class T, class B>
 struct AddOfExpert {
   Groups<B> items;
@@ -25,7 +25,7 @@ struct AddOfExpert {
                    [&](const auto& at, Index j) { at.store(&x(s, j), at.load(&x(s, j)) + at.load(&bias(e, j))); });
   }
 };
-/// mean[s] = (1/L) Σ_l x[s·L + l]
+/// Computes the mean over the positions of each slot: mean[s] = (1/L) Σ_l x[s·L + l].
 template <class T, class B>
 struct MeanOfPositions {
   Groups<B> items;
@@ -43,7 +43,7 @@ struct MeanOfPositions {
     }
   }
 };
-/// dx[s·L + l] = dmean[s] / L
+/// The adjoint of MeanOfPositions: dx[s·L + l] = dmean[s] / L.
 template <class T, class B>
 struct MeanOfPositionsBackward {
   Groups<B> items;
@@ -60,16 +60,17 @@ struct MeanOfPositionsBackward {
 
 }  // namespace functor
 
-/// A small whole transformer per expert, from tokens to outputs: the experts of the paper's experiments on real data.
+/// Experts that are small whole transformers, from tokens to outputs, as in the experiments of paper 000 on real data.
 ///
 ///     H_0 = X A_e + P_e,   H_b = block_b(H_{b−1}),   z = (1/L) Σ_l LN(H_B)_l C_e + c_e                   (1)
 ///
 /// Source: paper 000, sec. 6, which does not say how the positions become one output. The mean over positions is used
 /// instead of a class token, as in Beyer et al. 2022, arXiv:2205.01580.
 /// @param x [N, length · token_dim] in items, z [S, outputs] out
-/// @param blocks   of TransformerExpert<Gelu>; stage II of ThreeStage trains their tensors under "attention…"
-/// @param initial  of all weights except the positions, which begin as N(0, 0.02²)
-/// @throws ArgumentError unless sizes are at least 1 and heads divides model_dim
+/// @param blocks   number of blocks, each a TransformerExpert<Gelu>. Stage II of ThreeStage trains their tensors under
+///   "attention…"
+/// @param initial  initial values of all weights except the positions, whose initial values are from N(0, 0.02²)
+/// @throws ArgumentError unless all sizes are at least 1 and `heads` divides `model_dim`
 /// @cost   blocks · (8·S·L·D² + 4·S·L²·D + 4·S·L·D·H) + 2·S·L·token_dim·D flop
 struct WholeTransformer {
   Index token_dim = 0, model_dim = 0, hidden_dim = 0, heads = 1, length = 1, blocks = 1, outputs = 1;

@@ -54,7 +54,7 @@ Row linear(const auto& p, Index e, const Row& x) {
       [&](Index j) { return p.bias(e, j); });
 }
 
-/// Equation (1) as loops.
+/// Computes equation (1) of WholeTransformer with simple loops, for one item x and expert e.
 Row whole(const auto& p, Index e, const Row& x) {
   Row h;
   for (Index l = 0; l < length; ++l) {

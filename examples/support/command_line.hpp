@@ -22,12 +22,12 @@
 #include <system_error>
 #include <vector>
 
-/// Option checks and exit codes that the programs share. Exit codes: 0 done; 2 an option, file or size does not fit
-/// (one line on stderr says which); 1 any other error.
+/// Checks of options, and exit codes, that the programs share. The exit code is 0 after success, 2 if an option, file
+/// or size does not fit (one line on stderr says which), 1 after any other error.
 namespace command_line {
 
-/// Accepts finite numbers above 0, or from 0 if `or_zero`. CLI11's own checks accept NaN, and their messages print the
-/// largest double with 309 digits.
+/// Accepts finite numbers above 0; if `or_zero` is true, also 0. CLI11's own checks accept NaN, and their messages
+/// print the largest double with 309 digits.
 inline CLI::Validator above_zero(bool or_zero = false) {
   const auto refuse = [or_zero](const std::string& text) {
     double value = 0;
@@ -72,12 +72,12 @@ inline void refuse_unknown(const CLI::App& app, int argc, char** argv) {
     if (!option) continue;
     const CLI::Option* const known = app.get_option_no_throw(name);
     if (!known) throw CLI::ExtrasError(std::vector<std::string>{name});
-    if (name == argument) i += known->get_expected_min();  // skips its values, even if they begin with -
+    if (name == argument) i += known->get_expected_min();  // skips the option's values, even if they begin with -
   }
 }
 
-/// Accepts a seed of 64 bits, at most the largest minus `room`. CLI11 turns -1 and numbers that are too large into the
-/// largest.
+/// Accepts a seed from 0 to the largest number of 64 bits minus `room`. CLI11 itself turns −1, and numbers that are too
+/// large, into the largest number.
 inline CLI::Validator seed(std::uint64_t room = 0) {
   const auto refuse = [room](const std::string& text) {
     std::uint64_t value = 0;
@@ -89,8 +89,8 @@ inline CLI::Validator seed(std::uint64_t room = 0) {
   return {refuse, "SEED"};
 }
 
-/// Limits the memory of this process to the free memory. Without a limit, Linux grants more than there is and later
-/// kills the process that uses it.
+/// Limits the memory of this process to the free memory, so that an allocation that is too large fails. Without the
+/// limit, Linux grants it, and later kills the process.
 inline void limit_memory() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return;  // the shadow memory of a sanitizer is larger than any limit
@@ -116,7 +116,7 @@ inline void expect_printed() {
     throw std::runtime_error("standard output: cannot write all of it");
 }
 
-/// Parses the command line and runs the body of main.
+/// Parses the command line and calls body(), which does the work of the program. Returns the exit code.
 inline int run(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   const auto refuse = [program](std::string reason, int code) {
     std::replace(reason.begin(), reason.end(), '\n', ' ');

@@ -19,11 +19,11 @@
 /// Helpers for the pictures of all examples: pieces of a gnuplot script, and a function that runs it.
 namespace gnuplot {
 
-/// Quotes a string for gnuplot. Between single quotes only the quote itself is special.
+/// Returns a text as a gnuplot string in single quotes. In it, only the single quote is a special character.
 inline std::string quote(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) {
-    if (c == '\n' || c == '\r') continue;  // would end the command
+    if (c == '\n' || c == '\r') continue;  // because a line break would end the command
     quoted += c;
     if (c == '\'') quoted += c;
   }
@@ -44,7 +44,7 @@ inline bool available() {
 
 inline std::ostringstream stream() {
   std::ostringstream out;
-  out.imbue(std::locale::classic());  // a decimal comma would start a second column
+  out.imbue(std::locale::classic());  // because a decimal comma would start a second column
   out.precision(7);
   return out;
 }
@@ -55,7 +55,8 @@ inline std::string number(double value) {
   return out.str();
 }
 
-/// Returns the margins of one panel, as shares of the picture, measured from the lower left.
+/// Returns the command that sets the margins of one panel. The arguments are shares of the picture, measured from the
+/// lower left.
 inline std::string place(double left, double right, double bottom, double top) {
   std::ostringstream out = stream();
   out << "set lmargin at screen " << left << "\nset rmargin at screen " << right << "\nset bmargin at screen " << bottom
@@ -63,7 +64,7 @@ inline std::string place(double left, double right, double bottom, double top) {
   return out.str();
 }
 
-/// Returns a data block with the rows `x y…`.
+/// Returns a gnuplot data block, whose lines are the numbers of a row.
 inline std::string table(const char* name, const std::vector<std::vector<double>>& rows) {
   std::string text = std::string(name) + " << EOD\n";
   for (const auto& row : rows) {
@@ -73,13 +74,13 @@ inline std::string table(const char* name, const std::vector<std::vector<double>
   return text + "EOD\n";
 }
 
-/// Returns the tics of an axis along `count` things from 0 on: whole numbers, at most `most` of them.
+/// Returns tics for an axis that numbers `count` things from 0: whole numbers, at most `most` of them.
 inline std::string every(std::size_t count, std::size_t most) {
   return "0," + std::to_string((count + most - 1) / most);
 }
 
-/// Returns a colour map at the current place of the multiplot, row by row from the top. gnuplot needs at least two rows
-/// and two columns, so a single row or column is doubled, and the copy lies outside the range.
+/// Returns commands that draw a matrix as a colour map, with the first row at the top. gnuplot needs at least two rows
+/// and two columns, so a single row or column is doubled. The copy is outside the range that is drawn.
 inline std::string map(std::vector<std::vector<double>> rows) {
   const auto end = [](std::size_t count) { return number(static_cast<double>(count) - 0.5); };
   const std::string ranges =
@@ -90,7 +91,8 @@ inline std::string map(std::vector<std::vector<double>> rows) {
   return table("$map", rows) + ranges + "plot $map matrix with image pixels notitle\n";
 }
 
-/// Runs a script and writes its picture as one SVG of width x height pixels. Without gnuplot it prints one line, once.
+/// Runs a gnuplot script and writes its picture as one SVG of width x height pixels. If gnuplot is missing, it draws
+/// nothing and prints one line, only the first time.
 /// @throws gatefold::FileError if the picture cannot be written; an existing file is unchanged then
 inline void draw(const std::filesystem::path& svg, double width, double height, const std::string& body) {
   if (!available()) {
@@ -99,7 +101,7 @@ inline void draw(const std::filesystem::path& svg, double width, double height, 
   }
   // The path is absolute, because gnuplot reads '|name' as a command and '~' as a home directory.
   const std::string part = std::filesystem::absolute(svg).string() + ".tmp";
-  // Checked here, because gnuplot reports this error in five lines.
+  // This error is checked here, because the message of gnuplot has five lines.
   if (!std::ofstream(part)) throw gatefold::FileError(svg.string() + ": cannot draw: cannot create " + part);
   std::ostringstream script = stream();
   script << "set terminal svg noenhanced size " << width << ',' << height
@@ -107,7 +109,7 @@ inline void draw(const std::filesystem::path& svg, double width, double height, 
          << body << "set output\n";
   const std::string text = script.str();
 
-  // If gnuplot ends early, the pipe breaks; without this, SIGPIPE would end the program.
+  // SIGPIPE is ignored, because it would end the program if gnuplot ends early.
   const auto handler = std::signal(SIGPIPE, SIG_IGN);
   std::FILE* pipe = popen("gnuplot >/dev/null", "w");  // stdout: gnuplot draws there if it cannot write the output
   const bool sent = pipe && std::fwrite(text.data(), 1, text.size(), pipe) == text.size();

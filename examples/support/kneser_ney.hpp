@@ -26,12 +26,15 @@ using gatefold::Index;
 /// lines.
 /// Source: Kneser and Ney 1995, with (1) in the form of Chen and Goodman 1998, "An empirical study of smoothing
 /// techniques for language modeling", sec. 3.
-/// @cost  N sorts of T numbers; 16 bytes per different n-gram of each order. A probability: N binary searches.
+/// @cost  For a text of T tokens: N sorts of T numbers, and 16 bytes for each different n-gram of each order. For a
+///   probability: N binary searches
 class KneserNey {
  public:
   using Id = std::int32_t;
 
   /// @param tokens      number of tokens of the text
+  /// @param order       N, the largest number of tokens in an n-gram
+  /// @param vocabulary  V, the number of different tokens
   /// @throws ArgumentError unless order >= 1, the text has N tokens, and N tokens fit in 63 bits
   static void validate(Index tokens, int order, Index vocabulary) {
     using gatefold::expect;
@@ -42,7 +45,7 @@ class KneserNey {
   }
   /// @param order       N
   /// @param vocabulary  V
-  /// @throws ArgumentError as validate, and unless all tokens are in the vocabulary
+  /// @throws ArgumentError if a token is not in the vocabulary. Also throws what validate() throws
   KneserNey(std::span<const Id> text, int order, Index vocabulary)
       : vocabulary_(vocabulary), bits_(bits_of(vocabulary)) {
     using gatefold::expect;
@@ -59,7 +62,7 @@ class KneserNey {
     for (int n = order; n >= 1; --n) {
       Grams& grams = grams_[static_cast<std::size_t>(n - 1)];
       grams = Grams(std::move(keys));
-      // Each different n-gram without its first token: one key for each different token before the rest.
+      // Removes the first token of each different n-gram. A key then occurs once for each different token before it.
       keys = grams.keys;
       for (Key& k : keys) k &= mask(n - 1);
     }
@@ -72,7 +75,7 @@ class KneserNey {
   double probability(std::span<const Id> context, Id next) const {
     const std::size_t longest = std::min(context.size(), grams_.size() - 1);
     double p = 1 / static_cast<double>(vocabulary_);
-    Key key = 0;  // of the last n tokens of the context
+    Key key = 0;  // the last n tokens of the context
     for (std::size_t n = 0; n <= longest; ++n) {
       if (n > 0) key |= static_cast<Key>(context[context.size() - n]) << (bits_ * static_cast<int>(n - 1));
       const Grams& grams = grams_[n];
@@ -96,8 +99,8 @@ class KneserNey {
   }
 
  private:
-  /// A number with n tokens in its lowest bits. The first token is highest, so n-grams with the same context are
-  /// adjacent when sorted.
+  /// An n-gram as one number, with its n tokens in the lowest bits. The first token has the highest bits, so that
+  /// n-grams with the same context are adjacent after sorting.
   using Key = std::uint64_t;
   static int bits_of(Index vocabulary) {
     return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<Index>(vocabulary - 1, 1))));
@@ -106,11 +109,11 @@ class KneserNey {
 
   struct Grams {
     std::vector<Key> keys{};              // ascending
-    std::vector<std::uint64_t> before{};  // [keys + 1] the sum of the counts before each
+    std::vector<std::uint64_t> before{};  // [keys + 1] sum of the counts of all keys before each key
     double discount = 0;
 
     Grams() = default;
-    /// Sorts and counts keys. They can be in any order, each as often as it occurs.
+    /// Sorts and counts the n-grams in `all`, in any order and with repetitions.
     explicit Grams(std::vector<Key> all) : keys(std::move(all)) {
       std::sort(keys.begin(), keys.end());
       before.push_back(0);
@@ -136,7 +139,7 @@ class KneserNey {
 
   Index vocabulary_;
   int bits_;
-  std::vector<Grams> grams_{};  // [N], of 1, …, N tokens
+  std::vector<Grams> grams_{};  // [N] the n-grams of 1, …, N tokens
 };
 
 }  // namespace baseline

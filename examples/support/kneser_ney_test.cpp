@@ -19,7 +19,8 @@ namespace {
 
 using Ids = std::vector<KneserNey::Id>;
 
-/// Tokens with repetitions, like words: small numbers are frequent, and some pairs are more frequent than by chance.
+/// Returns random tokens that repeat like words: small numbers are frequent, and some pairs are more frequent than by
+/// chance.
 Ids text_of(Index tokens, Index vocabulary, std::uint64_t seed) {
   Ids ids;
   for (Index i = 0; i < tokens; ++i) {
@@ -33,7 +34,7 @@ Ids text_of(Index tokens, Index vocabulary, std::uint64_t seed) {
   return ids;
 }
 
-/// (1), (2), (3) evaluated directly with maps of n-grams.
+/// Computes equations (1), (2) and (3) of KneserNey directly, with maps of n-grams.
 struct Naive {
   int order;
   Index vocabulary;

@@ -24,9 +24,9 @@ inline std::string duration(double seconds) {
   return text;
 }
 
-/// One moving line with a bar on a terminal, or a few plain lines if stderr is not a terminal.
+/// A progress line with a bar that is overwritten, if stderr is a terminal. Otherwise a few plain lines.
 ///
-///     Line line(5);                                      // plain lines from share 0 to 1
+///     Line line(5);                                      // 5: number of plain lines from share 0 to 1
 ///     if (line.due(share)) line.show("epoch 1  ", share, "loss 0.3");
 ///     line.clear();                                      // before printing anything else
 class Line {
@@ -36,11 +36,11 @@ class Line {
   Line& operator=(const Line&) = delete;
   ~Line() { clear(); }
 
-  /// Returns true if it is time to show the line again. Make the text of the line only then.
+  /// Returns true if it is time to show the line again. Make the text of the line only if it returns true.
   bool due(double share) {
     const Clock::time_point now = Clock::now();
     if (terminal_) {
-      // At most ten times a second.
+      // The line is shown at most ten times a second.
       if (shown_ && share < 1 && now - printed_ < std::chrono::milliseconds(100)) return false;
     } else {
       if (static_cast<int>(share * plain_lines_) <= lines_) return false;
@@ -84,7 +84,8 @@ class Line {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Characters that fit on a line. The last column stays free, because some terminals wrap there.
+  /// Returns the number of characters that fit on a line. The last column stays free, because some terminals wrap
+  /// there.
   static std::size_t columns() {
     winsize size{};
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;

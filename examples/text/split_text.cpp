@@ -1,4 +1,4 @@
-// Splits a text into FOLDER/train.txt, valid.txt and test.txt. No line is in two of them.
+// Splits the lines of a text into the files train.txt, valid.txt and test.txt in FOLDER. Each line goes into one file.
 //
 //   split_text TEXT FOLDER [--valid 0.05] [--test 0.05] [--stretches 1]
 //

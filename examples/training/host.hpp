@@ -8,7 +8,7 @@
 /// Helpers for programs that run on any backend.
 namespace training {
 
-/// Makes a context, with this number of threads if the backend has threads.
+/// Makes a context of backend B. If the backend computes with threads, the context has this number of threads.
 template <class B>
 typename B::Context context(int threads) {
   if constexpr (std::is_constructible_v<typename B::Context, int>) {
@@ -18,7 +18,8 @@ typename B::Context context(int threads) {
   }
 }
 
-/// Copies values of the host into `to`. Returns a view that is valid until `to` is overwritten.
+/// Copies values of the host into the tensor `to`, which gets the given extents. Returns a view that is valid until
+/// `to` is overwritten.
 template <class C, class T, int Rank, class B, class... I>
 gatefold::View<const T, Rank, B> from_host(C& ctx, const T* values, gatefold::Tensor<T, Rank, B>& to, I... extents) {
   to.resize(extents...);

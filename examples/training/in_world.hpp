@@ -17,8 +17,8 @@ using World = gatefold::dist::Mpi;
 using World = gatefold::dist::Alone;
 #endif
 
-/// Returns the number of threads of a shard. The shards of a process share its threads evenly (0: as many as
-/// processors).
+/// Returns the number of threads of a shard. The shards of a process share its threads evenly.
+/// @param threads  number of threads of a process; 0 means as many as it has processors
 template <class ShardT>
 int threads_of_shard(const ShardT& shard, int threads) {
   const int all = threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -34,7 +34,8 @@ void in_world(const char* name, gatefold::Index shards, const F& program,
   try {
     gatefold::dist::run(world, shards, program, options);
   } catch (const std::exception& error) {
-    // Printed before the world is destroyed, because a launcher ends all processes as soon as one has ended.
+    // The error is printed before the world is destroyed, because a launcher ends all processes as soon as one has
+    // ended.
     if (world.size() > 1) std::fprintf(stderr, "%s: rank %d: %s\n", name, world.rank(), error.what());
     throw;
   }

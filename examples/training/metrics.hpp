@@ -24,7 +24,7 @@ struct Goal {
   bool is_better(double value, double than) const { return most ? value > than : value < than; }
 };
 
-/// Returns true if a run validates after this step.
+/// Returns true if a run with these options validates after this step.
 template <class Options>
 bool validates(Index step, const Options& o) {
   return step % o.validate == 0 || step == o.steps;
@@ -43,7 +43,7 @@ class Metrics {
 
   explicit Metrics(std::filesystem::path path) : path_(std::move(path)) {}
 
-  /// Reads the lines of a run again, up to the step of its state.
+  /// Reads the lines of a run that continues, up to the step `steps` of its saved state.
   /// @param o  the options of the run, which determine the measured steps
   /// @throws FileError if a line is missing, because the best step would be unknown
   template <class Options>
@@ -72,7 +72,7 @@ class Metrics {
     }
   }
   void add(Json line) { lines_.push_back(std::move(line)); }
-  /// Writes the file. It appears complete or not at all.
+  /// Writes the file. If writing fails, the existing file is unchanged.
   void write() const {
     std::string text;
     for (const Json& line : lines_) text += line.dump() + '\n';
@@ -81,7 +81,7 @@ class Metrics {
     file.commit();
   }
 
-  /// Returns step and value of the lines with this name.
+  /// Returns (step, value) of all lines that have a number of this name.
   std::vector<std::pair<Index, double>> of(const char* name) const {
     std::vector<std::pair<Index, double>> found;
     for (const Json& line : lines_)
@@ -89,14 +89,14 @@ class Metrics {
         found.emplace_back(line["step"].get<Index>(), line[name].get<double>());
     return found;
   }
-  /// Returns the last value with this name; null if there is none.
+  /// Returns the value of the last line that has this name, or null if no line has it.
   Json last(const char* name) const {
     for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
       if (line->contains(name)) return (*line)[name];
     return {};
   }
   const std::vector<Json>& lines() const { return lines_; }
-  /// Returns step and value of the best validation. If there was none, returns step 0 and the worst value.
+  /// Returns (step, value) of the best validation. If there was no validation, returns step 0 and ±∞, the worst value.
   std::pair<Index, double> best(const Goal& goal) const {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     std::pair<Index, double> found{0, goal.most ? -kInfinity : kInfinity};

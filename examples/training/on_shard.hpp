@@ -14,7 +14,7 @@ namespace training {
 
 using namespace gatefold;
 
-/// A place like OneProcess, for a model that is trained on shards of a batch.
+/// The place (see place.hpp) of a model that is trained on shards of a batch, with the same members as OneProcess.
 ///
 /// The experts are spread over the shards. Each shard has a part of every batch.
 template <class ShardT>
@@ -34,12 +34,12 @@ struct OnShard {
   /// Returns the random numbers of this shard. Dropout draws by the index of an item within its shard, so each shard
   /// needs different random numbers.
   Random noise(Random random) const { return random.at(shard->index()); }
-  /// Runs f(), a part of a step, and records its times and loads.
+  /// Runs f(), which trains on a part of the batch, and records its times and the loads of the experts.
   auto part_of_step(const auto& trainer, const auto& f) { return record.part_of_step(*shard, trainer, f); }
   void rebalance(auto& trainer) { record.rebalance(*shard, trainer); }
   std::vector<nlohmann::ordered_json> lines() const { return record.lines(*shard); }
-  /// Collects all rows of y on every shard.
-  /// @param y     [all, D], with the rows `mine` computed on this shard
+  /// Copies the rows of y that each shard has computed to all other shards.
+  /// @param y     [all, D] in: the rows `mine`, which this shard has computed; out: all rows
   void gather(Tensor<float, 2, Cpu>& y, Index sequences, const dist::Range& mine) const {
     const Index width = y.extent(1), length = y.extent(0) / std::max<Index>(sequences, 1);
     std::vector<Index> counts;
@@ -53,7 +53,8 @@ struct OnShard {
     for_each_tensor(count, params);
     return count.of_all + shard->sum(count.of_shard);
   }
-  /// Calls f(layer, params) on shard 0 with the same model in one process. Other shards return a default value.
+  /// Collects the parameters and calls f(layer, params) on shard 0 with the same model without shards. On other shards,
+  /// returns a default value.
   auto in_one_process(const auto& trainer, const auto& model, const auto& f) const {
     const auto layer = as_layer<float, Cpu>(model);
     auto params = init_params<float, Cpu>(layer, trainer.context(), Seed{});

@@ -21,7 +21,7 @@ namespace page {
 
 using Json = Metrics::Json;
 
-/// Returns the lines of metrics with routing data, in the order of steps.
+/// Returns those lines of the metrics that have routing data, in the order of steps.
 inline std::vector<Json> routed(const Metrics& metrics) {
   std::vector<Json> lines;
   std::copy_if(metrics.lines().begin(), metrics.lines().end(), std::back_inserter(lines),
@@ -29,7 +29,8 @@ inline std::vector<Json> routed(const Metrics& metrics) {
   return lines;
 }
 
-/// Draws one number of each layer against the steps, as one curve per layer. A layer without a value has NaN.
+/// Returns a script that draws the number `name` of each layer against the steps, one curve per layer. Values that are
+/// missing are NaN.
 inline std::string lines_of(const std::vector<Json>& routed, const char* name, const std::string& title, double most) {
   std::vector<std::vector<double>> rows;
   const std::size_t layers = routed.front()["layers"].size();
@@ -46,7 +47,7 @@ inline std::string lines_of(const std::vector<Json>& routed, const char* name, c
   return script + '\n';
 }
 
-/// Draws a map of one layer: the share of picks of each expert, against steps.
+/// Returns a script that draws a map of one layer: the share of the picks that each expert has, against steps.
 inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   std::vector<std::vector<double>> rows(routed.front()["layers"][layer]["load"].size());
   for (const Json& line : routed) {
@@ -58,14 +59,14 @@ inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   return gnuplot::map(std::move(rows));
 }
 
-/// Returns a script that draws the load on the left, one map per layer from top to bottom, and on the right entropy and
-/// fluctuation of each layer.
+/// Returns a script that draws the loads on the left, as one map per layer from top to bottom. On the right it draws
+/// entropy and fluctuation of all layers.
 inline std::string routing_script(const std::vector<Json>& routed, double width, double height) {
   const std::size_t layers = routed.front()["layers"].size(), steps = routed.size();
   const auto experts = static_cast<double>(routed.front()["layers"][0]["load"].size());
   const double top = height - 56, bottom = 56, gap = 30, half = 0.47 * width;
   const double tall = (top - bottom - gap * static_cast<double>(layers - 1)) / static_cast<double>(layers);
-  // The colours end at three times the even share: an expert with more has the darkest colour.
+  // The colour scale ends at three times the even share. Experts with larger shares also have the darkest colour.
   std::string script =
       "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5 textcolor rgb '#404040'\n"
       "set title textcolor rgb '#202020'\nset key off\n"
@@ -116,7 +117,7 @@ inline std::string escaped(const std::string& text) {
 inline std::string row(const std::string& name, const std::string& value) {
   return "<tr><td>" + escaped(name) + "</td><td>" + escaped(value) + "</td></tr>\n";
 }
-/// Reads an existing picture, to embed it in the page.
+/// Returns the content of an SVG file, to embed it in the page.
 inline std::string picture(const std::filesystem::path& svg) {
   std::ifstream file(svg);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -11,7 +11,7 @@ namespace training {
 
 using gatefold::Index;
 
-/// The unit of the work of a step, for example tokens or images, and their number per step.
+/// The things that a step trains on, for example tokens or images: their name and their number per step.
 struct Items {
   const char* name;
   Index per_step;
@@ -31,9 +31,9 @@ class Progress {
     line_.show("step " + std::to_string(step) + "/" + std::to_string(steps_) + "  ", share, numbers);
   }
   void clear() { line_.clear(); }
-  /// Returns the seconds since this program began to take steps.
+  /// Returns the seconds since this program began with its first step.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  /// Returns the items per second.
+  /// Returns the number of items per second that this program has trained on.
   double rate(Index step) const { return static_cast<double>((step - begun_) * items_.per_step) / seconds(); }
 
  private:

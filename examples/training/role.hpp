@@ -4,11 +4,12 @@
 
 namespace training {
 
-/// The tasks, besides the steps, of one of several processes or shards that train together.
+/// The tasks of a process or shard besides the training steps, if several processes or shards train together.
 struct Role {
   bool alone = true;
-  bool reports = true;                                             // prints progress, writes metrics and pictures
-  std::function<bool(bool)> any = [](bool mine) { return mine; };  // true if `mine` is true for any; all call it
+  bool reports = true;  // prints progress, writes metrics and pictures
+  /// Returns true if `mine` is true on any of the processes or shards. All of them must call it together.
+  std::function<bool(bool)> any = [](bool mine) { return mine; };
 };
 
 }  // namespace training

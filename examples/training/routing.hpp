@@ -24,7 +24,7 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   std::vector<Routing> all;
   gatefold::for_each_mixture(saved, [&](const auto& mixture) {
     if constexpr (requires { mixture.plan.item_slots; }) {
-      if (mixture.plan.items() <= 0) return;  // an evaluation that the rule did not make
+      if (mixture.plan.items() <= 0) return;  // the update rule did not call this evaluation
       all.push_back({gatefold::metric::entropy(ctx, mixture.gate.probabilities.view()),
                      gatefold::metric::load(ctx, mixture.plan).counts,
                      to_host(ctx, gatefold::metric::picks(ctx, mixture.plan, k))});
@@ -33,7 +33,7 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   return all;
 }
 
-/// Adds the routing of further items to that of all items. `all` can be empty.
+/// Adds the routing of further items, `more`, to the routing `all` of the items so far. `all` can be empty.
 inline void join(std::vector<Routing>& all, const std::vector<Routing>& more) {
   if (all.empty()) all.resize(more.size());
   for (std::size_t l = 0; l < more.size(); ++l) {

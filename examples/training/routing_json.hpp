@@ -11,14 +11,15 @@
 
 namespace training {
 
-/// The routing of each layer for the metrics: entropy, load and the picks of the first items. If `before` has earlier
-/// picks, also the share of these items whose set of experts has changed.
+/// Returns the routing of each layer for the metrics: entropy, load, and the picks of the first 128 items. If `before`
+/// has earlier picks, also returns the share of these items whose set of experts has changed since then
+/// ("fluctuation").
 ///
 ///     [{"entropy":1.7,"load":[12,4],"picks":[0,1,…],"fluctuation":0.1},…]
 inline nlohmann::ordered_json to_json(const std::vector<Routing>& layers, const nlohmann::ordered_json& before,
                                       Index k) {
   using Json = nlohmann::ordered_json;
-  constexpr std::size_t most = 128;  // items whose picks are kept
+  constexpr std::size_t most = 128;  // number of items whose picks are returned
   Json all = Json::array();
   for (const Routing& layer : layers) {
     Json now{{"entropy", layer.entropy}, {"load", layer.load}};

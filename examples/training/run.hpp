@@ -27,14 +27,14 @@ struct Folder {
   std::filesystem::path shards() const { return path / "shards.jsonl"; }
   std::filesystem::path shards_picture() const { return path / "shards.svg"; }
 
-  /// Returns the names of the files that exist.
+  /// Returns the names of those files that exist.
   std::string files() const {
     std::string names;
     for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
       if (std::filesystem::exists(file)) names += (names.empty() ? "" : ", ") + file.filename().string();
     return names;
   }
-  /// Makes the folder unless it exists.
+  /// Makes the folder if it does not exist.
   void make() const {
     std::error_code error;
     std::filesystem::create_directories(path, error);
@@ -80,8 +80,8 @@ bool from_text(const std::string& text, T& value) {
   }
 }
 
-/// Returns the metadata of a checkpoint: its program, its options, the hash of its data.
-/// @param data  the metadata key of `hash`, for example "text" or "images"
+/// Returns the metadata of a checkpoint: the program, the options of the run, and the hash of the data.
+/// @param data  key under which the metadata have `hash`, for example "text" or "images"
 template <class Options>
 Metadata describe(const char* program, const char* data, std::uint64_t hash, const Options& o) {
   Metadata metadata{{"program", std::string("gatefold ") + program}, {data, to_text(hash)}};
@@ -89,14 +89,14 @@ Metadata describe(const char* program, const char* data, std::uint64_t hash, con
   return metadata;
 }
 
-/// Returns the end of an error message of training: how to begin a new run instead.
+/// Returns text for the end of an error message. During training, it says how to begin a new run instead.
 template <class Options>
 const char* or_afresh(const Options& o) {
   return o.command == "train" ? " (--fresh starts a new run)" : "";
 }
 
-/// Calls f(), which reads a file of a run.
-/// @throws FileError as f; during training the message also says how to begin a new run
+/// Calls f(), which reads a file of a run, and completes its error messages.
+/// @throws FileError if f throws it; during training, the message also says how to begin a new run
 template <class Options, class F>
 void on_run(const Options& o, const F& f) {
   try {
@@ -106,8 +106,8 @@ void on_run(const Options& o, const F& f) {
   }
 }
 
-/// Takes the options of a run from its checkpoint.
-/// @param given  whether the user gave the option of this name: then it must agree with the run
+/// Sets `o` to the options of a run, which are read from its checkpoint.
+/// @param given  given(name) is true if the command line has the option; its value must then agree with the run
 template <class Options, class Given>
 void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
   const Metadata metadata = gatefold::io::read_metadata(file);
@@ -125,7 +125,7 @@ void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
       o);
 }
 
-/// @throws FileError unless the checkpoint was made with data of this hash
+/// @throws FileError unless the checkpoint was made from data with this hash
 inline void expect_same(const std::filesystem::path& file, const char* data, std::uint64_t hash) {
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find(data);

@@ -14,7 +14,8 @@ using gatefold::Index;
 /// each expert.
 class ShardRecord {
  public:
-  /// Runs f(), a part of a step, then adds its times and the loads of the trainer's mixtures.
+  /// Runs f(), which trains on a part of the batch. Adds its times, and the loads of the trainer's mixtures, to this
+  /// record.
   template <class ShardT, class TrainerT, class F>
   auto part_of_step(const ShardT& shard, const TrainerT& trainer, const F& f) {
     const gatefold::dist::Traffic before = shard.traffic();
@@ -31,13 +32,13 @@ class ShardRecord {
     since_moved_.add(shard, trainer);
     return result;
   }
-  /// Moves experts so that the loads since the last call become even.
+  /// Moves experts between shards, so that the loads since the last call would have been even.
   template <class ShardT, class TrainerT>
   void rebalance(ShardT& shard, TrainerT& trainer) {
     moved_ += gatefold::dist::rebalance(shard, trainer, since_moved_).moved;
   }
 
-  /// Returns one object per shard, on shard 0. All shards call it together.
+  /// Returns one JSON object for each shard, but only on shard 0. All shards must call it together.
   ///
   ///     {"shard":0,"rank":0,"computing":1.2,"waiting":0.3,"moving":0.1,"exchanges":960,"given":123456,
   ///      "experts_moved":2,"slots":[[12,0,…],…]}       seconds; bytes; slots by layer and expert, of its experts

@@ -16,7 +16,7 @@ namespace training {
 
 namespace page {
 
-/// Draws one bar per shard: how its time was spent.
+/// Returns a script that draws one bar per shard: the seconds in which it computed, waited and moved bytes.
 inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
   std::string script = "$times << EOD\n";
   for (const auto& line : shards) {
@@ -33,7 +33,7 @@ inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
          "title 'waits for others', $times using 4 lc rgb '#e08a1e' title 'moves bytes'\n";
 }
 
-/// Draws a map of one layer: the share of all slots of each expert on each shard.
+/// Returns a script that draws a map of one layer: the share of all slots that each expert has on each shard.
 inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, std::size_t layer) {
   std::vector<std::vector<double>> rows;
   double all = 0;
@@ -46,8 +46,8 @@ inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, s
   return gnuplot::map(std::move(rows));
 }
 
-/// Returns a script that draws the time of the shards on the left, and on the right the slots of each expert, one map
-/// per layer.
+/// Returns a script that draws the times of the shards on the left. On the right it draws the slots of each expert, as
+/// one map per layer.
 inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shards, double width, double height) {
   const std::size_t layers = shards.front()["slots"].size();
   const double top = height - 40, bottom = 76, half = 0.5 * width, gap = 30;
@@ -80,8 +80,8 @@ inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shar
 }  // namespace page
 
 /// Writes the measurements of the shards since the program began, one JSON object per line, and draws them. Unlike the
-/// metrics, they depend on the clock.
-/// @param shards  ShardRecord::lines; if empty, no file is written
+/// metrics, these measurements depend on the clock.
+/// @param shards  the result of ShardRecord::lines(); if it is empty, no file is written
 /// @throws gatefold::FileError if a file cannot be written
 inline void write_shards(const Folder& folder, const std::vector<nlohmann::ordered_json>& shards) {
   if (shards.empty()) return;

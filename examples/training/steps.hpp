@@ -21,16 +21,18 @@ namespace training {
 ///
 /// - At the end, the state after the last complete step is saved. Exception: if several processes or shards train
 ///   together, a number that is not finite ends the run without saving.
-/// - A model that saves while training continues has `wait()`, and writes one file after another.
+/// - A model can write a file while training continues. It then has a member `wait()`, and it writes one file at a
+///   time.
 /// - With --fresh, the previous run is deleted only when this run writes its first file. If the first step fails, no
 ///   run is lost.
 ///
 /// @param step      step() runs one step of the model and returns the loss before the step
 /// @param validate  validate() returns the value of the goal
 /// @param routing   routing() returns the routing of some validation items, which are the same each time
-/// @param say       say(loss, value) returns a sentence about both
+/// @param say       say(loss, value) returns a text about the training loss and the value of the goal, for the progress
+///   line
 /// @param role      role of this process or shard; all processes and shards of one run save and stop together
-/// @return whether the run is at its last step
+/// @return true if the run has reached its last step
 template <class Model, class Options, class Step, class Validate, class Route, class Say>
 bool take_steps(Model& model, const Options& o, const Folder& folder, const Metadata& metadata, Metrics& metrics,
                 const Goal& goal, Items items, const Step& step, const Validate& validate, const Route& routing,

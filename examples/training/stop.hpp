@@ -5,8 +5,8 @@
 
 namespace training {
 
-/// Handles Ctrl-C (SIGINT) and SIGTERM while an object of this class exists: the first signal is recorded, a second one
-/// ends the program.
+/// Handles Ctrl-C (SIGINT) and SIGTERM while an object of this class exists. The first signal is only recorded, so that
+/// the program can save its state and end. The second signal ends the program at once.
 class Stop {
  public:
   Stop() {
@@ -36,7 +36,7 @@ class Stop {
     std::signal(s, SIG_DFL);
   }
   inline static volatile std::sig_atomic_t signal_ = 0;
-  inline static std::atomic<int> alive_ = 0;  // several threads can have a Stop
+  inline static std::atomic<int> alive_ = 0;  // number of objects: several threads can have one
 };
 
 }  // namespace training

@@ -1,6 +1,6 @@
 // One program for several processors: runs the newest variant of variant.cpp that this processor supports, or the
-// variant named on the command line. This file is compiled for the oldest processor, as CMakeLists.txt says, and
-// includes no header of the library.
+// variant named on the command line. CMakeLists.txt compiles this file for the oldest processor. It includes no header
+// of the library.
 #include <cstdio>
 #include <cstring>
 

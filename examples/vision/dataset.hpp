@@ -71,12 +71,13 @@ inline Images read_images(const Options& o) {
   return {set_of(train, 0, used), set_of(train, left, o.valid_images), set_of(test, 0, test.images.count)};
 }
 
-/// The order of the images in an epoch, computed from the seed and the number of the epoch.
+/// The order of the images in each epoch. It depends only on the seed and the number of the epoch.
 class Order {
  public:
   Order(Index count, gatefold::Seed seed) : items_(static_cast<std::size_t>(count)), seed_(seed) {}
 
-  /// Copies batch `step` of the run into x and labels. The images left over at the end of an epoch are skipped.
+  /// Copies batch number `step` of the run, counted over all epochs, into x and labels. The images left over at the end
+  /// of an epoch are skipped.
   void batch(const Set& set, Index step, Pixels& x, std::vector<Index>& labels) {
     const Index size = std::ssize(labels), batches = set.count() / size;
     begin(step / batches);

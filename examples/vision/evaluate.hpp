@@ -26,15 +26,15 @@ struct Outcome {
   double clean = 0, fgsm = 0, pgd = 0;
   std::array<std::array<double, kSeverities>, kKinds> corrupted{};
 
-  /// Returns the errors under corruption, in the form of metric::corruption_error.
+  /// Returns the errors under each corruption and severity, in the order that metric::corruption_error expects.
   std::vector<double> errors() const {
     std::vector<double> all;
     for (const auto& kind : corrupted)
       for (const double accuracy : kind) all.push_back(1 - accuracy);
     return all;
   }
-  /// Returns the errors relative to those of a second classifier. Contains NaN if that classifier makes no error under
-  /// some corruption.
+  /// Returns the errors relative to those of a second classifier. All values are NaN if the second classifier makes no
+  /// error under one of the corruptions.
   gatefold::metric::CorruptionError relative_to(const Outcome& baseline) const {
     for (const auto& kind : baseline.corrupted)
       if (std::all_of(kind.begin(), kind.end(), [](double accuracy) { return accuracy == 1; }))
@@ -48,8 +48,8 @@ struct Outcome {
   }
 };
 
-/// Returns the share of images that are classified correctly after change(first, x, labels) replaced the images first,
-/// first + 1, …
+/// Returns the share of the first `count` images that the model classifies correctly after change(). change(first, x,
+/// labels) returns the changed images for the images x with the numbers first, first + 1, …
 template <class F>
 double accuracy_after(Model& model, const Set& set, Index count, const F& change) {
   constexpr Index kBatch = 250;
@@ -74,7 +74,7 @@ inline double accuracy(Model& model, const Set& set) {
 /// `test_images`, which must exist.
 inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
   using gatefold::Cpu, gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed, gatefold::View;
-  Cpu::Context ctx(o.threads);  // on the CPU for every backend of the model, so that all get the same images
+  Cpu::Context ctx(o.threads);  // on the CPU for every backend, so that all get the same images
   Outcome found;
   found.clean = accuracy(model, set);
   for (std::size_t kind = 0; kind < kKinds; ++kind)
@@ -101,7 +101,7 @@ inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
   return found;
 }
 
-/// Trains and evaluates softmax regression on the pixels: the baseline of corruption errors.
+/// Trains and evaluates softmax regression on the pixels, the baseline of the corruption errors.
 inline Outcome evaluate_linear(const Options& o, const Images& images) {
   Options of = o;
   of.router = "linear";

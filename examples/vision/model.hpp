@@ -23,8 +23,8 @@ using ReadPixels = std::span<const float>;
 using Labels = std::span<const Index>;                // [N]
 using Metadata = std::map<std::string, std::string>;  // as in gatefold::io
 
-/// Interface of an image classifier in training, for any layers and any backend. The rest of the program is compiled
-/// once.
+/// Interface of an image classifier in training. It hides layers and backend, so that the rest of the program is
+/// compiled once.
 class Model {
  public:
   virtual ~Model() = default;
@@ -34,11 +34,11 @@ class Model {
   virtual Index steps() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;
-  /// Returns the logits [N · 10] of the model in evaluation: without noise, and with the capacity of evaluation.
+  /// Returns the logits [N · 10], computed without noise, and with the experts' capacity for evaluation.
   virtual std::vector<float> classify(ReadPixels x) = 0;
   /// Returns the routing of the model's mixtures on some images. The items are the tokens of the images.
   virtual std::vector<training::Routing> routing(ReadPixels x) = 0;
-  /// Returns images close to x, changed by `attack` so that the loss of the model is large.
+  /// Returns the images x after the attack: each pixel has changed a little, so that the loss of the model is large.
   virtual Pixels attack(const gatefold::Pgd& attack, gatefold::Noise start, ReadPixels x, Labels labels) = 0;
 
   virtual void save(const std::filesystem::path& path, const Metadata& metadata) const = 0;

@@ -26,7 +26,7 @@ inline VisionSizes sizes_of(const Options& o) {
           .classes = kClasses,
           .class_token = o.router != "soft",
           .dropout = o.dropout,
-          .mean = 0.286,  // of the training pixels
+          .mean = 0.286,  // mean of the training pixels
           .deviation = 0.353};
 }
 inline Mlp<Gelu> expert_of(const Options& o) { return {.model_dim = o.dim, .hidden_dim = o.hidden}; }
@@ -69,7 +69,7 @@ class Network final : public Model {
   std::vector<training::Routing> routing(ReadPixels x) override {
     const auto pixels = here(x);
     begin(pixels);
-    Saved<Evaluated, float, B> saved;  // local, because it is as large as the saved state of training
+    Saved<Evaluated, float, B> saved;  // local, so that its memory, as large as that of training, is freed
     evaluated_.forward(ctx_, trainer_.params, pixels, carry_, y_, saved);
     return training::routing(ctx_, saved, k_);
   }
@@ -106,7 +106,7 @@ class Network final : public Model {
   View<const Index, 1, B> here(Labels labels) {
     return training::from_host(ctx_, labels.data(), labels_, std::ssize(labels));
   }
-  /// Begins a pass of the evaluated model.
+  /// Prepares a forward pass of the model for evaluation.
   void begin(View<const float, 2, B> pixels) {
     y_.resize(pixels.extent(0), evaluated_.out_dim());
     evaluated_.begin(ctx_, trainer_.params, pixels.extent(0), carry_);
@@ -118,11 +118,12 @@ class Network final : public Model {
   InputGradient<float, typename B::Context, ModelT, CrossEntropy> gradient_;
   Index k_;
   Carry<Evaluated, float, B> carry_;
-  Tensor<float, 2, B> pixels_, attacked_, y_;  // [N, 784]; [N, 10]
+  Tensor<float, 2, B> pixels_, attacked_, y_;  // pixels_ and attacked_ [N, 784]; y_ [N, 10]
   Tensor<Index, 1, B> labels_;
 };
 
-/// @param make  make(training) returns the model for training or for evaluation
+/// Makes a network.
+/// @param make  make(training) returns the layers: for training if `training` is true, otherwise for evaluation
 template <class B, class F>
 std::unique_ptr<Model> network(const Options& o, const F& make) {
   return std::make_unique<Network<B, decltype(make(true))>>(o, make(true), make(false));

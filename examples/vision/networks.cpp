@@ -4,7 +4,7 @@
 
 namespace images {
 
-// Each in a separate file, so that they compile in parallel.
+// Each function is instantiated in a separate file, so that they compile in parallel.
 extern template std::unique_ptr<Model> make_vmoe<Cpu>(const Options&);
 extern template std::unique_ptr<Model> make_robust<Cpu>(const Options&);
 extern template std::unique_ptr<Model> make_similar<Cpu>(const Options&);

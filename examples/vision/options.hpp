@@ -63,7 +63,7 @@ struct Options {
   }
 };
 
-/// The names of the backends.
+/// Returns the names of the backends.
 inline std::vector<std::string> backends() { return {"cpu", "cuda"}; }
 
 }  // namespace images

@@ -15,8 +15,8 @@ using training::Metrics;
 /// Validation measures the accuracy on the validation images. Larger values are better.
 inline constexpr training::Goal kGoal{"valid_accuracy", true};
 
-/// Draws the training on the left, and on the right the accuracy under each corruption. Without gnuplot it prints a
-/// line.
+/// Draws loss and validation accuracy of the training on the left, and the test accuracy under each corruption on the
+/// right. Without gnuplot it prints a line instead.
 /// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const Metrics& metrics, const Outcome& of_model, const Outcome& of_linear, const std::string& svg) {
   const auto rows = [&](const char* name) {

@@ -19,7 +19,7 @@
 namespace images {
 
 /// Runs the training steps of a run.
-/// @return whether the run is at its last step
+/// @return true if the run has reached its last step
 inline bool take_steps(Model& model, const Options& o, const Images& images, const training::Folder& folder,
                        Metrics& metrics) {
   Order order(images.train.count(), gatefold::Seed{o.seed}.fork(7));
@@ -41,7 +41,7 @@ inline bool take_steps(Model& model, const Options& o, const Images& images, con
 }
 
 inline void train(const Options& o) {
-  // All checks are before the first step.
+  // All input is checked before the first step.
   const Images images = read_images(o);
   const training::Folder folder = folder_of(o);
   folder.make();

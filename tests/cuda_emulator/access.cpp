@@ -1,4 +1,4 @@
-// Loads, stores and atomics: finds the memory behind an address, checks it, and records who touched it.
+// Loads, stores and atomics. Finds the memory at an address, checks it, and records the access.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -15,7 +15,8 @@ const char* verb(const Instruction& in, bool write) {
   return in.op == Opcode::atomic ? "atomic access" : write ? "store" : "load";
 }
 
-/// Calls f with the unsigned integer of so many bytes: each size becomes one instruction of the host.
+/// Calls f with an unsigned integer type of the given number of bytes, so that each access becomes one instruction of
+/// the host.
 template <class F>
 void with_type_of(std::size_t bytes, F f) {
   switch (bytes) {
@@ -56,7 +57,7 @@ bool less_than(Type type, std::uint64_t a, std::uint64_t b) {
          static_cast<std::int64_t>(sign_extended(b, type.bits));
 }
 
-/// What an atomic operation leaves in memory.
+/// Returns the value that an atomic operation leaves in memory.
 std::uint64_t updated(Update update, Type type, std::uint64_t old, std::uint64_t b, std::uint64_t c) {
   switch (update) {
     case Update::add:
@@ -97,7 +98,7 @@ Stamp Warp::stamp(const Instruction& in, int lane, std::uint32_t segment) const 
 
 std::uint32_t Warp::segment_now() const { return block_.view_.segment; }
 
-/// How the cells see what the first lane does.
+/// Returns the access of lane 0, as the cells record it.
 Access Warp::access(const Instruction& in, bool shared, bool write, std::uint32_t segment) const {
   const Viewpoint& view = block_.view_;
   return {view, stamp(in, 0, segment), shared ? view.barrier : block_.grid_.timeline.first(), write};
@@ -108,7 +109,7 @@ void Warp::record(CellArray& cells, std::size_t offset, const Touch& touch, std:
   if (const Stamp earlier = cells.record(access, offset, touch.bytes)) report_race("data race", touch, earlier);
 }
 
-/// Once for each instruction.
+/// Reports a race, but only once for each instruction.
 void Warp::report_race(const std::string& what, const Touch& touch, Stamp earlier) {
   const auto site = static_cast<std::uint32_t>(&touch.in - kernel_.code.data());
   if (!block_.grid_.raced.insert(site).second) return;
@@ -135,7 +136,8 @@ void Warp::acquire(const Releases& releases, int lane) {
   }
 }
 
-/// What a strong access to global memory says about order: first what it reads, then what it leaves.
+/// Applies the order that a strong access to global memory makes: first what it acquires by reading, then what it
+/// releases by writing.
 void Warp::synchronise(const Instruction& in, std::uint64_t address, int lane, bool write) {
   std::map<std::uint64_t, Releases>& releases = block_.grid_.releases;
   const auto known = releases.find(address);
@@ -148,7 +150,7 @@ void Warp::synchronise(const Instruction& in, std::uint64_t address, int lane, b
     }
   }
   if (!write) return;
-  // A store puts an end to what earlier ones have released there; an atomic operation goes on with it.
+  // A store removes the releases of earlier stores at this address. An atomic operation keeps them.
   if (in.op != Opcode::atomic && known != releases.end()) known->second.clear();
   const bool fenced = fenced_ >> lane & 1;
   if (!in.release && !fenced) return;
@@ -170,14 +172,15 @@ void Warp::fence(std::uint32_t lanes) {
   });
 }
 
-/// fence.proxy.async: what the threads know to be done is visible to the async proxy.
+/// Executes fence.proxy.async: all writes that the threads know of become visible to the async proxy.
 void Warp::fence_proxy(std::uint32_t lanes) {
   if (!block_.grid_.look_for_races) return;
   for_lanes(lanes, [&](int lane) { block_.view_.fence_proxy(index_ * warp_size + static_cast<std::uint32_t>(lane)); });
   block_.begin_segment();
 }
 
-/// Whether generic addresses of a whole warp are of its local memory, as most are, and nothing is wrong with them.
+/// Returns true if the generic addresses of a whole warp are valid addresses of its local memory. This is the usual
+/// case.
 bool Warp::locate_local(std::size_t bytes, const Addresses& addresses, Places& places) const {
   const std::uint64_t base = reinterpret_cast<std::uint64_t>(local(0)), stride = local_bytes_;
   std::uint64_t largest = 0, bits = 0;
@@ -190,7 +193,7 @@ bool Warp::locate_local(std::size_t bytes, const Addresses& addresses, Places& p
   return bytes <= stride && largest <= stride - bytes && (bits & (bytes - 1)) == 0;
 }
 
-/// Finds, for every lane, the memory that it accesses.
+/// Finds the memory that each lane accesses.
 void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places) {
   Addresses addresses;
   const auto offset = static_cast<std::uint64_t>(target.offset);
@@ -216,7 +219,7 @@ void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lan
   }
 }
 
-/// The allocation that holds what a lane accesses, with its cells.
+/// Returns the allocation that a lane accesses, with its cells.
 Allocation& Warp::allocation(const Instruction& in, const Target& target, int lane, std::uint64_t address) {
   Memory& memory = Memory::device();
   const Grid& grid = block_.grid_;
@@ -280,13 +283,13 @@ void Warp::locate_shared(const Instruction& in, const Target& target, std::uint3
   });
 }
 
-/// Local memory of the thread, or the parameters of the kernel.
+/// Finds the place in the local memory of each thread, or in the parameters of the kernel.
 void Warp::locate_own(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
                       Places& places) {
   const bool local_space = target.space == Space::local;
   const std::size_t size = local_space ? local_bytes_ : block_.grid_.parameters.size(), bytes = target.bytes;
   char* const base = local_space ? local(0) : block_.grid_.parameters.data();
-  const std::size_t stride = local_space ? local_bytes_ : 0;  // from lane to lane
+  const std::size_t stride = local_space ? local_bytes_ : 0;  // distance between the memories of two lanes
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t address = addresses[lane];
     if (address > size || bytes > size - address) {
@@ -300,8 +303,8 @@ void Warp::locate_own(const Instruction& in, const Target& target, std::uint32_t
   });
 }
 
-/// Generic addresses are those of the host: of the block's shared memory, the thread's local memory, the parameters,
-/// and else of global memory.
+/// Finds the memory at generic addresses, which are addresses of the host: shared memory of the block, local memory of
+/// the thread, the parameters, or otherwise global memory.
 void Warp::locate_generic(const Instruction& in, const Target& target, std::uint32_t lanes, Addresses& addresses,
                           Places& places) {
   const std::vector<char>&shared = block_.shared_, &parameters = block_.grid_.parameters;

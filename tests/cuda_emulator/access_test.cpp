@@ -1,4 +1,4 @@
-// Loads, stores and atomics in every space, and what is said about wrong addresses.
+// Tests loads, stores and atomics in every space, and the messages for wrong addresses.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -16,7 +16,7 @@ using u64 = std::uint64_t;
 
 namespace {
 
-/// What one thread computes in %d9, with the second pointer in %d1.
+/// Returns the result of one thread in %d9. The second pointer is in %d1.
 template <class T>
 u64 with_input(const std::string& body, const std::vector<T>& values) {
   const DeviceArray<T> in(values);
@@ -270,11 +270,11 @@ TEST_CASE("local memory: generic addresses, faults of a single lane") {
   CHECK(mentions(fault(12, "ld.u64 %d9, [%d4];"), "out of bounds local load of 8 bytes at 0xc (there are 16 bytes)"));
   CHECK(mentions(fault(14, "st.u32 [%d4], 1;"), "out of bounds local store of 4 bytes at 0xe (there are 16 bytes)"));
   CHECK(mentions(fault(1, "ld.u32 %r1, [%d4];"), "misaligned access of 4 bytes at 0x1"));
-  CHECK(mentions(fault(16, "ld.u32 %r1, [%d4];"), "(in no live allocation)"));  // its neighbour's
+  CHECK(mentions(fault(16, "ld.u32 %r1, [%d4];"), "(in no live allocation)"));  // the word belongs to the next thread
 }
 
 TEST_CASE("uninitialised memory: always has the same poison") {
   CHECK(each_thread(".shared .align 8 .u64 s;\nld.shared.u64 %d9, [s];", 1)[0] == 0xcbcbcbcbcbcbcbcb);
   CHECK(each_thread(".local .align 8 .b8 l[8];\nld.local.u64 %d9, [l];", 1)[0] == 0xcbcbcbcbcbcbcbcb);
-  CHECK(each_thread("", 1)[0] == 0xbabababababababa);  // a register
+  CHECK(each_thread("", 1)[0] == 0xbabababababababa);  // a register that is not written
 }

@@ -1,4 +1,4 @@
-// What an instruction computes on registers alone: chooses, by name and type, the function that executes it.
+// Instructions that use only registers. Chooses the function that executes an instruction, by its name and type.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// An instruction that computes on registers. Its operands, one letter each:
+/// An instruction that computes on registers. A letter describes each operand:
 ///
 ///     t  of the type of the instruction        4  of 32 bits         p  predicate, `!` allowed
 ///     w  of twice its width                    8  of 64 bits         q  predicate that may follow a `|`
@@ -20,24 +20,24 @@ struct Arithmetic {
   Instruction::Execute execute = nullptr;  // nullptr: the type is not one of the instruction's
 };
 
-/// Takes the modifiers it knows from the mnemonic and puts what they mean into the instruction.
+/// Removes the modifiers that it handles from the mnemonic and stores their meaning in the instruction.
 ///
-/// @returns nothing where the root is none of the family
+/// @returns nothing if the root of the mnemonic is not in the family
 std::optional<Arithmetic> select_integer(Mnemonic& mnemonic, Instruction& in);
 std::optional<Arithmetic> select_real(Mnemonic& mnemonic, Instruction& in);
 std::optional<Arithmetic> select_logic(Mnemonic& mnemonic, Instruction& in);
 std::optional<Arithmetic> select_comparison(Mnemonic& mnemonic, Instruction& in);
 std::optional<Arithmetic> select_conversion(Mnemonic& mnemonic, Instruction& in);
 
-/// All of the above.
+/// Tries all functions above.
 std::optional<Arithmetic> select_arithmetic(Mnemonic& mnemonic, Instruction& in);
 
-/// `mov d, a`; with `d` or `a` a vector, unpacks or packs registers of `bits / elements`.
+/// Returns the function for `mov d, a`. If `d` or `a` is a vector, it unpacks or packs registers of `bits / elements`.
 Instruction::Execute select_move(Type type);
 void pack(char* registers, const Instruction& in, std::uint32_t lanes);
 void unpack(char* registers, const Instruction& in, std::uint32_t lanes);
 
-/// The bits of a comparison: which relations satisfy it.
+/// The bits of a comparison. Each bit is a relation for which it is true.
 enum Relation : std::uint8_t { less = 1, equal = 2, greater = 4, unordered = 8 };
 
 }  // namespace gatefold::cuda_emulator

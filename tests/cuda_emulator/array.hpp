@@ -1,4 +1,4 @@
-// Device memory of a test, filled from the host and read back.
+// Device memory of a test. The host fills it and reads it.
 #pragma once
 
 #include <cuda_runtime_api.h>

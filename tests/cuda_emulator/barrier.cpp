@@ -1,4 +1,4 @@
-// Barriers of the block, or of some of its threads: bar.sync, bar.red and bar.arrive.
+// Barriers for all or some threads of a block: bar.sync, bar.red and bar.arrive.
 #include <algorithm>
 #include <bit>
 
@@ -7,7 +7,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// [result, number, threads or none, predicate]
+/// The operands are [result, number, threads or none, predicate].
 void Warp::arrive(const Instruction& in, std::uint32_t pc, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t number = read(in[1], lane);
@@ -64,7 +64,8 @@ bool Block::release_barriers() {
   return released;
 }
 
-/// Completes a barrier if all have come that it is for: as many threads as it says, or all that have not exited.
+/// Completes a barrier if all expected threads have arrived: the number that the instructions give, or all threads that
+/// have not exited.
 bool Block::release(std::uint32_t barrier) {
   Arrivals& arrivals = arrivals_[barrier];
   std::uint32_t waiting = 0, satisfied = 0, expected = arrivals.expected;
@@ -94,7 +95,7 @@ bool Block::release(std::uint32_t barrier) {
   return true;
 }
 
-/// Lets the threads that wait at a barrier know of each other, and of those that have only arrived.
+/// Each thread that waits at a barrier then knows what all of them, and the threads that have only arrived, did before.
 void Block::order(const std::vector<std::uint32_t>& lanes, const Knowledge& of_arrivals) {
   if (!grid_.look_for_races) return;
   const auto for_threads = [&](auto f) {

@@ -17,7 +17,7 @@ namespace gatefold::cuda_emulator {
 namespace {
 
 struct Context {
-  int device = 0;  // on which it was made: calls with another one current do something undocumented
+  int device = 0;  // the device of its creation; cuBLAS does not document calls while another device is current
   cudaStream_t stream = nullptr;
   cublasPointerMode_t pointer_mode = CUBLAS_POINTER_MODE_HOST;
   cublasMath_t math_mode = CUBLAS_DEFAULT_MATH;
@@ -44,7 +44,7 @@ cublasStatus_t status_of(cudaError_t error) {
   }
 }
 
-// The frame of every cuBLAS call.
+// Runs one cuBLAS call: counts it, checks the handle and the device, then calls the body.
 template <class Body>
 cublasStatus_t blas_call(const char* name, cublasHandle_t handle, Body&& body) {
   const std::lock_guard lock(runtime_lock());
@@ -58,7 +58,7 @@ cublasStatus_t blas_call(const char* name, cublasHandle_t handle, Body&& body) {
   return body(*context);
 }
 
-// cuBLAS follows these pointers on the host or on the device, whatever they are.
+// Checks that a pointer is of the expected kind, because cuBLAS reads it on the host or on the device without a check.
 template <class T>
 const T* on_host(const std::string& call, const char* name, const T* pointer) {
   if (pointer && !Memory::device().contains(pointer, 1)) return pointer;
@@ -72,14 +72,14 @@ const T* on_device(const std::string& call, const char* name, const T* pointer, 
               hexadecimal(reinterpret_cast<std::uintptr_t>(pointer)));
 }
 
-// The types of one call.
+// The types of one call, and the check that cuBLAS supports them.
 struct Types {
   cudaDataType_t a, b, c;
   cublasComputeType_t compute;
 
   bool in_double() const { return compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC; }
 
-  // The rows of cuBLAS's tables that a mixture-of-experts layer needs.
+  // Accepts the rows of cuBLAS's tables that a mixture-of-experts layer needs.
   cublasStatus_t check(bool grouped) const {
     const bool half = a == CUDA_R_16F || a == CUDA_R_16BF;
     bool supported = a == b && (c == a || (half && c == CUDA_R_32F && !grouped));
@@ -118,7 +118,7 @@ MatrixProduct product_of(const char* name, cublasOperation_t ta, cublasOperation
   return product;
 }
 
-// A batch of equal products, each a stride away from the one before.
+// A batch of products of equal size. The matrices of two products are a stride apart.
 struct Strided {
   const void *alpha, *beta;
   const void *a, *b;
@@ -222,7 +222,8 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   const std::lock_guard lock(runtime_lock());
   if (const cudaError_t error = begin_call("cublasCreate")) return status_of(error);
   if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
-  if (refused_while_capturing()) return CUBLAS_STATUS_ALLOC_FAILED;  // it allocates a workspace
+  if (refused_while_capturing())
+    return CUBLAS_STATUS_ALLOC_FAILED;  // the call allocates a workspace, which a capture does not allow
   *handle = contexts().add({current_device()});
   return CUBLAS_STATUS_SUCCESS;
 }

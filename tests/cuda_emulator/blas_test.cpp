@@ -1,4 +1,4 @@
-// The stand-in for cuBLAS against the definition of its products, and what it refuses.
+// Tests the stand-in for cuBLAS: its products against their definition, and the calls that it refuses.
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -34,7 +34,7 @@ struct Library {
   cublasHandle_t handle = nullptr;
 };
 
-// Small integers: every product and sum of them is exact in every type, so results are compared exactly.
+// Small integers. Each product and sum of them is exact in each type, so results are compared exactly.
 template <class T>
 std::vector<T> integers(std::size_t count, unsigned seed) {
   std::vector<T> result;
@@ -45,14 +45,14 @@ std::vector<T> integers(std::size_t count, unsigned seed) {
   return result;
 }
 
-// Element (i, j) of op(X), X column-major.
+// Returns element (i, j) of op(X) for a column-major X.
 template <class T>
 double element(const std::vector<T>& x, std::size_t offset, cublasOperation_t operation, int leading, int i, int j) {
   const int row = operation == CUBLAS_OP_N ? i : j, column = operation == CUBLAS_OP_N ? j : i;
   return static_cast<double>(static_cast<float>(x[offset + static_cast<std::size_t>(column) * leading + row]));
 }
 
-// C ← α op(A) op(B) + β C.
+// Computes C ← α op(A) op(B) + β C.
 template <class A, class C>
 void naive(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, double alpha, const std::vector<A>& a,
            std::size_t a_at, int lda, const std::vector<A>& b, std::size_t b_at, int ldb, double beta,
@@ -95,7 +95,7 @@ void check_gemm_ex(cublasComputeType_t compute) {
                            type_of<A>, ldb, &beta, device_c.data, type_of<C>, ldc, compute,
                            CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS);
       naive(ta, tb, m, n, k, 2, a, 0, lda, b, 0, ldb, -1, c, 0, ldc);
-      check_equal(device_c.host(), c);  // the rows between m and ldc included: they stay as they were
+      check_equal(device_c.host(), c);  // the rows between m and ldc must not change
     }
   }
 }
@@ -200,7 +200,8 @@ TEST_CASE("cublasSgemmStridedBatched: matches its definition") {
   CHECK(gemm(stride_c, 0) == CUBLAS_STATUS_SUCCESS);
 }
 
-// Row-major y = x W for a few experts, as the column-major yᵀ = Wᵀ xᵀ: the way in which an expert product calls cuBLAS.
+// Computes a row-major y = x W for a few experts, as the column-major yᵀ = Wᵀ xᵀ. Products of experts call cuBLAS in
+// this way.
 struct Grouped {
   static constexpr int experts = 3, d = 4, h = 5;
   std::vector<int> rows{3, 0, 2};

@@ -1,4 +1,4 @@
-// cp.async.bulk and what all bulk copies have in common: an mbarrier waits for them.
+// cp.async.bulk, and the parts that all bulk copies share. A thread waits for a bulk copy at an mbarrier.
 #include <cstring>
 #include <utility>
 
@@ -8,8 +8,8 @@
 
 namespace gatefold::cuda_emulator {
 
-/// The bytes of a bulk copy are on their way: until a thread waits for them at the mbarrier, their target holds poison.
-/// Who waits for them knows what their thread did before, this write included.
+/// Begins a bulk copy. Until a thread waits for it at the mbarrier, its target holds poison. A thread that has waited
+/// knows of this write, and of all that the copying thread did before.
 void Warp::begin_bulk_copy(const Instruction& in, int lane, std::uint64_t to, std::uint64_t barrier,
                            std::vector<char> data) {
   const std::size_t bytes = data.size();
@@ -25,12 +25,13 @@ void Warp::begin_bulk_copy(const Instruction& in, int lane, std::uint64_t to, st
   if (block_.grid_.look_for_races) {
     record(block_.shared_cells_, to, {in, true, true, to, bytes, lane});
     block_.view_.release(known, thread);
-    block_.begin_segment();  // what comes after is not ordered by it
+    block_.begin_segment();  // later accesses are not ordered by the copy
   }
   block_.bulk_copies_.push_back({&in, thread, to, barrier, std::move(data), std::move(known)});
 }
 
-/// Copies that an mbarrier counts arrive, one by one, until they complete its phase: as late as they may.
+/// Delivers the copies that an mbarrier counts, one after the other, until its phase completes. This is the latest
+/// allowed time.
 void Block::deliver_bulk_copies(std::uint64_t where) {
   MbarrierState& barrier = mbarriers_[where];
   const std::uint32_t phase = barrier.phase;
@@ -44,7 +45,7 @@ void Block::deliver_bulk_copies(std::uint64_t where) {
   });
 }
 
-/// A copy that arrives after its block has ended writes to the memory of another one.
+/// Reports a copy that no thread has waited for, because it could write to the memory of a later block.
 void Warp::expect_no_bulk_copy() const {
   if (block_.bulk_copies_.empty()) return;
   const Block::BulkCopy& copy = block_.bulk_copies_.front();
@@ -54,7 +55,7 @@ void Warp::expect_no_bulk_copy() const {
       *copy.in, static_cast<int>(copy.thread % warp_size));
 }
 
-/// ` (the mbarrier at 0x400 waits for 64 bytes)`, or nothing.
+/// Returns for example ` (the mbarrier at 0x400 waits for 64 bytes)`, or "" if no mbarrier waits for bytes.
 std::string Block::missing_bytes() const {
   for (const auto& [where, barrier] : mbarriers_) {
     if (barrier.bytes == 0) continue;
@@ -65,7 +66,7 @@ std::string Block::missing_bytes() const {
   return "";
 }
 
-/// cp.async.bulk: [to, from, bytes, mbarrier]
+/// Executes cp.async.bulk. The operands are [to, from, bytes, mbarrier].
 void Warp::copy_bulk(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t to = read(in[0], lane) & 0xffffffff, from = read(in[1], lane), bytes = read(in[2], lane);

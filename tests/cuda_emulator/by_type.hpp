@@ -1,4 +1,4 @@
-// From a type that is known when the code is read to a template that is instantiated for it.
+// Turns a type that is known at run time into a template argument.
 //
 // `Form` has a member template `run<T>` of the signature of Instruction::Execute.
 #pragma once

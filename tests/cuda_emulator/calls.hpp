@@ -1,4 +1,4 @@
-// What tests may ask of the stand-in runtime: how often was it called, what if a call fails, what was left alive.
+// Functions of the stand-in runtime for tests: count calls, let calls fail, and list objects that are still alive.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,8 +11,9 @@
 
 namespace gatefold::cuda_emulator {
 
-/// The runtime and cuBLAS calls since the beginning of the test case, by the name in their documentation. A kernel
-/// launch counts as `cudaLaunchKernel` in either of its forms, what a graph replays as `cudaGraphLaunch` alone.
+/// The numbers of runtime and cuBLAS calls since the beginning of the test case, by the name in their documentation. A
+/// kernel launch counts as `cudaLaunchKernel`, in both of its forms. A graph counts only as `cudaGraphLaunch`, without
+/// the operations in it.
 struct Calls {
   std::map<std::string, std::uint64_t> by_name;
 
@@ -23,17 +24,18 @@ struct Calls {
 };
 Calls& calls();
 
-/// The nth call of this name from now, counted from 0, does nothing and returns `error`; a cuBLAS call returns the
-/// status that comes closest. `fail("cudaMalloc", 2, cudaErrorMemoryAllocation)` lets two allocations pass.
+/// Lets the nth call of this name from now fail; n counts from 0. The call does nothing and returns `error` (a cuBLAS
+/// call the closest status). With `fail("cudaMalloc", 2, cudaErrorMemoryAllocation)`, two allocations succeed first.
 void fail(const std::string& name, long nth, cudaError_t error);
 
-/// The failures that were asked for and whose call never came, one sentence each.
+/// Returns a sentence for each failure that a test set and whose call never came.
 std::vector<std::string> pending_failures();
 
-/// Streams, events, graphs, cuBLAS handles, NCCL communicators and pinned allocations that have not been destroyed.
+/// Returns the number of streams, events, graphs, cuBLAS handles, NCCL communicators and pinned allocations that have
+/// not been destroyed.
 std::size_t live_handles();
 
-/// A new test case: no calls, no failures to come, no error waiting in cudaGetLastError, no capture going on,
+/// Prepares a new test case: forgets calls, failures to come, the error in cudaGetLastError and captures, and makes
 /// device 0 current in this thread.
 void reset_runtime();
 

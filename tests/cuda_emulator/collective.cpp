@@ -1,7 +1,9 @@
-// What the lanes of a warp do together: shuffles, votes, matches, reductions, and the barrier of a warp.
+// Instructions that the lanes of a warp execute together: shuffles, votes, matches, reductions, and the barrier of a
+// warp.
 //
 // A collective completes when all lanes of its mask that have not exited wait at it. They may wait at different
-// instructions of the same kind, as independent threads do; what is of the whole warp needs all lanes at one.
+// instructions of the same kind, as independent threads do. Instructions of the whole warp need all lanes at the same
+// instruction.
 #include <algorithm>
 #include <bit>
 
@@ -12,7 +14,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-/// Where a collective finds its inputs among its operands.
+/// The positions of the inputs of a collective among its operands.
 struct Inputs {
   int value, second, third, mask;  // -1: none
 };
@@ -68,7 +70,7 @@ void Warp::gather(const Instruction& in, std::uint32_t pc, std::uint32_t lanes) 
   at_collective_ |= lanes;
 }
 
-/// @returns the lanes that can go on; they are ready
+/// @returns the lanes that can continue, which are ready again
 std::uint32_t Warp::complete_collectives() {
   std::uint32_t completed = 0;
   for (std::uint32_t left = at_collective_; left != 0;) {
@@ -77,7 +79,7 @@ std::uint32_t Warp::complete_collectives() {
     left &= ~(1u << first);
     const Instruction& in = kernel_.code[waiting_[first].pc];
     if (of_whole_warp(in.op) && alive_ != all_lanes) fail(missing_lanes(), in, first);
-    if ((lanes & ~at_collective_) != 0) continue;  // not all have come
+    if ((lanes & ~at_collective_) != 0) continue;  // some lanes have not arrived
     for_lanes(lanes, [&](int lane) {
       const Instruction& other = kernel_.code[waiting_[lane].pc];
       if (waiting_[lane].mask != mask) {
@@ -144,7 +146,8 @@ std::uint64_t Warp::result_of(const Instruction& in, int lane, std::uint32_t lan
   };
   switch (in.op) {
     case Opcode::shuffle: {
-      // Names of the PTX ISA: b is the lane or distance, c holds the clamp and, from bit 8, the mask of the segment.
+      // The names are those of the PTX ISA: b is the lane or distance; c holds the clamp and, from bit 8, the mask of
+      // the segment.
       const int b = mine.second & 31, clamp = mine.third & 31, segment = mine.third >> 8 & 31;
       const int greatest = (lane & segment) | (clamp & ~segment), least = lane & segment;
       int source = 0;
@@ -164,7 +167,7 @@ std::uint64_t Warp::result_of(const Instruction& in, int lane, std::uint32_t lan
       }
       predicate = static_cast<Shuffle>(in.mode) == Shuffle::up ? source >= greatest : source <= greatest;
       if (!predicate) source = lane;
-      constexpr std::uint32_t undefined = 0xdeadbeef;  // of a lane that does not take part
+      constexpr std::uint32_t undefined = 0xdeadbeef;  // the result for a lane that does not take part
       return lanes >> source & 1 ? waiting_[source].value : undefined;
     }
     case Opcode::vote: {

@@ -1,4 +1,4 @@
-// What the lanes of a warp do together, against the definitions of the PTX ISA.
+// Tests the collectives of a warp against the definitions of the PTX ISA.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using u64 = std::uint64_t;
 
 namespace {
 
-/// `shfl.sync.<mode>` of the value 100 + lane; %d9 holds the result below and the predicate above.
+/// Runs `shfl.sync.<mode>` on the value 100 + lane. In %d9, the low half is the result and the high half the predicate.
 std::vector<u64> shuffled(const std::string& mode, u32 b, u32 c) {
   return each_thread("add.u32 %r1, %r0, 100; shfl.sync." + mode + ".b32 %r2|%p1, %r1, " + std::to_string(b) + ", " +
                      std::to_string(c) + ", 0xffffffff; selp.u32 %r3, 1, 0, %p1; mov.b64 %d9, {%r2, %r3};");
@@ -23,14 +23,14 @@ std::vector<u64> shuffled(const std::string& mode, u32 b, u32 c) {
 
 u64 value_and_predicate(int source, bool in_range) { return static_cast<u64>(100 + source) | u64{in_range} << 32; }
 
-/// A prologue: %r1 is some number that differs between lanes, the same as `number(lane)`.
+/// Sets %r1 to a number that differs between lanes, the same as `number(lane)`.
 const std::string number_text = "mul.lo.u32 %r1, %r0, 37; and.b32 %r1, %r1, 0x1c; xor.b32 %r1, %r1, 0x80000000;\n";
 u32 number(u32 lane) { return (lane * 37 & 0x1c) ^ 0x80000000; }
 
 }  // namespace
 
 TEST_CASE("shfl: four modes, over the warp and over segments") {
-  // What __shfl_*_sync of CUDA C++ passes for a width: the clamp, and above it the mask of the segment.
+  // The value that __shfl_*_sync of CUDA C++ passes for a width: the clamp, and above it the mask of the segment.
   for (const int width : {32, 8, 2}) {
     CAPTURE(width);
     const u32 segment = static_cast<u32>(32 - width) << 8, clamp = segment | 31;
@@ -127,7 +127,7 @@ TEST_CASE("redux: reduces over the lanes of its mask") {
   CHECK(reduce("and.b32") == both);
   CHECK(reduce("or.b32") == either);
   CHECK(reduce("xor.b32") == parity);
-  // With sign, lane 0 is below zero and all others are above.
+  // As signed numbers, lane 0 has a value below zero and all others have values above zero.
   const std::string sign = "setp.eq.u32 %p1, %r0, 0; selp.u32 %r1, 0xfffffff6, 4, %p1; ";
   CHECK(each_thread(sign + "redux.sync.min.s32 %r2, %r1, 0xffffffff; cvt.s64.s32 %d9, %r2;")[8] ==
         static_cast<u64>(-10));

@@ -1,4 +1,4 @@
-// setp and testp: comparisons and classes of numbers.
+// setp and testp: comparisons, and tests for classes of numbers.
 #include <cmath>
 
 #include "cuda_emulator/arithmetic.hpp"
@@ -20,7 +20,7 @@ Relation relation(T a, T b) {
   return a < b ? less : a == b ? equal : a > b ? greater : unordered;
 }
 
-/// p = (a cmp b) op c, q = !(a cmp b) op c
+/// Computes p = (a cmp b) op c and q = !(a cmp b) op c.
 void combine(char* registers, const Instruction& in, uint32_t result, uint32_t lanes) {
   const uint32_t c = read_predicate(registers, in[4]);
   auto with_c = [&](uint32_t bits) {

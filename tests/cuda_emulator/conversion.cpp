@@ -31,7 +31,8 @@ double integral(double x, Rounding rounding) {
   }
 }
 
-/// Out of range gives the nearest number of the type; NaN gives 0, or the top bit alone where 64 bits are involved.
+/// Converts to an integer. A value out of range gives the nearest number of the type. NaN gives 0, or only the top bit
+/// if one of the types has 64 bits.
 template <class D, class S>
 D to_integer(double x, Rounding rounding) {
   if (std::isnan(x)) {
@@ -72,7 +73,7 @@ D integer_to_real(S value, const Instruction& in) {
   if constexpr (sizeof(D) > 2) {
     return finished<D>(static_cast<D>(value), in.flush, in.saturate);
   } else {
-    // What does not fit a double is rounded to odd, so that rounding it once more to 16 bits is right.
+    // An integer that does not fit a double is rounded to odd. A second rounding, to 16 bits, is then correct.
     if constexpr (sizeof(S) == 8) {
       constexpr S low = 0x7ff;
       const bool fits =
@@ -96,7 +97,7 @@ D convert(S value, const Instruction& in) {
   }
 }
 
-/// Fills the register: signed integers keep their sign.
+/// Returns the register for a result: signed integers are sign-extended.
 template <class D>
 uint64_t extended(D value) {
   if constexpr (std::is_integral_v<D>) {
@@ -112,7 +113,7 @@ uint64_t extended(D value) {
 
 template <class D, class S>
 void run(char* registers, const Instruction& in, uint32_t lanes) {
-  // The mode of the host rounds to .f32 and .f64; rounding to an integral value has its own functions.
+  // The rounding mode of the host rounds to .f32 and .f64. Rounding to an integral value uses separate functions.
   const RoundingMode mode(in.integral || sizeof(D) == 2 ? Rounding::nearest : in.rounding);
   const std::size_t stride = in[1].wide() ? 8 : 4;
   for_lanes(lanes, [&](int lane) {
@@ -125,7 +126,7 @@ void run(char* registers, const Instruction& in, uint32_t lanes) {
   });
 }
 
-/// d = {high: a, low: b}
+/// Computes d = {high: a, low: b}.
 template <class T>
 void run_packed(char* registers, const Instruction& in, uint32_t lanes) {
   map_lanes<Pair<T>, float, float>(registers, in, lanes, [&](float a, float b) {

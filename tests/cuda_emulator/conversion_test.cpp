@@ -1,4 +1,4 @@
-// cvt: saturation, truncation, rounding and NaN, between all kinds of types.
+// Tests cvt: saturation, truncation, rounding and NaN, between all kinds of types.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ TEST_CASE("cvt: integers extend by their sign and truncate") {
   CHECK(evaluate<i32>("cvt.s32.s8 %o, %a;", 0x1280u) == -128);
   CHECK(evaluate<u32>("cvt.u32.u8 %o, %a;", 0x1280u) == 0x80u);
   CHECK(evaluate<i64>("cvt.s64.s8 %o, %a;", u16{0x00ff}) == -1);
-  // A result narrower than its register fills it, with its sign.
+  // A result narrower than its register is sign-extended.
   CHECK(evaluate<i32>("cvt.s8.s32 %o, %a;", 0x1ff) == -1);
   CHECK(evaluate<u32>("cvt.u8.u32 %o, %a;", 0x1ffu) == 0xff);
 }
@@ -70,7 +70,7 @@ TEST_CASE("cvt: integers saturate, NaN converts as on devices") {
   CHECK(evaluate<u64>("cvt.rzi.u64.f64 %o, %a;", 1e30) == ~u64{0});
   CHECK(evaluate<i64>("cvt.rzi.s64.f64 %o, %a;", -1e30) == std::numeric_limits<i64>::min());
   CHECK(evaluate<u64>("cvt.rzi.u64.f64 %o, %a;", 0x1p63) == u64{1} << 63);
-  // 0 where neither side has 64 bits, else the top bit alone (PTX ISA, cvt).
+  // The result is 0 if neither type has 64 bits, otherwise only the top bit (PTX ISA, cvt).
   CHECK(evaluate<i32>("cvt.rzi.s32.f32 %o, %a;", nan32) == 0);
   CHECK(evaluate<u32>("cvt.rzi.u32.f32 %o, %a;", nan32) == 0);
   CHECK(evaluate<i64>("cvt.rzi.s64.f32 %o, %a;", nan32) == std::numeric_limits<i64>::min());

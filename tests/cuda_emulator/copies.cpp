@@ -1,4 +1,4 @@
-// Copies that go on while their thread does, which it waits for by groups: cp.async.
+// cp.async: copies that continue while their thread runs. The thread waits for groups of copies.
 #include <algorithm>
 #include <cstring>
 
@@ -7,8 +7,8 @@
 
 namespace gatefold::cuda_emulator {
 
-/// cp.async: [to, from, bytes to write, bytes to read]. Until the copy arrives, nobody may read its target: it holds
-/// poison, so that a wait too short is a wrong value.
+/// Executes cp.async. The operands are [to, from, bytes to write, bytes to read]. Until the copy arrives, its target
+/// holds poison, so that a missing wait gives a wrong value.
 void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     Places to;
@@ -29,7 +29,8 @@ void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
   });
 }
 
-/// cp.async.wait_group n: all but the latest n groups arrive; cp.async.wait_all: all copies, those of no group too.
+/// Executes cp.async.wait_group n, after which all groups except the latest n have arrived, and cp.async.wait_all,
+/// after which all copies have arrived, also those without a group.
 void Warp::copy_wait(const Instruction& in, std::uint32_t lanes) {
   const bool all = static_cast<CopyWait>(in.mode) == CopyWait::all;
   for_lanes(lanes, [&](int lane) {
@@ -42,7 +43,7 @@ void Warp::copy_wait(const Instruction& in, std::uint32_t lanes) {
   });
 }
 
-/// The copy arrives, as a write in a segment of its thread.
+/// Completes a copy. It is recorded as a write in the given segment of its thread.
 void Warp::deliver(const Copy& copy, int lane, std::uint32_t segment) {
   std::memcpy(block_.shared_.data() + copy.to, copy.data, copy.bytes);
   if (!block_.grid_.look_for_races) return;

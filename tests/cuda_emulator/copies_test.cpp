@@ -1,4 +1,4 @@
-// Asynchronous copies, and what waits for them.
+// Tests asynchronous copies and the instructions that wait for them.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ TEST_CASE("cp.async: copies and pads with zeros") {
 TEST_CASE("cp.async: data arrive at the wait for their group") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
-  // Copies of the first three words in groups of their own, of the fourth in none. @returns them after `wait`
+  // Copies the first three words in a group each, and the fourth without a group. @returns the words after `wait`
   const auto after = [&](const std::string& wait) {
     DeviceArray<u32> out(4, 0);
     run_body(
@@ -49,7 +49,7 @@ TEST_CASE("cp.async: data arrive at the wait for their group") {
   CHECK(after("cp.async.wait_all;\n") == in);
   CHECK(after("cp.async.commit_group; cp.async.wait_group 0;\n") == in);
   CHECK(after("cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 2;\n") ==
-        std::vector<u32>{1, 2, 3, poison});  // a group of nothing is one all the same
+        std::vector<u32>{1, 2, 3, poison});  // an empty group counts as a group
 }
 
 TEST_CASE("cp.async: a thread waits for its own copies only") {
@@ -83,7 +83,7 @@ TEST_CASE("cp.async: reads must be ordered with begin and arrival") {
   };
   const std::string wait = "cp.async.wait_group 0;\n", barrier = "bar.sync 0;\n";
   CHECK(races_with(wait + barrier, "").empty());
-  CHECK(races_with(barrier, barrier + wait).empty());  // the value tells: it is poison
+  CHECK(races_with(barrier, barrier + wait).empty());  // not a race, but the value is poison
   CHECK(!races_with(barrier + wait, "").empty());
   CHECK(!races_with(barrier, wait).empty());
   CHECK(!races_with("", wait).empty());

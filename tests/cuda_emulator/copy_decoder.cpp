@@ -54,7 +54,7 @@ void InstructionDecoder::copy(Mnemonic& mnemonic, Instruction& in) {
   }
 }
 
-/// cp.async.mbarrier.arrive: [mbarrier]
+/// Decodes cp.async.mbarrier.arrive. The operand is [mbarrier].
 void InstructionDecoder::arrive_after_copies(Mnemonic& mnemonic, Instruction& in) {
   if (!mnemonic.take("arrive")) throw Refused{"a copy that the emulator does not know"};
   in.op = Opcode::mbarrier;
@@ -117,7 +117,7 @@ void InstructionDecoder::memory_barrier(Mnemonic& mnemonic, Instruction& in) {
       plain_address();
       comma();
       add(parity ? 32 : 64);
-      if (lexer_->accept(",")) operand(32);  // for how long to wait
+      if (lexer_->accept(",")) operand(32);  // a time limit of the wait, which is ignored
       break;
     case Arrival::after_copies:
     case Arrival::also_after_copies:

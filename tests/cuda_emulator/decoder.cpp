@@ -50,7 +50,7 @@ class Decoder : InstructionDecoder {
         while (lexer_->accept(","));
         if (is_kernel_) function_->max_threads = threads;
       } else {
-        lexer_->take();  // .reqntid is enforced by the driver; .minnctapersm and others concern ptxas
+        lexer_->take();  // the driver enforces .reqntid; .minnctapersm and others are for ptxas
       }
     }
     frame.entry = static_cast<std::uint32_t>(function_->code.size());
@@ -70,7 +70,7 @@ class Decoder : InstructionDecoder {
         statement();
       }
     }
-    Mnemonic end("ret");  // falling off the end returns
+    Mnemonic end("ret");  // a kernel returns at its end
     Instruction in;
     function_return(end, in);
     emit(in, end.text);
@@ -80,7 +80,8 @@ class Decoder : InstructionDecoder {
     }
   }
 
-  /// Parameters of the kernel lie in the buffer of the launch (`frame` is nullptr), those of functions in local memory.
+  /// Decodes parameters. Those of the kernel are in the buffer of the launch (`frame` is nullptr), those of functions
+  /// in local memory.
   void formal_parameters(std::vector<std::pair<std::uint32_t, std::uint32_t>>* frame) {
     while (!lexer_->accept(")")) {
       lexer_->expect(".param");
@@ -112,7 +113,8 @@ class Decoder : InstructionDecoder {
     instruction();
   }
 
-  /// `.loc file line column`, perhaps with `, function_name label + 8, inlined_at file line column`.
+  /// Decodes `.loc file line column`, which may be followed by `, function_name label + 8, inlined_at file line
+  /// column`.
   void location() {
     line_ = read_line();
     Line caller;
@@ -126,7 +128,7 @@ class Decoder : InstructionDecoder {
       }
     }
     callers_of_lines_[line_] = caller;
-    // The place that a function was inlined at may itself lie in an inlined function.
+    // The place into which a function was inlined may itself be in an inlined function.
     inlined_at_ = caller;
     for (int depth = 0; depth < 64; ++depth) {
       const auto next = callers_of_lines_.find(inlined_at_);
@@ -183,21 +185,21 @@ class Decoder : InstructionDecoder {
       while (lexer_->accept(","));
       lexer_->expect(";");
     } else if (lexer_->is(".calltargets") || lexer_->is(".callprototype")) {
-      lexer_->skip_statement();  // the call that names it is refused
+      lexer_->skip_statement();  // the call that names it is refused later
     } else {
       labels_.back().positions[name] = static_cast<std::uint32_t>(function_->code.size());
     }
   }
 
-  /// The labels of a scope, and of its branches the first among all.
+  /// The labels of a scope, and the number of the first branch in it.
   struct Labels {
     std::unordered_map<std::string_view, std::uint32_t> positions = {};
     std::unordered_map<std::string_view, std::vector<std::string_view>> tables = {};
     std::size_t first_branch = 0;
   };
 
-  /// Finds the targets of the branches of the innermost scope among its labels. What is not there is left to the scope
-  /// around it.
+  /// Finds the targets of the branches of the innermost scope among its labels. Other targets are left to the enclosing
+  /// scope.
   void close_labels() {
     const Labels own = std::move(labels_.back());
     labels_.pop_back();

@@ -10,9 +10,9 @@
 
 namespace gatefold::cuda_emulator {
 
-/// What the reader keeps of a module until its kernels are asked for.
+/// The parts of a module that the reader keeps until a kernel is needed.
 struct Module::Text {
-  /// A kernel or function: where its name and its body begin.
+  /// A kernel or function: the places at which its name and its body begin.
   struct Place {
     std::size_t position = 0;
     std::uint32_t line = 0;
@@ -28,13 +28,13 @@ struct Module::Text {
   std::map<std::string, Place, std::less<>> places;
   std::map<std::string, SharedVariable, std::less<>> shared;
   std::map<std::string, std::unique_ptr<Function>, std::less<>> decoded;
-  std::vector<std::unique_ptr<char[]>> memory;  // of variables
+  std::vector<std::unique_ptr<char[]>> memory;  // memory of variables
 };
 
-/// @throws Fault where the code holds an unknown construct
+/// @throws Fault if the code contains an unknown construct
 std::unique_ptr<Function> decode(const Module& module, const std::string& kernel);
 
-/// A declaration such as `.align 4 .b8 name[16]`, from the token after its space on.
+/// A declaration such as `.align 4 .b8 name[16]`, without its space. Reading begins at the token after the space.
 struct Declaration {
   std::string_view name;
   std::size_t alignment = 1, element = 1, count = 1;
@@ -45,7 +45,7 @@ struct Declaration {
 class Lexer;
 Declaration read_declaration(Lexer& lexer);
 
-/// `offset` rounded up to a multiple of `alignment`.
+/// Returns `offset` rounded up to a multiple of `alignment`.
 inline std::size_t aligned(std::size_t offset, std::size_t alignment) {
   return (offset + alignment - 1) / alignment * alignment;
 }

@@ -1,4 +1,4 @@
-// What the emulated device is able to do, by compute capability.
+// The limits of the emulated device, by compute capability.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@ struct Device {
   int threads_per_block = 1024;
   Extent block_limit{1024, 1024, 64};
   Extent grid_limit{2147483647, 65535, 65535};
-  int registers = 65536;  // of a multiprocessor, and at most of a block
-  // Every allocated byte is written once, with poison, so this bounds what a test can cost as well.
+  int registers = 65536;  // of a multiprocessor; also the largest number for a block
+  // Each allocated byte is written once, with poison, so this also limits the run time of a test.
   std::size_t memory_bytes = std::size_t{4} << 30;
 };
 
-/// The device that options().compute_capability names.
+/// Returns the device with the compute capability in options().
 ///
-/// @throws Fault for a compute capability that is not in the table
+/// @throws Fault if the table has no row for the compute capability
 Device device();
 
-/// Registers per thread that kernels are said to use. PTX has no limit of registers, ptxas decides.
+/// The number of registers per thread that is reported for every kernel. PTX has no limit; ptxas decides.
 inline constexpr int assumed_registers = 32;
 
 }  // namespace gatefold::cuda_emulator

@@ -1,4 +1,4 @@
-// For the tests of the emulator: makes tensor maps, by the driver's function.
+// For the tests of the emulator: makes tensor maps with the function of the driver.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +14,7 @@ namespace gatefold::cuda_emulator {
 /// The arguments of cuTensorMapEncodeTiled.
 struct Encoding {
   CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  std::optional<cuuint32_t> rank = {};  // else as many as there are extents
+  std::optional<cuuint32_t> rank = {};  // empty: the number of extents
   std::uintptr_t address = 0x10000;
   std::vector<cuuint64_t> extents, strides;
   std::vector<cuuint32_t> box;

@@ -40,8 +40,9 @@ struct DeviceArray {
   T* data;
 };
 
-/// A module with one kernel `k` of two pointers, and enough registers: %p (predicates), %h (16 bits), %r (32), %d (64).
-/// %d0 and %d1 hold the pointers, %r0 the number of the thread, %d2 the first pointer moved by 8 bytes per thread.
+/// Returns a module with one kernel `k` that has two pointers and enough registers: %p (predicates), %h (16 bits), %r
+/// (32), %d (64). %d0 and %d1 hold the pointers, %r0 the number of the thread, %d2 the first pointer plus 8 bytes per
+/// thread.
 inline std::string kernel_text(const std::string& body, const std::string& before = "") {
   return ".version 8.7\n.target sm_90a\n.address_size 64\n" + before +
          "\n.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)\n{\n"
@@ -65,12 +66,12 @@ inline void run_module(const std::string& text, const void* first, const void* s
   launch(*module->find("k"), arguments);
 }
 
-/// Runs a body with two pointers.
+/// Runs a body, given two pointers.
 inline void run_body(const std::string& body, const void* first, const void* second = nullptr, Shape shape = {}) {
   run_module(kernel_text(body), first, second, shape);
 }
 
-/// Every thread computes a number of 64 bits in %d9 ("..., %d9" or with `mov`); the numbers of all.
+/// Runs a body in which every thread computes a number of 64 bits in %d9. Returns the numbers of all threads.
 inline std::vector<std::uint64_t> each_thread(const std::string& body, std::uint32_t threads = 32,
                                               std::size_t shared_bytes = 0) {
   DeviceArray<std::uint64_t> out(threads);
@@ -78,7 +79,7 @@ inline std::vector<std::uint64_t> each_thread(const std::string& body, std::uint
   return out.values();
 }
 
-/// What a launch reports: the message of its fault, or nothing.
+/// Returns the message of the fault of a launch, or "".
 template <class F>
 std::string fault_of(F run) {
   try {
@@ -91,8 +92,9 @@ std::string fault_of(F run) {
 
 inline bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// One instruction (or several) that computes D in %o from operands %a, %b, %c ... of the types S; there are registers
-/// %p0 ... %p3 and %t0 ... %t3 (32 bits) besides. A full warp and one of a single thread compute it; all must agree.
+/// Returns the result D in %o of one or more instructions with the operands %a, %b, %c ... of the types S. The
+/// registers %p0 ... %p3 and %t0 ... %t3 (32 bits) are free. A full warp and a warp with a single thread compute the
+/// result; all must agree.
 template <class D, class... S>
 D evaluate(const std::string& instruction, S... operands) {
   auto declare = [](const std::string& name, std::size_t bytes) {

@@ -1,4 +1,4 @@
-// The registration calls that nvcc's start-up code makes, and the fat binaries behind them.
+// The registration calls in nvcc's start-up code, and the fat binaries that they register.
 #include "cuda_emulator/fat_binary.hpp"
 
 #include <fatbinary_section.h>
@@ -19,7 +19,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// The layout of a fat binary: one header, then entries of a header and its payload each.
+// The layout of a fat binary: one header, then entries, each with a header and a payload.
 struct Header {
   std::uint32_t magic;
   std::uint16_t version, header_bytes;
@@ -43,10 +43,10 @@ T read_as(const char* data) {
   return value;
 }
 
-// A fat binary of the program, and what has been read of it so far: nothing before the first use.
+// A fat binary of the program, and the modules read from it so far. Modules are read at their first use.
 struct FatBinary {
   const char* data = nullptr;
-  std::map<const char*, std::unique_ptr<Module>> modules = {};  // by where the text begins
+  std::map<const char*, std::unique_ptr<Module>> modules = {};  // by the address of their text
 };
 
 struct Name {
@@ -60,7 +60,7 @@ struct Registry {
   std::map<std::pair<const void*, const Module*>, Kernel> kernels;
 };
 
-// Start-up code registers before main and launches may come from destructors after it.
+// Never destroyed, because start-up code registers before main, and destructors after main may launch kernels.
 Registry& registry() {
   static auto& all = *new Registry;
   return all;
@@ -72,7 +72,7 @@ struct Loaded {
   int compute_capability = 0;
 };
 
-// What the device runs, or no module where the program has none for it.
+// Returns the module that the device runs, or no module if the program has none for this device.
 Loaded load(FatBinary& binary) {
   const auto [text, compute_capability] = choose_ptx(binary.data, options().compute_capability);
   if (text.empty()) return {};
@@ -81,7 +81,7 @@ Loaded load(FatBinary& binary) {
   return {module.get(), compute_capability};
 }
 
-// Whether the text is for one architecture alone, as sm_90a is.
+// Returns true if the text is only for one architecture, as sm_90a is.
 bool is_for_one_architecture(std::string_view text) {
   constexpr std::string_view directive = ".target sm_";
   const std::size_t found = text.find(directive);
@@ -157,7 +157,7 @@ void** __cudaRegisterFatBinary(void* wrapper) {
 
 void __cudaRegisterFatBinaryEnd(void**) {}
 
-// The modules stay: static objects of the program may still launch kernels.
+// Does nothing, because static objects of the program may still launch kernels.
 void __cudaUnregisterFatBinary(void**) {}
 
 char __cudaInitModule(void**) { return 1; }

@@ -1,5 +1,5 @@
-// What nvcc leaves in an object file: fat binaries, the kernels and variables that they define, and how host code calls
-// them.
+// The fat binaries that nvcc puts into an object file, the kernels and variables in them, and how host code calls the
+// kernels.
 #pragma once
 
 #include <driver_types.h>
@@ -19,14 +19,14 @@ struct PtxText {
   int compute_capability = 0;
 };
 
-/// The text for a device: the newest it can run, and of two such the one for its architecture alone (sm_90a). The data
-/// of a fat binary begins with its header.
+/// Returns the text for a device: the newest that it can run. If there are two, the one only for its architecture
+/// (sm_90a). `data` begins with the header of a fat binary.
 ///
-/// @returns no text where all of it is for newer devices
-/// @throws Fault where this is no fat binary, where its PTX is compressed and where it holds machine code alone
+/// @returns no text if all texts are for newer devices
+/// @throws Fault if this is not a fat binary, if its PTX is compressed, or if it contains only machine code
 PtxText choose_ptx(const char* data, int compute_capability);
 
-/// cudaFuncAttributeMaxDynamicSharedMemorySize of a kernel, on each device.
+/// The cudaFuncAttributeMaxDynamicSharedMemorySize of a kernel, for each device.
 class DynamicSharedLimit {
  public:
   int& operator[](int device) { return raised_.try_emplace(device, 48 * 1024).first->second; }
@@ -35,23 +35,23 @@ class DynamicSharedLimit {
   std::map<int, int> raised_;
 };
 
-/// A kernel as the runtime knows it.
+/// A kernel in the runtime.
 struct Kernel {
   const Function* function = nullptr;
-  int compute_capability = 0;  // that its PTX was compiled for
+  int compute_capability = 0;  // the one that its PTX was compiled for
   DynamicSharedLimit dynamic_shared_limit = {};
 };
 
-/// The kernel whose host stub stands at this address.
+/// Finds the kernel whose host stub has the address `host`.
 ///
-/// @param kernel out unchanged unless found
-/// @returns cudaErrorInvalidDeviceFunction or cudaErrorNoKernelImageForDevice where it is not found
-/// @throws Fault where its PTX cannot be read
+/// @param kernel out unchanged if it is not found
+/// @returns cudaErrorInvalidDeviceFunction or cudaErrorNoKernelImageForDevice if it is not found
+/// @throws Fault if its PTX cannot be read
 cudaError_t find_kernel(const void* host, Kernel*& kernel);
 
-/// The device memory behind a `__device__` or `__constant__` variable of the host program.
+/// Finds the device memory of a `__device__` or `__constant__` variable of the host program.
 ///
-/// @param memory out unchanged unless found
+/// @param memory out unchanged if it is not found
 cudaError_t find_variable(const void* host, std::span<char>& memory);
 
 }  // namespace gatefold::cuda_emulator

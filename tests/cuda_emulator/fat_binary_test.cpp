@@ -90,7 +90,7 @@ TEST_CASE("choose_ptx: unreadable PTX faults with the reason") {
                        "fat binary: it holds no PTX: compile with nvcc -arch=compute_80 -code=compute_80", Fault);
 }
 
-// One kernel that stores its argument plus a constant of the module, once per compute capability.
+// Returns PTX for one compute capability: a kernel that stores its argument plus a constant of the module.
 std::string store_ptx(int compute_capability, int constant) {
   return ".version 8.0\n.target sm_" + std::to_string(compute_capability) +
          "\n.address_size 64\n"

@@ -1,4 +1,4 @@
-// Capture and replay: what is recorded, what is refused while recording, and what a graph does when it runs.
+// Tests capture and replay: what is recorded, what is refused during a capture, and what a graph does when it runs.
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// A stream, some device memory of eight bytes, and what they hold.
+// A stream, eight bytes of device memory, and functions to read and write them.
 struct Fixture {
   explicit Fixture(unsigned flags = cudaStreamNonBlocking) {
     REQUIRE(cudaStreamCreateWithFlags(&stream, flags) == cudaSuccess);
@@ -44,7 +44,7 @@ struct Fixture {
     REQUIRE(cudaStreamIsCapturing(stream, &result) == cudaSuccess);
     return result;
   }
-  // Ends a capture that has failed.
+  // Ends a capture that was invalidated.
   cudaError_t end_lost() {
     const cudaError_t error = cudaStreamEndCapture(stream, &graph);
     CHECK(graph == nullptr);

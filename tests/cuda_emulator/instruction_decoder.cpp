@@ -5,7 +5,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// What decodes an instruction that is no arithmetic, by its root.
+/// Returns the function that decodes an instruction other than arithmetic, by its root.
 InstructionDecoder::Decode InstructionDecoder::decode_named(std::string_view root) {
   static constexpr std::pair<std::string_view, Decode> table[] = {
       {"mov", &InstructionDecoder::move},
@@ -155,7 +155,7 @@ std::int64_t InstructionDecoder::add_address(Space& space) {
     operands_.push_back(constant(lexer_->number(), 64));
   } else {
     const Local* local = find_variable(lexer_->token());
-    // Parameters of functions and of calls are local variables.
+    // Parameters of functions and of calls are stored in local memory.
     if (space == Space::parameter && local != nullptr) space = local->space;
     const auto address = address_of(lexer_->token(), 64);
     if (!address) throw Refused{"an address that the emulator does not know"};
@@ -433,7 +433,7 @@ void InstructionDecoder::barrier(Mnemonic& mnemonic, Instruction& in) {
   }
   if (mnemonic.take("cluster")) throw Refused{"clusters are not modelled"};
   mnemonic.take("cta");
-  in.aligned = mnemonic.root == "bar" || mnemonic.take("aligned");  // aligned: all threads of a warp together
+  in.aligned = mnemonic.root == "bar" || mnemonic.take("aligned");  // aligned: all threads of a warp arrive together
   const bool only_arrives = mnemonic.take("arrive");
   if (!only_arrives && mnemonic.take("red")) {
     static constexpr std::pair<std::string_view, Vote> reductions[] = {
@@ -447,7 +447,7 @@ void InstructionDecoder::barrier(Mnemonic& mnemonic, Instruction& in) {
     in.op = only_arrives ? Opcode::barrier_arrive : Opcode::barrier;
     operands_.push_back(scratch(32));
   }
-  // [result, number, threads or none, predicate]
+  // The operands are [result, number, threads or none, predicate].
   add(32);
   Operand threads;
   if (in.op == Opcode::barrier_reduce) {

@@ -1,4 +1,4 @@
-// Decodes instructions: what each does with its operands, and where they are.
+// Decodes instructions: the operation and the places of its operands.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Where a function's parameters and results lie in local memory, and where its code begins.
+/// The places of a function's parameters and results in local memory, and the beginning of its code.
 struct Frame {
   std::uint32_t entry = 0, return_row = 0;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> results, arguments;  // offset, bytes
@@ -27,7 +27,7 @@ class InstructionDecoder : protected Places {
  protected:
   using Places::Places;
 
-  /// The arguments of a call, until its function is known.
+  /// The arguments of a call, kept until its function is decoded.
   struct Actual {
     std::size_t call;
     std::string name;
@@ -36,7 +36,7 @@ class InstructionDecoder : protected Places {
 
   void emit(Instruction in, std::string_view text, std::string_view reason = {});
 
-  /// What makes one instruction unknown, where the rest of the text can still be read.
+  /// Thrown if one instruction is unknown, but the rest of the text can still be read.
   struct Refused {
     std::string_view reason;
   };
@@ -45,26 +45,26 @@ class InstructionDecoder : protected Places {
 
   void comma();
 
-  /// The next operand of the text: a register or a value of `bits`; 0: a register of any width.
+  /// Reads the next operand of the text, a register or a value of `bits`. If `bits` is 0, a register of any width.
   Operand operand(int bits);
 
   void add(int bits) { operands_.push_back(operand(bits)); }
 
-  /// `|q` after a destination.
+  /// Reads `|q` after a destination.
   void add_second_predicate() { operands_.push_back(lexer_->accept("|") ? operand(1) : scratch(1)); }
 
-  /// One register, or the registers of a vector; @returns how many.
+  /// Reads one register, or the registers of a vector. @returns how many
   std::uint8_t add_vector(int bits);
 
-  /// `[%rd1+16]`, `[name+8]`, `[128]`
+  /// Reads an address: `[%rd1+16]`, `[name+8]` or `[128]`.
   ///
-  /// @param space  that of parameters turns to local where the variable is one of a call
+  /// @param space  changed from parameter to local if the variable belongs to a call
   /// @returns the offset
   std::int64_t add_address(Space& space);
 
   void take_space(Mnemonic& mnemonic, Instruction& in);
 
-  /// Memory semantics, scope and hints for caches. What is not weak does not race with its like.
+  /// Reads memory semantics, scope and cache hints. Two accesses that are not weak do not race with each other.
   static void take_ordering(Mnemonic& mnemonic, Instruction& in);
 
   static std::uint8_t take_elements(Mnemonic& mnemonic);
@@ -75,7 +75,7 @@ class InstructionDecoder : protected Places {
 
   void move(Mnemonic&, Instruction& in);
 
-  /// `mov.u64 %rd1, name+16;`
+  /// Reads an address or a register, as in `mov.u64 %rd1, name+16;`.
   void address_or_register(int bits);
 
   void load(Mnemonic& mnemonic, Instruction& in);
@@ -86,13 +86,13 @@ class InstructionDecoder : protected Places {
 
   void atomic(Mnemonic& mnemonic, Instruction& in);
 
-  /// An mbarrier waits for cp.async.bulk; waiting for its groups is nothing to do.
+  /// Decodes copies. Threads wait for cp.async.bulk at an mbarrier, so waiting for its groups does nothing.
   void copy(Mnemonic& mnemonic, Instruction& in);
   void copy_tensor(Mnemonic& mnemonic, Instruction& in);
 
   void arrive_after_copies(Mnemonic& mnemonic, Instruction& in);
 
-  /// An address without offset, for instructions that have several.
+  /// Reads an address without offset, for instructions with several addresses.
   void plain_address();
 
   void memory_barrier(Mnemonic& mnemonic, Instruction& in);
@@ -110,7 +110,7 @@ class InstructionDecoder : protected Places {
   void leave(Mnemonic&, Instruction& in) { in.op = Opcode::exit; }
   void trap(Mnemonic&, Instruction& in) { in.op = Opcode::trap; }
 
-  /// `call.uni (result), name, (argument, ...);`
+  /// Decodes `call.uni (result), name, (argument, ...);`.
   void call(Mnemonic& mnemonic, Instruction& in);
 
   std::vector<Local> actual_parameters();
@@ -135,20 +135,21 @@ class InstructionDecoder : protected Places {
   void multiply_async(Mnemonic& mnemonic, Instruction& in);
   void set_registers(Mnemonic& mnemonic, Instruction& in);
 
-  /// Throws unless the text is for one architecture alone: `.target sm_90a`.
+  /// Throws unless the text is for one architecture only, for example `.target sm_90a`.
   void need_target(std::string_view name) const;
 
-  /// Fences between blocks and between proxies say something: else memory is coherent, and barriers order it.
+  /// Decodes fences. Only fences between blocks and between proxies have an effect, because memory is coherent
+  /// otherwise and barriers order it.
   void fence(Mnemonic& mnemonic, Instruction& in);
 
-  /// Hints, and sleep.
+  /// Decodes hints and sleep, which do nothing.
   void nothing(Mnemonic& mnemonic, Instruction& in);
 
   using Decode = void (InstructionDecoder::*)(Mnemonic&, Instruction&);
   static Decode decode_named(std::string_view root);
 
   std::optional<Lexer> lexer_;
-  std::vector<Operand> operands_;  // of the instruction being decoded
+  std::vector<Operand> operands_;  // of the current instruction
   Line line_, inlined_at_;
   std::vector<std::pair<std::size_t, std::string_view>> branches_;  // instruction, label
 
@@ -156,8 +157,8 @@ class InstructionDecoder : protected Places {
   std::string caller_;
   std::uint32_t return_row_ = 0;
   std::map<std::string, Frame> frames_;
-  std::map<std::string, std::set<std::string>> callers_;  // caller to callees
-  std::vector<std::string> pending_;                      // functions that are called and not decoded yet
+  std::map<std::string, std::set<std::string>> callers_;  // from caller to callees
+  std::vector<std::string> pending_;                      // called functions that are not decoded yet
   std::vector<Actual> actual_;
 };
 

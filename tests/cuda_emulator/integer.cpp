@@ -14,7 +14,7 @@ namespace {
 using std::uint32_t;
 using std::uint64_t;
 
-/// Where T can wrap around without undefined behaviour, and without promotion to int.
+/// The type in which T wraps around without undefined behaviour and without promotion to int.
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) < 4, uint32_t, std::make_unsigned_t<T>>;
 
@@ -42,7 +42,7 @@ struct Ternary {
     map_lanes<T, T, T, T>(registers, in, lanes, [](T a, T b, T c) { return Op::template apply<T>(a, b, c); });
   }
 };
-/// The second operand is a count of 32 bits, whatever the type.
+/// For operations whose second operand is a count of 32 bits, for each type.
 template <class Op>
 struct Shift {
   template <class T>
@@ -50,7 +50,7 @@ struct Shift {
     map_lanes<T, T, uint32_t>(registers, in, lanes, [](T a, uint32_t b) { return Op::template apply<T>(a, b); });
   }
 };
-/// The result is a number of 32 bits, whatever the type.
+/// For operations whose result has 32 bits, for each type.
 template <class Op>
 struct Count {
   template <class T>
@@ -119,7 +119,7 @@ struct MultiplyAdd {
 struct Divide {
   template <class T>
   static T apply(T a, T b) {
-    if (b == 0) return static_cast<T>(~T{0});  // what devices give
+    if (b == 0) return static_cast<T>(~T{0});  // the result of devices
     if (std::is_signed_v<T> && b == static_cast<T>(-1)) return Subtract::apply<T>(0, a);
     return static_cast<T>(a / b);
   }
@@ -187,7 +187,7 @@ struct LeadingZeros {
     return static_cast<uint32_t>(std::countl_zero(std::make_unsigned_t<T>(a)));
   }
 };
-/// The position of the most significant bit that is not a sign bit; ~0 if there is none.
+/// Computes the position of the most significant bit that is not a sign bit, or ~0 if there is none.
 template <bool as_shift>
 struct FindBit {
   template <class T>
@@ -207,7 +207,7 @@ struct Reverse {
   }
 };
 
-/// `count` low bits set.
+/// Returns a number whose lowest `count` bits are set.
 constexpr uint64_t low_bits(uint32_t count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
 
 struct ExtractField {
@@ -238,9 +238,9 @@ struct InsertField {
 
 enum Carry : std::uint8_t { reads_carry = 1, writes_carry = 2 };
 
-/// Applies add or sub with the carry flag to what `left(lane)` and `right(lane)` give. A subtraction adds the
-/// complement and one, or the flag in place of the one: afterwards the flag says that nothing was borrowed, and nvcc's
-/// division of 128-bit integers, which follows sub.cc with addc, counts on that.
+/// Applies add or sub with the carry flag to the values of `left(lane)` and `right(lane)`. A subtraction adds the
+/// complement and one, or the flag instead of the one. Afterwards, the flag is set if nothing was borrowed. nvcc's
+/// division of 128-bit integers, which uses addc after sub.cc, depends on that.
 template <class T, bool subtract, class Left, class Right>
 void with_carry(char* registers, const Instruction& in, const Operand& flag, uint32_t lanes, Left left, Right right) {
   using U = std::make_unsigned_t<T>;
@@ -279,7 +279,7 @@ struct ProductWithCarry {
   }
 };
 
-/// .wide: the full product, and what is added to it.
+/// Computes .wide: the full product, plus an addend if `adds` is true.
 template <bool adds>
 struct Wide {
   template <class T>
@@ -339,7 +339,7 @@ Instruction::Execute select_dot_product4(Type a, Type b) {
   return signed_b ? &dot_product4<U, S> : &dot_product4<U, U>;
 }
 
-/// One byte of prmt: 0-7 choose a byte of {b, a}; 8 more replicate its sign.
+/// Returns one byte of prmt. A selector of 0-7 chooses a byte of {b, a}; 8 more replicates the sign of the byte.
 uint32_t permuted_byte(uint64_t bytes, uint32_t selector) {
   const auto byte = static_cast<uint32_t>(bytes >> 8 * (selector & 7)) & 255;
   return selector & 8 ? (byte & 128 ? 255 : 0) : byte;
@@ -355,7 +355,7 @@ enum class Permutation : std::uint8_t {
   replicate_16,
 };
 
-/// The bytes that a mode with a selector of 0 to 3 takes, lowest first (table of the PTX ISA).
+/// Returns the selector that is equal to a mode with a control of 0 to 3 (table of the PTX ISA), lowest byte first.
 uint32_t permutation_selector(Permutation mode, uint32_t control) {
   const uint32_t s = control & 3;
   uint32_t selector = 0;
@@ -399,14 +399,14 @@ void permute(char* registers, const Instruction& in, uint32_t lanes) {
   });
 }
 
-/// addc, madc ... read the carry flag, .cc writes it. @returns whether it is used
+/// Reads the carry modifiers: addc, madc ... read the carry flag, and .cc writes it. @returns whether the flag is used
 bool take_carry(Mnemonic& mnemonic, Instruction& in) {
   const bool reads = mnemonic.root.ends_with("c"), writes = mnemonic.take("cc");
   in.mode = static_cast<std::uint8_t>((reads ? reads_carry : 0) | (writes ? writes_carry : 0));
   return reads || writes;
 }
 
-/// add, sub: with carry flag, saturated or plain.
+/// Chooses the function for add and sub: with carry flag, saturated or plain.
 template <bool subtract>
 Arithmetic select_sum(Mnemonic& mnemonic, Instruction& in) {
   using Plain = std::conditional_t<subtract, Subtract, Add>;

@@ -1,4 +1,4 @@
-// Integer arithmetic and bit fields, against the definitions of the PTX ISA.
+// Tests integer arithmetic and bit fields against the definitions of the PTX ISA.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST_CASE("add, sub and mul.lo: wrap around at every width") {
     using T = decltype(zero);
     check_binary<T>("add", [](i128 a, i128 b) { return a + b; });
     check_binary<T>("sub", [](i128 a, i128 b) { return a - b; });
-    // The product of 64-bit numbers overflows 128 bits signed only in its sign, which is not looked at.
+    // The product of 64-bit numbers can overflow signed 128 bits only in its sign, which is not compared.
     check_binary<T>("mul.lo", [](i128 a, i128 b) { return static_cast<u64>(a) * static_cast<u64>(b); });
     check_binary<T>("min", [](i128 a, i128 b) { return std::min(a, b); });
     check_binary<T>("max", [](i128 a, i128 b) { return std::max(a, b); });
@@ -150,7 +150,7 @@ TEST_CASE("add.cc and sub.cc: chain through the carry flag") {
   const std::string sub = "sub.cc.u32 %o, %a, %c; subc.u32 %o, %b, %d;";
   CHECK(evaluate<u32>(sub, 0u, 9u, 1u, 2u) == 6);
   CHECK(evaluate<u32>(sub, 1u, 9u, 1u, 2u) == 7);
-  // Carry out of the carry in: ~0 + 0 + 1.
+  // A carry out that comes from a carry in: ~0 + 0 + 1.
   CHECK(evaluate<u32>("add.cc.u32 %o, %a, %a; addc.cc.u32 %o, %a, 0; addc.u32 %o, 0, 0;", ~0u) == 1);
   CHECK(evaluate<u32>("sub.cc.u32 %o, 0, 1; subc.cc.u32 %o, 0, 0; subc.u32 %o, 5, 0;") == 4);
   // After a subtraction the flag says that nothing was borrowed, as the division of 128-bit integers by nvcc expects.

@@ -11,7 +11,7 @@ namespace gatefold::cuda_emulator {
 namespace {
 
 constexpr std::uint32_t nowhere = ~0u;
-constexpr int patience = 1 << 16;  // instructions of a path while others are ready
+constexpr int patience = 1 << 16;  // the most instructions of a path while other paths are ready
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Warp::Warp(Block& block, std::uint32_t index)
   const std::uint32_t first = index * warp_size, count = std::min<std::uint32_t>(threads - first, warp_size);
   existing_ = count == warp_size ? all_lanes : (1u << count) - 1;
   registers_ = std::make_unique<char[]>(kernel_.file_bytes);
-  std::memset(registers_.get(), 0xBA, kernel_.registers_bytes);  // what is never written has no meaning
+  std::memset(registers_.get(), 0xBA, kernel_.registers_bytes);  // registers that are not written have no meaning
   if (local_bytes_ > 0) local_ = std::make_unique<char[]>(local_bytes_ * warp_size);
   for (const Function::Constant& constant : kernel_.constants) {
     const Operand operand{constant.row, constant.bits};
@@ -138,7 +138,8 @@ void Warp::reset() {
   steps_ahead_ = 0;
 }
 
-/// Takes the path to run: the one furthest behind, or the one furthest ahead if that has starved.
+/// Takes the path to run: the one at the smallest address, or the one at the largest address if that has waited for too
+/// long.
 Warp::Path Warp::pick() {
   auto behind = [](const Path& a, const Path& b) { return a.pc < b.pc; };
   const bool starved = steps_ahead_ > patience;
@@ -164,7 +165,7 @@ void Warp::run(std::int64_t& budget) {
   }
 }
 
-/// Runs one path until it ends, waits, splits or comes to `limit`, where another path is.
+/// Runs one path until it ends, waits, splits or reaches `limit`, the address of a different path.
 void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
   char* registers = registers_.get();
   std::uint32_t pc = path.pc;
@@ -254,7 +255,7 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
           if (!execute_together(in, pc)) return;
           break;
         }
-        [[fallthrough]];  // waits for the others
+        [[fallthrough]];  // it waits for the others
       case Opcode::warp_barrier:
       case Opcode::shuffle:
       case Opcode::vote:
@@ -264,7 +265,7 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
         gather(in, pc, active);
         if (complete_collectives() == active && others == 0 && ready_.back().pc == pc + 1 &&
             ready_.back().lanes == active) {
-          ready_.pop_back();  // all of the path, at once: go on without looking for another one
+          ready_.pop_back();  // all lanes of the path: continues without choosing a different path
           break;
         }
         if (others != 0) resume(pc + 1, others);
@@ -339,7 +340,7 @@ void Warp::exit(std::uint32_t lanes) {
   });
   alive_ &= ~lanes;
   block_.alive_ -= static_cast<std::uint32_t>(std::popcount(lanes));
-  if (at_collective_ != 0) complete_collectives();  // they no longer wait for these
+  if (at_collective_ != 0) complete_collectives();  // the collectives no longer wait for these lanes
   if (block_.alive_ == 0) expect_no_bulk_copy();
 }
 
@@ -404,7 +405,7 @@ void Block::start(std::uint64_t number) {
 
 bool Block::run() {
   constexpr std::int64_t turn = 1 << 14;      // instructions of a warp
-  constexpr std::int64_t long_run = 1 << 22;  // of a block, before others get a turn
+  constexpr std::int64_t long_run = 1 << 22;  // instructions of a block before other blocks run
   view_.resumed = begin_segment();
   sleeping_ = false;
   fruitless_waits_ = 0;
@@ -437,7 +438,7 @@ void Block::fail_deadlocked() {
     at_barrier += std::popcount(warp->at_barrier());
     at_collective += std::popcount(warp->at_collective());
     running += warp->ready();
-    // A collective that never completes says more than the barrier that the others have reached.
+    // A collective that never completes is a better message than the barrier that the other lanes have reached.
     const std::uint32_t waiting = warp->at_collective() != 0 ? warp->at_collective() : warp->at_barrier();
     if (waiting != 0 && (first == nullptr || (warp->at_collective() != 0 && first->at_collective() == 0))) {
       first = warp.get();

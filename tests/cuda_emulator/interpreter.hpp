@@ -1,8 +1,8 @@
 // Executes the threads of one block.
 //
-// The lanes of a warp run in lockstep as long as they are at the same instruction. Where they diverge, they become
-// several paths, of which the one at the smallest address runs first, so that paths meet again as soon as possible.
-// A path that runs for long while others are ready gives way to them, so that a lane may wait for another.
+// The lanes of a warp run in lockstep while they are at the same instruction. If they diverge, they become several
+// paths. The path at the smallest address runs first, so that paths meet again as soon as possible. If a path runs for
+// long while others are ready, the others run, so that a lane may wait for a different lane.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// What the blocks of one launch have in common.
+/// The state that the blocks of one launch share.
 struct Grid {
   const Function& kernel;
   const Launch& launch;
@@ -29,22 +29,22 @@ struct Grid {
   Counters& tally;
   bool look_for_races;
   std::vector<char> parameters;
-  std::set<std::uint32_t> raced = {};               // instructions that a race was reported for
+  std::set<std::uint32_t> raced = {};               // instructions for which a race was reported
   std::map<std::uint64_t, Releases> releases = {};  // by address
 
   Extent position(std::uint64_t block) const;
   std::string thread_name(std::uint64_t block, std::uint32_t thread) const;
 };
 
-/// ` at kernel.cu:12`, or the line of PTX where the code was compiled without -lineinfo.
+/// Returns ` at kernel.cu:12`, or the line of PTX if the code was compiled without -lineinfo.
 std::string source_position(const Function& kernel, const Instruction& in);
 
 class Block;
 class Warp;
 
-/// An mbarrier, by its address in shared memory.
+/// An mbarrier. Its key is its address in shared memory.
 struct MbarrierState {
-  /// An arrival that waits for the copies that a thread has begun before it.
+  /// An arrival that becomes effective when the earlier copies of its thread have arrived.
   struct Late {
     Warp* warp;
     const Instruction* in;
@@ -56,10 +56,10 @@ struct MbarrierState {
   void settle();
 
   std::uint32_t expected = 0, pending = 0;
-  std::int64_t bytes = 0;  // still to come
+  std::int64_t bytes = 0;  // bytes that have not arrived yet
   std::uint32_t phase = 0;
   std::vector<Late> late = {};
-  Knowledge arriving = {}, known = {};  // of those that have arrived; when the last phase ended
+  Knowledge arriving = {}, known = {};  // what the arrived threads knew, and what is known since the last phase ended
 };
 struct TensorMap;
 
@@ -67,15 +67,15 @@ class Warp {
  public:
   Warp(Block& block, std::uint32_t index);
 
-  /// All threads at the first instruction.
+  /// Puts all threads at the first instruction.
   void reset();
 
   bool ready() const { return !ready_.empty(); }
 
-  /// Runs until no lane can go on, or `budget` instructions are spent.
+  /// Runs until no lane can continue or `budget` instructions are used up.
   void run(std::int64_t& budget);
 
-  /// Lanes that wait at a barrier of the block, and for what.
+  /// The barrier at which a lane waits, and the operands of its instruction.
   struct Arrived {
     std::uint32_t pc = 0, barrier = 0, threads = 0;
     bool predicate = false;
@@ -85,11 +85,11 @@ class Warp {
   std::uint32_t collective_mask(int lane) const { return waiting_[lane].mask; }
   const Arrived& arrived(int lane) const { return arrived_[lane]; }
 
-  /// Lets lanes that wait at a barrier go on; .red gives them the numbers of threads and of those with a true
-  /// predicate.
+  /// Lets the lanes that wait at a barrier continue. For .red, they get the number of threads, and the number of
+  /// threads with a true predicate.
   void release(std::uint32_t lanes, std::uint32_t threads, std::uint32_t satisfied);
 
-  /// Whether it waits for products that other warps of its warpgroup have not issued yet.
+  /// Returns true if the warp waits for products that other warps of its warpgroup have not issued yet.
   bool at_products() const { return at_products_; }
   bool products_issued() const;
   void go_on_with_products() {
@@ -98,7 +98,7 @@ class Warp {
   }
   [[noreturn]] void fail_products() const;
 
-  /// @throws Fault about the instruction that a lane waits at
+  /// @throws Fault always; its message names the instruction at which the lane waits
   [[noreturn]] void fail_waiting(const std::string& what, int lane) const;
 
  private:
@@ -107,7 +107,7 @@ class Warp {
   struct Path {
     std::uint32_t pc, lanes;
   };
-  /// A cp.async under way: its bytes arrive when its thread waits for its group.
+  /// A cp.async that has not arrived. Its bytes arrive when its thread waits for its group.
   struct Copy {
     const Instruction* in;
     std::uint64_t number;
@@ -115,7 +115,7 @@ class Warp {
     std::uint64_t to;  // in shared memory
     char data[16];
   };
-  /// The copies of a thread, in the order in which it began them, how many there were, and how many groups.
+  /// The copies of a thread in the order in which it began them, the number of begun copies, and the number of groups.
   struct Copies {
     std::vector<Copy> under_way;
     std::uint64_t begun = 0;
@@ -131,13 +131,13 @@ class Warp {
   void execute(Path path, std::uint32_t limit, std::int64_t& budget);
   void resume(std::uint32_t pc, std::uint32_t lanes) { ready_.push_back({pc, lanes}); }
 
-  /// Lets other warps run before this one goes on.
+  /// Lets other warps run before this warp continues.
   void give_way(std::uint32_t pc, std::uint32_t lanes) {
     gave_way_ = true;
     resume(pc, lanes);
   }
 
-  // access.cpp: what touches memory
+  // access.cpp: memory accesses
   using Addresses = std::uint64_t[warp_size];
   using Places = char* [warp_size];
   struct Target {
@@ -158,7 +158,7 @@ class Warp {
   void locate_generic(const Instruction& in, const Target& target, std::uint32_t lanes, Addresses& addresses,
                       Places& places);
   Allocation& allocation(const Instruction& in, const Target& target, int lane, std::uint64_t address);
-  /// An access, as reports name it.
+  /// An access, with the values that a report names.
   struct Touch {
     const Instruction& in;
     bool shared, write;
@@ -214,7 +214,7 @@ class Warp {
   std::string missing_lanes() const;
   std::uint64_t result_of(const Instruction& in, int lane, std::uint32_t lanes, bool& predicate) const;
 
-  // warp_matrix.cpp: what all lanes do together
+  // warp_matrix.cpp: instructions that all lanes execute together
   bool execute_together(const Instruction& in, std::uint32_t pc);
   void load_matrix(const Instruction& in);
   void multiply_matrices(const Instruction& in);
@@ -253,15 +253,15 @@ class Warp {
   std::unique_ptr<char[]> registers_, local_;
   std::size_t local_bytes_;
   std::vector<Path> ready_;
-  int steps_ahead_ = 0;    // that paths were run for while others were ready
-  bool gave_way_ = false;  // a path waits for other warps
+  int steps_ahead_ = 0;    // for how many steps paths have run while others were ready
+  bool gave_way_ = false;  // a path waits for a different warp
   std::uint32_t at_collective_ = 0, at_barrier_ = 0;
   std::uint32_t fenced_ = 0;         // lanes that have executed a fence ...
-  Release before_fence_[warp_size];  // ... and what that came after
-  Releases seen_[warp_size];         // by strong loads, to be acquired by a fence
+  Release before_fence_[warp_size];  // ... and what they release with a later store
+  Releases seen_[warp_size];         // releases read by strong loads, which a fence acquires
   Copies copies_[warp_size];
-  std::uint64_t issued_ = 0;              // products
-  std::vector<std::uint64_t> committed_;  // how many had been issued at each commit
+  std::uint64_t issued_ = 0;              // number of products
+  std::vector<std::uint64_t> committed_;  // number of products issued before each commit
   bool products_fenced_ = false, at_products_ = false;
   std::uint32_t products_pc_ = 0;
   Waiting waiting_[warp_size];
@@ -274,7 +274,7 @@ class Block {
 
   void start(std::uint64_t number);
 
-  /// @returns whether all threads have ended; if not, they wait for another block, or have run for long
+  /// @returns true if all threads have ended; otherwise they wait for another block or have run for long
   bool run();
 
  private:
@@ -282,19 +282,20 @@ class Block {
 
   static constexpr std::uint32_t barriers = 16;
 
-  /// Threads that have arrived at a barrier and not waited (bar.arrive).
+  /// Threads that have arrived at a barrier without waiting (bar.arrive).
   struct Arrivals {
     std::uint32_t threads = 0, expected = 0;
     Knowledge known = {};
   };
 
-  /// A bulk copy under way, with the thread that began it: its bytes arrive when a thread waits at its mbarrier.
+  /// A bulk copy that has not arrived, and the thread that began it. Its bytes arrive when a thread waits at its
+  /// mbarrier.
   struct BulkCopy {
     const Instruction* in;
     std::uint32_t thread;
     std::uint64_t to, barrier;  // in shared memory
     std::vector<char> data;
-    Knowledge known;  // of its thread
+    Knowledge known;  // what its thread knew
   };
   void deliver_bulk_copies(std::uint64_t barrier);
   std::string missing_bytes() const;
@@ -319,7 +320,7 @@ class Block {
   Viewpoint view_;
   std::uint32_t alive_ = 0;
   bool sleeping_ = false;
-  int fruitless_waits_ = 0;  // at mbarriers, since anybody arrived or had waited for long enough
+  int fruitless_waits_ = 0;  // waits at mbarriers in vain since the last arrival or timeout
   std::int64_t executed_ = 0;
 };
 

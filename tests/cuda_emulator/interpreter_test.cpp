@@ -1,4 +1,4 @@
-// Control flow and barriers: branches, loops, calls, divergence, waiting, and what never ends.
+// Tests control flow and barriers: branches, loops, calls, divergence, waiting, and programs that never end.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -154,7 +154,7 @@ TEST_CASE("barrier.red: reduces a predicate over the block") {
 }
 
 TEST_CASE("named barriers: wait for the given number of threads") {
-  // Warps 0 and 1 use barrier 1; warp 2 goes past.
+  // Warps 0 and 1 use barrier 1; warp 2 does not wait.
   const auto got = each_thread(
       ".shared .align 4 .b8 s[256];\nmov.u64 %d9, 5; setp.ge.u32 %p1, %r0, 64; @%p1 bra END;\n"
       "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; st.shared.u32 [%r3], %r0; bar.sync 1, 64;\n"

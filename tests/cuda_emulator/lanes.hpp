@@ -14,7 +14,7 @@ namespace gatefold::cuda_emulator {
 
 inline constexpr std::uint32_t all_lanes = 0xffffffff;
 
-/// Bytes of a cell that holds a T.
+/// The number of bytes of a cell that holds a T.
 template <class T>
 inline constexpr std::size_t cell_bytes = sizeof(T) <= 4 ? 4 : 8;
 
@@ -25,7 +25,7 @@ T read_lane(const char* row, int lane, std::size_t stride = cell_bytes<T>) {
   return value;
 }
 
-/// Writes the whole cell: what is narrower than 32 bits is extended with zeros.
+/// Writes the whole cell. A value narrower than 32 bits is extended with zeros.
 template <class T>
 void write_lane(char* row, int lane, T value) {
   if constexpr (sizeof(T) < 4) {
@@ -39,14 +39,15 @@ void write_lane(char* row, int lane, T value) {
 
 inline int count_lanes(std::uint32_t lanes) { return lanes == all_lanes ? warp_size : std::popcount(lanes); }
 
-/// Calls f(lane) for every lane of a mask. In one place: a function that is called in two is not inlined.
+/// Calls f(lane) for every lane of a mask. It is called at only one place, because compilers do not inline a function
+/// that is called at two.
 template <class F>
 void for_lanes(std::uint32_t lanes, F f) {
   for (; lanes != 0; lanes &= lanes - 1) f(std::countr_zero(lanes));
 }
 
-/// d = f(s...) for the operands [0] and [1]... of an instruction. A full warp is computed aside first, so that the
-/// compiler need not fear that destination and sources overlap, and can vectorise.
+/// Computes d = f(s...) for the operands [0] and [1]... of an instruction. The results of a full warp first go to a
+/// separate array, so that destination and sources cannot overlap and the compiler can vectorise.
 template <class D, class... S, class F>
 void map_lanes(char* registers, const Instruction& in, std::uint32_t lanes, F f) {
   char* destination = registers + in[0].row;
@@ -66,7 +67,7 @@ void map_lanes(char* registers, const Instruction& in, std::uint32_t lanes, F f)
   parts(std::index_sequence_for<S...>());
 }
 
-/// The lanes for which f(s...) holds, for operands from `first` on.
+/// Returns the lanes for which f(s...) is true. The operands s begin at `first`.
 template <class... S, class F>
 std::uint32_t select_lanes(const char* registers, const Instruction& in, std::size_t first, std::uint32_t lanes, F f) {
   std::uint32_t selected = 0;

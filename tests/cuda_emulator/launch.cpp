@@ -18,8 +18,8 @@ std::uint64_t environment(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// The numbers of blocks in the order in which they begin. A permutation moves blocks only within a window, as devices
-/// begin them roughly in order and algorithms that look back at earlier blocks count on that.
+/// Returns the numbers of blocks in the order in which they begin. A permutation moves blocks only within a window,
+/// because devices begin blocks roughly in order, and algorithms that look back at earlier blocks depend on that.
 std::vector<std::uint64_t> order_of_blocks(std::uint64_t blocks, const Options& options) {
   constexpr std::uint64_t window = 256;
   const std::uint64_t first = options.last_blocks == 0 ? 0 : blocks - std::min(blocks, options.last_blocks);
@@ -36,7 +36,7 @@ std::vector<std::uint64_t> order_of_blocks(std::uint64_t blocks, const Options& 
   return order;
 }
 
-/// Blocks that have begun are set aside while they wait for others; so many may at once.
+/// The largest number of blocks that may be set aside at the same time because they wait for other blocks.
 constexpr std::size_t most_waiting = 512;
 
 void run_blocks(Grid& grid, const std::vector<std::uint64_t>& order) {

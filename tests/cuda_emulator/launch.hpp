@@ -16,12 +16,12 @@ struct Extent {
   std::uint64_t volume() const { return std::uint64_t{x} * y * z; }
 };
 
-/// One launch of a kernel. The limits of a device (threads per block, shared memory, grid) are the runtime's to check.
+/// One launch of a kernel. The runtime checks the limits of the device (threads per block, shared memory, grid).
 struct Launch {
   Extent grid, block;
-  std::size_t shared_bytes = 0;  // dynamic
+  std::size_t shared_bytes = 0;  // dynamic shared memory
   std::vector<char> parameters;  // laid out as Function::parameters say
-  int device = 0;                // whose memory it may access
+  int device = 0;                // the device whose memory it may access
 };
 
 /// How launches are executed. The initial values come from the environment.
@@ -31,11 +31,11 @@ struct Options {
   std::uint64_t last_blocks = 0;  // only the last n blocks of each launch; 0: all
   std::int64_t longest_block = std::int64_t{1} << 28;  // instructions of its warps after which a block counts as stuck
   int compute_capability = 80;                         // GATEFOLD_EMULATOR_CC
-  int devices = 1;                                     // how many, all alike; 0: as on a machine without a driver
+  int devices = 1;                                     // number of equal devices; 0: as on a machine without a driver
 };
 Options& options();
 
-/// What has been executed.
+/// Counts of the executed work.
 struct Counters {
   std::uint64_t launches = 0, blocks = 0;
   std::uint64_t instructions = 0;  // by threads
@@ -46,10 +46,10 @@ std::map<std::string, Counters>& counters_by_kernel();  // by demangled name
 
 /// Runs every block to its end.
 ///
-/// Blocks run one after another; one that waits for another (nanosleep, or a long time without an end) is set aside
-/// until the others have run.
+/// Blocks run one after another. A block that waits for a different block (nanosleep, or a long time without an end) is
+/// set aside until the others have run.
 ///
-/// @throws Fault where the kernel errs
+/// @throws Fault if the kernel makes an error
 void launch(const Function& kernel, const Launch& launch);
 
 }  // namespace gatefold::cuda_emulator

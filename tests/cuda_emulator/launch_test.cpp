@@ -1,4 +1,4 @@
-// Launches: which blocks run, in what order, and what is counted.
+// Tests launches: which blocks run, in what order, and what is counted.
 #include "cuda_emulator/launch.hpp"
 
 #include <doctest/doctest.h>
@@ -62,7 +62,7 @@ TEST_CASE("launch: in three dimensions x runs fastest") {
 }
 
 TEST_CASE("launch: many blocks may wait at once") {
-  // All but the last wait for it.
+  // All blocks except the last wait for the last.
   DeviceArray<u32> out(2, 0);
   run_body(
       "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 299; @%p1 bra SET;\n"
@@ -76,8 +76,8 @@ TEST_CASE("counters: launches, blocks, instructions and bytes, total and by kern
   const Counters before = counters();
   counters_by_kernel().clear();
   DeviceArray<u32> out(65, 1);
-  // Five instructions before the body, two of the body and the return by all; the guarded one by two threads of a
-  // block.
+  // Each thread executes five instructions before the body, two of the body and the return. Two threads of a block
+  // execute the guarded instruction.
   run_body("setp.lt.u32 %p1, %r0, 2; ld.global.v2.u32 {%r1, %r2}, [%d2];\n@%p1 red.global.add.u32 [%d0+256], %r1;",
            out.data, nullptr, {{3}, {32}});
   const Counters& after = counters();

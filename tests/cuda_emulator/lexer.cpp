@@ -11,7 +11,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-/// Which characters make words: a table, as every character of a text is asked about.
+/// The characters that form words. It is a table, because every character of a text is looked up.
 constexpr auto words = [] {
   std::array<bool, 256> table{};
   constexpr std::string_view all = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_$%.";

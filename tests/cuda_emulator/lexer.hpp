@@ -7,8 +7,8 @@
 
 namespace gatefold::cuda_emulator {
 
-/// A place in PTX text, with the token that begins there. An identifier takes its dots along (`ld.global.v2.f32`,
-/// `%tid.x`, `.reg`); numbers and strings are one token; everything else is one character. Empty at the end.
+/// A place in PTX text, and the token that begins there. Identifiers include their dots (`ld.global.v2.f32`, `%tid.x`,
+/// `.reg`). Numbers and strings are one token; all other tokens are one character. At the end, the token is empty.
 class Lexer {
  public:
   Lexer(std::string_view text, std::size_t position, std::uint32_t line);
@@ -20,25 +20,25 @@ class Lexer {
   bool is(std::string_view text) const { return token_ == text; }
   bool at_end() const { return token_.empty(); }
 
-  /// @returns the token, and goes on to the next one
+  /// @returns the token, and moves to the next one
   std::string_view take();
 
-  /// Goes on if the token is `text`.
+  /// Moves to the next token if the token is `text`. @returns whether it was
   bool accept(std::string_view text);
 
   /// @throws Fault unless the token is `text`
   void expect(std::string_view text);
 
-  /// Whether a ':' follows the token, as after a label.
+  /// Returns true if a ':' follows the token, as after a label.
   bool before_colon() const;
 
-  /// From `{` to the token after the `}` that closes it.
+  /// Moves from `{` to the token after the `}` that closes it.
   void skip_braces();
 
-  /// Past the next ';'.
+  /// Moves past the next ';'.
   void skip_statement();
 
-  /// `0x1F`, `42`, `0f3F800000`, `0d...`, each with signs before it: its 64 bits.
+  /// Returns the 64 bits of the number `0x1F`, `42`, `0f3F800000` or `0d...`, which may have signs before it.
   std::uint64_t number();
   bool is_number() const;
 
@@ -49,7 +49,7 @@ class Lexer {
   void skip_blank();
 
   std::string_view text_, token_;
-  std::size_t end_;  // of the token
+  std::size_t end_;  // end of the token
   std::uint32_t line_;
 };
 

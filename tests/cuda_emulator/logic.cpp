@@ -8,7 +8,7 @@ namespace {
 using std::uint32_t;
 using std::uint64_t;
 
-/// Chooses the form for predicates, or for cells of 32 or 64 bits. What is narrower lives in 32.
+/// Chooses the form for predicates, or for cells of 32 or 64 bits. Narrower values are in cells of 32 bits.
 template <class Form>
 Instruction::Execute by_width(Type type) {
   if (type.kind == Kind::predicate) return &Form::predicates;
@@ -64,7 +64,7 @@ struct Not {
   }
   static uint32_t apply_bits(uint32_t bits) { return ~bits; }
 };
-/// `!` of C.
+/// The operator `!` of C.
 struct LogicalNot {
   template <class T>
   static T apply(T a) {
@@ -80,7 +80,7 @@ struct Copy {
   static uint32_t apply_bits(uint32_t bits) { return bits; }
 };
 
-/// Bit i of the table is the result for the bits of a, b and c that make up i.
+/// Computes lop3. Bit i of the table is the result for the bits of a, b and c that form i.
 void lookup3(char* registers, const Instruction& in, uint32_t lanes) {
   map_lanes<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>(
       registers, in, lanes, [](uint32_t a, uint32_t b, uint32_t c, uint32_t table) {

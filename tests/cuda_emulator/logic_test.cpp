@@ -15,7 +15,7 @@ using u64 = std::uint64_t;
 
 namespace {
 
-/// The truth of `setp... %p0, ...` or the like.
+/// Returns the predicate %p0 that `setp... %p0, ...` or a similar instruction computes.
 template <class... S>
 bool holds(const std::string& instruction, S... operands) {
   return evaluate<u32>(instruction + " selp.u32 %o, 1, 0, %p0;", operands...) != 0;
@@ -31,7 +31,7 @@ TEST_CASE("and, or, xor, not and cnot: every width") {
   CHECK(evaluate<u64>("not.b64 %o, %a;", u64{1}) == ~u64{1});
   CHECK(evaluate<u32>("cnot.b32 %o, %a;", 0u) == 1);
   CHECK(evaluate<u32>("cnot.b32 %o, %a;", 8u) == 0);
-  // What lies above a 16-bit number in its register does not count.
+  // The bits above a 16-bit number in its register are ignored.
   CHECK(evaluate<u32>("not.b16 %a, %a; cvt.u32.u16 %o, %a;", u16{0x00ff}) == 0xff00);
 }
 

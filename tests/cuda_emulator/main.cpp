@@ -1,7 +1,7 @@
-// The main of programs that run on the emulator. Behind every test case it looks for what no assertion asks about: data
-// races, memory and handles that nobody freed, and failures that a test asked for and that never came.
+// The main function of programs that run on the emulator. After every test case, it checks for errors that no assertion
+// checks: data races, memory and handles that were not freed, and failures that a test set and that never came.
 //
-// A case that expects races takes them out of races().
+// A test case that expects races removes them from races().
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
@@ -25,13 +25,13 @@ struct CaseCheck : doctest::IReporter {
     findings.clear();
     begin();
   }
-  // Every path through the subcases is a run of its own.
+  // Every path through the subcases is a separate run.
   void test_case_reenter(const doctest::TestCaseData&) override {
     look();
     begin();
   }
   void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
-    // A case that ends early may leave things behind, and says so itself.
+    // A case that ends early may leave objects behind, and has already failed.
     if (stats.failure_flags == doctest::TestCaseFailureReason::None) look();
     for (const std::string& finding : findings) {
       std::cout << test_case->m_file.c_str() << ":" << test_case->m_line << ": ERROR: " << test_case->m_name << ": "

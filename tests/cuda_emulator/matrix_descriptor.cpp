@@ -18,14 +18,15 @@ std::uint32_t MatrixDescriptor::address(std::uint32_t outer, std::uint32_t k) co
   const std::uint32_t along_brick = along / brick, across_brick = across / brick;
   std::uint32_t place = start + along % brick * number_bytes + across % brick * row_bytes * width;
   if (width > 1) {
-    // Bricks lie side by side as far as the swizzle reaches.
+    // Bricks are adjacent within the width of the swizzle.
     place += along_brick % width * row_bytes + along_brick / width * leading_offset + across_brick * stride_offset;
   } else if (k_major) {
     place += along_brick * leading_offset + across_brick * stride_offset;
   } else {
     place += along_brick * stride_offset + across_brick * leading_offset;
   }
-  // The swizzle: row r of a pattern of 128 bytes exchanges its parts of 16 bytes by r.
+  // Applies the swizzle: in row r of a pattern with rows of 128 bytes, the parts of 16 bytes are exchanged by XOR with
+  // r.
   return place ^ ((place >> 7 & (width - 1)) << 4);
 }
 

@@ -1,5 +1,5 @@
-// The layouts of matrices in shared memory, against the tables of CUTLASS (cute/atom/mma_traits_sm90_gmma.hpp): shapes
-// and strides of the canonical layouts, in numbers of 16 bits, of which 8 are 16 bytes.
+// Tests the layouts of matrices in shared memory against the tables of CUTLASS (cute/atom/mma_traits_sm90_gmma.hpp).
+// The tables have shapes and strides of the canonical layouts, in numbers of 16 bits (8 numbers are 16 bytes).
 #include "cuda_emulator/matrix_descriptor.hpp"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
 TEST_CASE("MatrixDescriptor: decodes its fields") {
-  // The address without its last 4 bits and the 18th and higher ones, and so the offsets.
+  // A descriptor holds addresses and offsets without the last 4 bits and without bits from the 18th on.
   const MatrixDescriptor matrix(u64{0x2abc} | u64{0x1234} << 16 | u64{0x0ff1} << 32 | u64{5} << 49 | u64{2} << 62,
                                 true);
   CHECK(matrix.start == 0x2abc0);
@@ -52,7 +52,7 @@ TEST_CASE("swizzle of 128 bytes: XOR of row and chunk") {
   CHECK(k_major.address(1, 0) == 128 + 16);
   CHECK(k_major.address(3, 8) == 3 * 128 + (1 ^ 3) * 16);
   CHECK(k_major.address(13, 15) == 1024 + 5 * 128 + (1 ^ 5) * 16 + 14);
-  // The next 16 k begin 32 bytes further on.
+  // The next 16 values of k begin 32 bytes later.
   const MatrixDescriptor next(u64{1} << 62 | u64{1024 / 16} << 32 | 32 / 16, true);
   CHECK(next.address(3, 8) == 3 * 128 + (3 ^ 3) * 16);
   const MatrixDescriptor mn_major(u64{1} << 62 | u64{1024 / 16} << 32 | u64{4096 / 16} << 16, false);

@@ -1,4 +1,4 @@
-// Matrix products by plain loops, and a check of everything that they touch.
+// Computes matrix products by plain loops, and checks all memory that they access.
 #include "cuda_emulator/matrix_product.hpp"
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// Where element (row, column) of op(X) lies in X.
+// The strides at which element (row, column) of op(X) is in X.
 struct Strides {
   std::int64_t row, column;
 };
@@ -37,7 +37,7 @@ void with_elements(const Matrix& matrix, const Visit& visit) {
   }
 }
 
-// op(X) as rows × columns in row-major order, in the type of the sums.
+// Returns op(X) as rows × columns in row-major order, converted to the type of the sums.
 template <class Sum>
 std::vector<Sum> unpacked(const Matrix& matrix, Strides stride, std::int64_t rows, std::int64_t columns) {
   std::vector<Sum> result(static_cast<std::size_t>(rows * columns));
@@ -112,7 +112,8 @@ void append_columns(const Matrix& matrix, const char* name, std::size_t problem,
   }
 }
 
-// The problems of a batch run in no order: none may write what it or another one reads or writes.
+// The products of a batch have no order. A product must not write memory that the same or a different product reads or
+// writes.
 void check_overlap(const std::vector<MatrixProduct>& batch) {
   std::vector<Column> columns;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -122,7 +123,7 @@ void check_overlap(const std::vector<MatrixProduct>& batch) {
     append_columns(batch[i].b, "B", i, columns);
   }
   std::sort(columns.begin(), columns.end(), [](const Column& l, const Column& r) { return l.begin < r.begin; });
-  const Column *read = nullptr, *written = nullptr;  // those that reach farthest so far
+  const Column *read = nullptr, *written = nullptr;  // the columns with the largest end so far
   for (const Column& column : columns) {
     for (const Column* other : {written, column.written() ? read : nullptr}) {
       if (!other || other->end <= column.begin) continue;

@@ -1,4 +1,4 @@
-// Matrix products as cuBLAS defines them, with checks of all that it would trust its caller with.
+// Matrix products as cuBLAS defines them, with checks that cuBLAS leaves to its caller.
 #pragma once
 
 #include <cublas_v2.h>
@@ -15,29 +15,30 @@ struct Matrix {
   const void* data = nullptr;
   cudaDataType_t type = CUDA_R_32F;
   std::int64_t rows = 0, columns = 0;
-  std::int64_t leading = 0;  // elements from one column to the next
+  std::int64_t leading = 0;  // number of elements from one column to the next
 
   std::size_t element_bytes() const { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
   std::size_t bytes() const;
 };
 
-/// C ← α op(A) op(B) + β C, where op(A) is m × k and op(B) is k × n. C is not read where β = 0.
+/// C ← α op(A) op(B) + β C, with op(A) of m × k and op(B) of k × n. If β = 0, C is not read.
 struct MatrixProduct {
   cublasOperation_t transposed_a = CUBLAS_OP_N, transposed_b = CUBLAS_OP_N;
   std::int64_t m = 0, n = 0, k = 0;
   double alpha = 1, beta = 0;
   Matrix a = {}, b = {}, c = {};  // rows and columns as stored
-  std::string name = {};          // of the call, for messages
+  std::string name = {};          // name of the call, for messages
 };
 
-/// The statuses cuBLAS returns: negative sizes, leading dimensions that are too small, an unknown operation.
+/// Returns the status of cuBLAS for wrong arguments: negative sizes, leading dimensions that are too small, an unknown
+/// operation.
 cublasStatus_t check(const MatrixProduct& product);
 
-/// Computes the products of one call with plain loops; sums are double for double and float for all others.
+/// Computes the products of one call with plain loops. Sums are double for double matrices, and float for all others.
 ///
-/// @param device  in whose memory the matrices must lie
-/// @throws Fault where a matrix is not wholly in that memory or not aligned to its elements, and where a C overlaps
-/// any other matrix of the call
+/// @param device  the device in whose memory the matrices must be
+/// @throws Fault if a matrix is not wholly in that memory or not aligned to its elements, or if a C overlaps a
+///         different matrix of the call
 void compute(const std::vector<MatrixProduct>& batch, int device);
 
 }  // namespace gatefold::cuda_emulator

@@ -1,6 +1,6 @@
-// mbarriers: objects in shared memory that threads and asynchronous copies arrive at, phase by phase.
+// mbarriers: objects in shared memory at which threads and asynchronous copies arrive, phase by phase.
 //
-// A wait that succeeds knows what was done before the arrivals of the phase that ended.
+// A thread whose wait succeeds knows all that was done before the arrivals of the completed phase.
 #include <bit>
 #include <utility>
 
@@ -10,7 +10,8 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// Whoever waits in vain lets all others run for a while, so after so many in a row nobody is on the way.
+// A thread that waits in vain lets all others run for a while. After so many waits in vain in a row, no thread can
+// still arrive.
 constexpr int most_fruitless_waits = 1 << 17;
 
 }  // namespace
@@ -28,7 +29,7 @@ void Warp::arrive(MbarrierState& barrier, std::uint32_t count, const Instruction
   barrier.settle();
 }
 
-/// What threads have said to arrive once their copies have, and nobody has waited for.
+/// Arrives for threads whose arrival follows their copies, if no thread has waited for these copies.
 void Block::arrive_late(MbarrierState& barrier) {
   for (const MbarrierState::Late& late : std::exchange(barrier.late, {})) {
     std::erase_if(late.warp->copies_[late.lane].under_way, [&](const Warp::Copy& copy) {
@@ -40,9 +41,9 @@ void Block::arrive_late(MbarrierState& barrier) {
   }
 }
 
-/// [state, mbarrier, operand], without the state where there is none.
+/// The operands are [state, mbarrier, operand], or without the state if the instruction has none.
 ///
-/// @returns false where a lane waits in vain
+/// @returns false if a lane waits in vain
 bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
   const auto arrival = static_cast<Arrival>(in.mode);
   const bool has_result = arrival == Arrival::arrive || arrival == Arrival::arrive_expect || arrival == Arrival::wait;
@@ -97,7 +98,7 @@ bool Warp::mbarrier(const Instruction& in, std::uint32_t lanes) {
       }
     }
   });
-  if (arrived) block_.begin_segment();  // what comes after an arrival is not ordered by it
+  if (arrived) block_.begin_segment();  // later accesses are not ordered by the arrival
   block_.fruitless_waits_ = all ? 0 : block_.fruitless_waits_ + 1;
   if (block_.fruitless_waits_ > most_fruitless_waits) {
     fail("deadlock: a phase of an mbarrier has too few arrivals to end" + block_.missing_bytes(), in,

@@ -1,4 +1,4 @@
-// Order between threads of a block: mbarriers, and barriers of some threads.
+// Tests the order between threads of a block: mbarriers, and barriers of some threads.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -14,8 +14,8 @@ using u64 = std::uint64_t;
 
 namespace {
 
-/// An mbarrier b for `count` arrivals, memory s of a word per thread; %r1: s, %r2: b, %r3: the thread's word, %r4: its
-/// neighbour's in the next warp.
+/// Declares an mbarrier b for `count` arrivals and memory s with a word per thread. %r1: s, %r2: b, %r3: the word of
+/// the thread, %r4: the word of the corresponding thread in the next warp.
 std::string prologue(u32 count) {
   return ".shared .align 8 .b8 b[8];\n.shared .align 16 .b8 s[1024];\nmov.u32 %r1, s; mov.u32 %r2, b;\n"
          "shl.b32 %r3, %r0, 2; xor.b32 %r4, %r3, 128; add.u32 %r3, %r1, %r3; add.u32 %r4, %r1, %r4;\n"
@@ -23,7 +23,7 @@ std::string prologue(u32 count) {
          std::to_string(count) + ";\nbar.sync 0;\n";
 }
 
-/// The races and, as a message of its own, the fault of 64 threads.
+/// Returns the races, and the fault as a separate message, of a run with the given number of threads.
 std::vector<std::string> reports(const std::string& body, u32 threads = 64) {
   DeviceArray<u32> out(256, 0);
   const std::string fault = fault_of([&] { run_body(body, out.data, out.data, {{}, {threads}}); });
@@ -51,7 +51,7 @@ TEST_CASE("mbarrier: orders accesses before arrival with accesses after wait") {
   CHECK(!clean(prologue(64) + arrival + awaited(0) + store + load));
   CHECK(!clean(prologue(64) + store + "mbarrier.arrive.relaxed.cta.shared.b64 _, [%r2];\n" + awaited(0) + load));
   CHECK(clean(prologue(64) + store + "mbarrier.arrive.release.cta.shared.b64 _, [%r2];\n" + awaited(0) + load));
-  // The next phase: reading before writing.
+  // The next phase: threads that have read then write.
   const std::string second = arrival + awaited(1) + store;
   CHECK(clean(prologue(64) + store + arrival + awaited(0) + load + second));
   CHECK(!clean(prologue(64) + store + arrival + awaited(0) + load + store));
@@ -61,10 +61,11 @@ TEST_CASE("mbarrier: orders only arriving threads with waiting threads") {
   const std::string warp = "setp.lt.u32 %p3, %r0, 32;\n";  // %p3: the first warp
   // Warp 0 arrives and warp 1 waits.
   CHECK(clean(prologue(32) + warp + "@!%p3 bra B;\n" + store + arrival + "bra END;\nB: " + awaited(0) + load + "END:"));
-  // Warp 1 writes, and nobody waits for it.
+  // Warp 1 writes, and no thread waits for it.
   CHECK(
       !clean(prologue(32) + warp + "@!%p3 bra B;\n" + arrival + awaited(0) + load + "bra END;\nB: " + store + "END:"));
-  // One thread arrives for its warp: behind a barrier of the warp for all of it, else for itself.
+  // One thread arrives for its warp: after a barrier of the warp for all its threads, without a barrier only for
+  // itself.
   const std::string elected = "and.b32 %r6, %r0, 31; setp.eq.u32 %p4, %r6, 0; @%p4 " + arrival;
   const std::string together = "bar.warp.sync 0xffffffff;\n";
   CHECK(clean(prologue(2) + store + together + elected + awaited(0) + load));
@@ -76,7 +77,7 @@ TEST_CASE("mbarrier: orders only arriving threads with waiting threads") {
 }
 
 TEST_CASE("mbarrier: order is transitive, also through barriers") {
-  // Warp 0 writes, warp 1 learns of it, and warp 2 from warp 1.
+  // Warp 0 writes, warp 1 waits for warp 0, and warp 2 waits for warp 1.
   const std::string start = ".shared .align 8 .b8 c[8];\n" + prologue(32) +
                             "mov.u32 %r7, c; @%p1 mbarrier.init.shared.b64 [%r7], 32; bar.sync 0;\n"
                             "shr.u32 %r6, %r0, 5; setp.eq.u32 %p3, %r6, 1; setp.eq.u32 %p4, %r6, 2;\n"
@@ -87,7 +88,7 @@ TEST_CASE("mbarrier: order is transitive, also through barriers") {
   CHECK(clean(start + store + arrival + middle + "THIRD: " + c_wait + "ld.shared.u32 %r5, [%r8];\nEND:", 96));
   const std::string ignorant = "bra END;\nSECOND: mbarrier.arrive.shared.b64 _, [%r7];\nbra END;\n";
   CHECK(!clean(start + store + arrival + ignorant + "THIRD: " + c_wait + "ld.shared.u32 %r5, [%r8];\nEND:", 96));
-  // A barrier of all makes all of it known.
+  // A barrier of all threads makes all writes known to all.
   CHECK(clean(prologue(64) + store + arrival + "bar.sync 0;\n" + load));
 }
 
@@ -125,9 +126,9 @@ TEST_CASE("cp.async.mbarrier.arrive: arrives after the copies of its thread") {
   CHECK(!right(text(64, noinc)));
   // Without .noinc the mbarrier waits for one more arrival of the thread.
   CHECK(right(text(64, counted + arrival + awaited(0))));
-  CHECK(!right(text(32, noinc + awaited(0))));  // the first warp's copies alone
+  CHECK(!right(text(32, noinc + awaited(0))));  // waits only for the copies of the first warp
   races().clear();
-  // What the thread writes itself behind the arrival is not covered.
+  // A write of the thread after the arrival is not ordered by it.
   CHECK(!clean(prologue(64) + noinc + store + awaited(0) + load));
   CHECK(clean(prologue(64) + store + noinc + awaited(0) + load));
 }
@@ -139,7 +140,7 @@ TEST_CASE("bulk copy: is ordered before waits on its mbarrier") {
   CHECK(clean(prologue(1) + copy + expect + awaited(0) + load));
   CHECK(!clean(prologue(1) + copy + expect + load + awaited(0)));
   CHECK(clean(prologue(1) + copy + expect + awaited(0) + load + "bar.sync 0;\n" + copy + expect + awaited(1)));
-  // Overwrites what others may still read.
+  // Overwrites memory that other threads may still read.
   CHECK(!clean(prologue(1) + copy + expect + awaited(0) + load + copy + expect + awaited(1)));
 }
 
@@ -153,7 +154,7 @@ TEST_CASE("bar.sync with a count: orders only its threads") {
   const std::string both = "bar.sync 1, 64;\n";
   CHECK(clean(prologue(1) + store + both + load));
   CHECK(clean(prologue(1) + "setp.ge.u32 %p3, %r0, 64; @%p3 bra END;\n" + store + both + load + "END:", 96));
-  // Warps 0 and 1 meet, warps 2 and 3 meet; each reads what a warp of the other pair has written.
+  // Warps 0 and 1 meet, and so do warps 2 and 3; each reads a word that a warp of the other pair has written.
   const std::string pairs = "shr.u32 %r6, %r0, 6; add.u32 %r6, %r6, 1; bar.sync %r6, 64;\n";
   const std::string other = "xor.b32 %r7, %r3, 256; ld.shared.u32 %r5, [%r7];\n";
   const std::string aligned = ".shared .align 1024 .b8 first[1024];\n";
@@ -166,9 +167,9 @@ TEST_CASE("bar.arrive: does not wait, orders earlier accesses for waiters") {
   const std::string warp = "setp.lt.u32 %p3, %r0, 32; @!%p3 bra B;\n";
   CHECK(clean(prologue(1) + warp + store + "bar.arrive 1, 64; bra END;\nB: bar.sync 1, 64;\n" + load + "END:"));
   CHECK(!clean(prologue(1) + warp + "bar.arrive 1, 64;\n" + store + "bra END;\nB: bar.sync 1, 64;\n" + load + "END:"));
-  // It tells those who arrive nothing.
+  // Threads that only arrive learn nothing about the other threads.
   CHECK(!clean(prologue(1) + warp + "bar.arrive 1, 64;\n" + load + "bra END;\nB: " + store + "bar.sync 1, 64;\nEND:"));
-  // Round after round; the second wait needs a second arrival.
+  // Several rounds. The second wait needs a second arrival.
   CHECK(clean(prologue(1) + warp + store + "bar.arrive 1, 64; bar.sync 2, 64;\n" + store +
               "bar.arrive 1, 64; bra END;\nB: bar.sync 1, 64;\n" + load + "bar.arrive 2, 64; bar.sync 1, 64;\n" + load +
               "END:"));

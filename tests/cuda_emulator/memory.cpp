@@ -33,7 +33,8 @@ Memory::~Memory() {
 
 void* Memory::map(std::size_t bytes, int device) {
   if (countdown_ >= 0 && countdown_-- == 0) return nullptr;
-  // One page more than asked for: it is never accessible, so that the host finds what the emulator itself would miss.
+  // One page more than requested. It is never accessible, so the host detects accesses that the emulator itself would
+  // miss.
   const std::size_t usable = (bytes + page - 1) / page * page;
   if (usable < bytes) return nullptr;
   void* base = mmap(nullptr, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -109,7 +110,7 @@ void Memory::clear_cells() {
 }
 
 std::string Memory::describe(std::uintptr_t address) const {
-  // The nearest allocation, if one is near: beyond that, the distance says nothing.
+  // Finds the nearest allocation, unless it is so far away that the distance has no meaning.
   constexpr std::uintptr_t near = 1 << 20;
   std::string text = "in no live allocation";
   std::uintptr_t best = near;

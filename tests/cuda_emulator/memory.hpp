@@ -1,4 +1,4 @@
-// The memory of the emulated devices: which addresses are alive, and who has touched them.
+// The memory of the emulated devices: live addresses, and the accesses to them.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Of memory that every device may access: variables of a module, pinned memory.
+/// The device of memory that every device may access: variables of a module, pinned memory.
 inline constexpr int any_device = -1;
 
-/// One range of addresses that kernels may access. Its cells remember the accesses, for the detection of races; they
-/// are made by the first kernel that touches the range.
+/// One range of addresses that kernels may access. Its cells record the accesses, to detect races. The first kernel
+/// that accesses the range makes them.
 struct Allocation {
   std::uintptr_t base = 0;
   std::size_t size = 0;
-  std::size_t mapped = 0;  // bytes mapped at base; 0 for memory that somebody else owns
+  std::size_t mapped = 0;  // bytes mapped at base; 0 for memory that the program owns
   int device = any_device;
   CellArray cells = {};
 
@@ -28,8 +28,8 @@ struct Allocation {
   }
 };
 
-/// All live allocations. Device addresses are host addresses, so that a fault in the emulator is a fault in the host's
-/// sanitizers too.
+/// All live allocations. Device addresses are host addresses, so the sanitizers of the host also detect mistakes of the
+/// emulator.
 struct Memory {
   static Memory& device();
 
@@ -38,48 +38,49 @@ struct Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory();
 
-  /// @returns bytes poisoned with 0xCB and aligned to 256, or nullptr where `fail_at` says so or the host has no more
+  /// @returns bytes poisoned with 0xCB and aligned to 256, or nullptr if `fail_at` says so or the host has no more
+  ///         memory
   void* allocate(std::size_t bytes, int device = 0);
 
-  /// Address space without contents: pages exist once they are touched, so that arrays beyond 2^31 elements cost what
-  /// is used of them. Reads as zero.
+  /// Reserves address space without contents. A page uses memory only after it is touched, so that arrays with more
+  /// than 2^31 elements are possible. It reads as zero.
   void* reserve(std::size_t bytes);
 
   /// @returns whether `pointer` was the start of a live allocation
   bool release(void* pointer);
 
-  /// Whether [pointer, pointer + bytes) lies within one live allocation or module variable.
+  /// Returns true if [pointer, pointer + bytes) is in one live allocation or module variable.
   bool contains(const void* pointer, std::size_t bytes, int device = any_device) const;
 
-  /// The device whose memory holds `pointer`, or any_device.
+  /// Returns the device whose memory holds `pointer`, or any_device.
   int device_of(const void* pointer) const;
 
-  /// The nth allocation from now fails, counted from 0; -1: none does.
+  /// Lets the nth allocation from now fail; n counts from 0. With -1, none fails.
   void fail_at(long nth) { countdown_ = nth; }
 
-  /// Allocations alive, and their bytes. Module variables do not count.
+  /// Returns the number of live allocations; live_bytes() returns their bytes. Module variables do not count.
   std::size_t live() const;
   std::size_t live_bytes() const;
   std::size_t live_bytes_of(int device) const;
 
-  /// The largest live_bytes() since reset_peak().
+  /// Returns the largest live_bytes() since reset_peak().
   std::size_t peak_bytes() const { return peak_; }
   void reset_peak() { peak_ = live_bytes_; }
 
-  /// Lets kernels access memory that the caller owns: a variable of a module, pinned memory of the host.
+  /// Lets kernels access memory that the caller owns: a variable of a module, or pinned memory of the host.
   void add_global(void* pointer, std::size_t bytes);
   void remove_global(void* pointer);
 
   /// Forgets all accesses.
   void clear_cells();
 
-  /// The allocation that holds the whole range, or nullptr. `hint` is where the last search ended.
+  /// Returns the allocation that holds the whole range, or nullptr. `hint` is the index where the last search ended.
   Allocation* find(std::uintptr_t address, std::size_t bytes, std::uint32_t& hint) {
     if (hint < table_.size() && table_[hint].contains(address, bytes)) return &table_[hint];
     return search(address, bytes, hint);
   }
 
-  /// `64 bytes past the end of an allocation of 400 bytes`: where an address lies that no allocation holds.
+  /// Describes an address that is in no allocation, for example `64 bytes past the end of an allocation of 400 bytes`.
   std::string describe(std::uintptr_t address) const;
 
  private:

@@ -1,4 +1,4 @@
-// The device's allocations: alignment, poison, ranges, failures, and what is said about wrong addresses.
+// Tests the device's allocations: alignment, poison, ranges, failures, and the messages for wrong addresses.
 #include "cuda_emulator/memory.hpp"
 
 #include <doctest/doctest.h>

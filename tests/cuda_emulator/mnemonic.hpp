@@ -1,4 +1,4 @@
-// The name of an instruction, taken apart: `ld.relaxed.gpu.global.v2.f32` is the root `ld`, modifiers and types.
+// The name of an instruction, split into parts: `ld.relaxed.gpu.global.v2.f32` has the root `ld`, modifiers and types.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,10 @@
 
 namespace gatefold::cuda_emulator {
 
-/// @returns nothing where `name` (without its dot) is no type
+/// @returns nothing if `name` (without its dot) is not a type
 std::optional<Type> type_named(std::string_view name);
 
-/// Modifiers are taken by whoever knows them; one that nobody took makes the instruction unknown.
+/// A mnemonic. Functions remove the modifiers that they handle; a modifier that is left makes the instruction unknown.
 struct Mnemonic {
   std::string_view text, root;
   std::vector<std::string_view> modifiers;
@@ -21,13 +21,13 @@ struct Mnemonic {
 
   explicit Mnemonic(std::string_view text);
 
-  /// Whether the modifier is there; if so, it is taken.
+  /// Removes the modifier. @returns whether it was there
   bool take(std::string_view modifier);
 
-  /// Takes any modifier that begins with `prefix`.
+  /// Removes any modifier that begins with `prefix`.
   void drop(std::string_view prefix);
 
-  /// Takes the one modifier of a table that is there.
+  /// Removes the modifier that is in the table, if there is one.
   template <class T, std::size_t n>
   std::optional<T> choose(const std::pair<std::string_view, T> (&table)[n]) {
     for (const auto& [name, value] : table) {

@@ -1,5 +1,5 @@
-// Seeded mistakes: a subject is a check of a kernel that can be compiled with each of some mistakes. Without one it
-// must be right and nothing be reported.
+// Tests with deliberate mistakes. A subject is a check of a kernel that can be compiled with one of several mistakes.
+// Without a mistake, its values must be right, and the emulator must report nothing.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,11 +12,11 @@
 
 namespace gatefold::cuda_emulator {
 
-/// The mistakes of a test, which lists them, and none.
+/// The mistakes of a test, and `none`. Each test defines this type.
 enum class Mutation;
 
-/// What came of a subject: the report of the emulator or an error of CUDA, empty if there was none, and whether the
-/// values were the ones of a naive loop.
+/// The result of a subject: the report of the emulator or an error of CUDA ("" if there was none), and whether the
+/// values were equal to those of a naive loop.
 struct Outcome {
   std::string report;
   bool right = false;
@@ -43,7 +43,7 @@ void check_unmutated(const Subject& subject) {
   CHECK(outcome.report == "");
 }
 
-/// The report must match, whether the value happened to be right or not.
+/// Checks that the report matches the pattern. The values may be right or wrong.
 template <Mutation mutation, class Subject>
 void expect_report(const Subject& subject, const std::string& pattern) {
   check_unmutated(subject);

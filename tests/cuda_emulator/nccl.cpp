@@ -1,6 +1,6 @@
-// A stand-in for NCCL: communicators that do not block, and send and receive between pairs of ranks, in this process or
-// in several. Messages are files of a folder that the unique id names. What a rank receives arrives while
-// ncclCommGetAsyncError is asked, which says ncclInProgress until then: the stream is not done either before that.
+// A stand-in for NCCL: nonblocking communicators, and send and receive between pairs of ranks, in one process or
+// several. Messages are files in a folder that the unique id names. A message arrives when the receiver calls
+// ncclCommGetAsyncError, which returns ncclInProgress until then. The stream is not done before that, either.
 #include <nccl.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ struct Communicator {
   fs::path folder;
   int rank, ranks, device;
   bool connected = false, finalized = false;
-  std::vector<std::size_t> sent, received;  // messages to and from each rank
+  std::vector<std::size_t> sent, received;  // number of messages to and from each rank
   std::deque<std::pair<Message, std::size_t>> expected = {};
   ncclResult_t error = ncclSuccess;
 
@@ -80,7 +80,7 @@ ncclResult_t communicator_call(const char* name, ncclComm_t comm, Body&& body) {
 
 bool mark(const fs::path& path) { return static_cast<bool>(std::ofstream(path)); }
 
-/// Whole when it is there.
+/// Writes a file so that it is complete as soon as it exists.
 bool put(const fs::path& path, const void* data, std::size_t bytes) {
   const fs::path part = path.string() + ".part";
   std::ofstream file(part, std::ios::binary);
@@ -98,7 +98,7 @@ const void* expect_memory(const char* call, const Communicator& of, const void* 
               hexadecimal(reinterpret_cast<std::uintptr_t>(at)));
 }
 
-/// Take it, if it is there.
+/// Takes a message if it has arrived.
 bool receive(const Communicator& of, const Message& message, std::size_t number) {
   const fs::path path = of.message(message.peer, of.rank, number);
   if (!fs::exists(path)) return false;
@@ -122,7 +122,7 @@ ncclResult_t go_on(Communicator& of) {
   return of.finalized && !of.all("end") ? ncclInProgress : ncclSuccess;
 }
 
-/// The last one that is there removes the folder.
+/// Leaves the communicator. The last rank that leaves removes the folder.
 void leave(ncclComm_t comm, const Communicator& of) {
   std::error_code ignored;
   mark(of.of_rank("left", of.rank));

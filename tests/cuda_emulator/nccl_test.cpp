@@ -1,4 +1,4 @@
-// The stand-in for NCCL: ranks of one process, each with a device.
+// Tests the stand-in for NCCL with ranks of one process, each with a device.
 #include <doctest/doctest.h>
 #include <nccl.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 namespace emulator = gatefold::cuda_emulator;
 
-/// Two ranks, connected, with a stream and some memory each.
+/// Two connected ranks, each with a stream and some memory.
 struct Pair {
   ncclUniqueId id{};
   ncclComm_t comm[2] = {};
@@ -139,7 +139,7 @@ TEST_CASE("NCCL: an abort is an error on other ranks") {
 
 TEST_CASE("NCCL: messages equal the library's") {
   void* const library = dlopen(CUDA_EMULATOR_NCCL, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return;  // headers alone
+  if (!library) return;  // only the headers of NCCL are installed
   using Sentence = const char*(ncclResult_t);
   auto* const sentence = reinterpret_cast<Sentence*>(dlsym(library, "ncclGetErrorString"));
   REQUIRE(static_cast<bool>(sentence));

@@ -1,9 +1,10 @@
-// Order between some threads of a block: by mbarriers, by barriers of a part of the block, by wgmma. (That of all its
-// threads, and of a warp, is in Viewpoint.)
+// Order between some threads of a block, made by mbarriers, by barriers of a part of the block, or by wgmma. (Viewpoint
+// has the order between all threads of a block, and of a warp.)
 //
-// A thread that releases passes on what it has done and what it knows to be done before; whoever acquires that knows it
-// too. The async proxy, through which wgmma reads shared memory, sees of all this only what came before a
-// fence.proxy.async: of the thread that wrote, or of one that knew of it.
+// A thread knows of an access if the access comes before all that the thread does now. By a release, a thread passes on
+// what it has done and what it knows of. A thread that acquires the release knows of all this, too. The async proxy,
+// through which wgmma reads shared memory, sees only writes before a fence.proxy.async of the writing thread, or of a
+// thread that knew of the write.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace gatefold::cuda_emulator {
 
-/// By thread: what it did before a segment is done, and what it did before another one is visible to the async proxy.
+/// For each thread, two segments. Its accesses before the first are known to be done, and those before the second are
+/// known to be visible to the async proxy.
 struct Knowledge {
   std::vector<std::uint32_t> done, visible;
 
@@ -20,7 +22,7 @@ struct Knowledge {
     visible.resize(threads);
   }
 
-  /// Adds what `other` knows.
+  /// Adds the knowledge of `other`.
   void add(const Knowledge& other);
 };
 

@@ -6,8 +6,8 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-/// Rows of the register file that are filled before the code runs follow the registers, whose number is known at the
-/// end of decoding; until then this bit tells them apart.
+/// Rows that are filled before the code runs come after the registers in the register file. The number of registers is
+/// known only at the end of decoding; until then, this bit marks the filled rows.
 constexpr std::uint32_t filled_row = 0x80000000;
 
 }  // namespace
@@ -57,7 +57,7 @@ std::optional<Function::Special> Places::special_named(std::string_view name) {
 }
 
 std::uint32_t Places::new_row(int bits) {
-  if (bits == 1) {  // gathered, so that other rows stay aligned
+  if (bits == 1) {  // predicates are collected, so that other rows stay aligned
     if (predicates_ % 32 == 0) predicate_chunk_ = std::exchange(registers_end_, registers_end_ + 128);
     return predicate_chunk_ + 4 * (predicates_++ % 32);
   }
@@ -166,7 +166,7 @@ Operand Places::moved(const Operand& constant_row, std::int64_t offset) {
 
 void Places::finish_rows() {
   Function& f = *function_;
-  // Dynamic shared memory follows the static variables.
+  // Dynamic shared memory comes after the static variables.
   const std::uint64_t dynamic = aligned(f.shared_bytes, std::max<std::size_t>(dynamic_alignment_, 16));
   for (const std::size_t i : dynamic_constants_) f.constants[i].value += dynamic;
   f.dynamic_shared = dynamic;

@@ -1,4 +1,4 @@
-// Where things are while a kernel is decoded: its registers, immediates and special registers in the register file, its
+// The places of values while a kernel is decoded: registers, immediates and special registers in the register file,
 // variables in shared and local memory, and the names of both.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Names end with their scope; everything else belongs to the whole kernel.
+/// Names are forgotten at the end of their scope. All other data belongs to the whole kernel.
 class Places {
  protected:
   Places(const Module& module, const std::string& kernel);
@@ -26,13 +26,13 @@ class Places {
     std::uint32_t row;
     std::uint8_t bits;
   };
-  /// `.reg .b32 %r<10>;` names %r0 ... %r9.
+  /// A declaration of registers: `.reg .b32 %r<10>;` declares %r0 ... %r9.
   struct Range {
     std::string_view prefix;
     std::uint32_t first, count, stride;
     std::uint8_t bits;
   };
-  /// A variable of the function: .shared, .local, or .param, be it of the kernel or for a call.
+  /// A variable of the function: .shared, .local, or .param (of the kernel or of a call).
   struct Local {
     Space space;
     std::uint64_t address;
@@ -44,39 +44,39 @@ class Places {
     std::unordered_map<std::string_view, Local> variables;
   };
 
-  /// A row for a register, and one that is filled before the code runs.
+  /// Adds a row for a register. filled() adds one that is filled before the code runs.
   std::uint32_t new_row(int bits);
   std::uint32_t filled(int bits);
 
-  /// The row of an immediate or an address.
+  /// Returns the row of an immediate or an address.
   ///
-  /// @param after_static_shared  `value` counts from where dynamic shared memory begins
+  /// @param after_static_shared  true if `value` counts from the beginning of dynamic shared memory
   Operand constant(std::uint64_t value, int bits, bool after_static_shared = false);
 
-  /// The row of a constant with something added to it.
+  /// Returns the row of a constant plus an offset.
   Operand moved(const Operand& constant_row, std::int64_t offset);
 
   Operand special(Function::Special which, int bits);
   std::optional<Operand> find_register(std::string_view name) const;
   const Local* find_variable(std::string_view name) const;
 
-  /// The address of a variable as a row. A shared variable of the module takes its place where it is first used.
+  /// Returns the row with the address of a variable. A shared variable of the module gets its place at its first use.
   std::optional<Operand> address_of(std::string_view name, int bits);
 
   /// @returns the offset of a new variable
   std::uint64_t place_shared(std::size_t bytes, std::size_t alignment);
   std::uint32_t place_local(std::size_t bytes, std::size_t alignment);
 
-  /// Where results go that nobody reads.
+  /// Returns a row for results that are not read.
   Operand scratch(int bits);
 
-  /// The carry flag, a predicate of its own.
+  /// Returns the carry flag, a separate predicate.
   Operand carry();
 
-  /// A special register such as %tid.x, or nothing.
+  /// Returns a special register such as %tid.x, or nothing.
   static std::optional<Function::Special> special_named(std::string_view name);
 
-  /// Gives the function its register file, once all rows are known.
+  /// Gives the function its register file when all rows are known.
   void finish_rows();
 
   static std::uint32_t row_bytes(int bits);

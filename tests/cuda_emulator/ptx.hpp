@@ -1,4 +1,4 @@
-// A PTX program as data, decoded so far that executing it needs no more look-up of names.
+// A PTX program as data. It is decoded so far that its execution does not look up names.
 //
 // Registers live in rows, one row per virtual register of a warp with one cell for each of its 32 lanes: 4 bytes for
 // everything up to 32 bits, 8 bytes for 64 bits; a predicate is one word with a bit per lane. Immediates, addresses of
@@ -32,7 +32,7 @@ struct Type {
 
 enum class Space : std::uint8_t { generic, global, shared, local, parameter, constant };
 
-/// What the interpreter itself has to do; all computing on registers alone is `arithmetic`.
+/// The operations of the interpreter itself. All operations that use only registers are `arithmetic`.
 enum class Opcode : std::uint8_t {
   refused,
   arithmetic,
@@ -68,7 +68,7 @@ enum class Opcode : std::uint8_t {
   match,
   reduce,
   elect,
-  // From here on all lanes of a warp execute it together (.aligned, without a mask).
+  // All lanes of a warp execute the following operations together (.aligned, without a mask).
   load_matrix,
   multiply_matrices,
   product_fence,
@@ -79,7 +79,7 @@ enum class Opcode : std::uint8_t {
 
 constexpr bool of_whole_warp(Opcode op) { return op >= Opcode::load_matrix; }
 
-/// Where an operand lies in the register file; `bits` is the width of the register (1, 16, 32 or 64).
+/// The place of an operand in the register file. `bits` is the width of the register (1, 16, 32 or 64).
 struct Operand {
   static constexpr std::uint32_t none = ~0u;
   std::uint32_t row = none;
@@ -91,8 +91,8 @@ struct Operand {
 
 enum class Rounding : std::uint8_t { nearest, zero, down, up };
 
-/// One instruction. Operands stand in the order of the PTX text: destinations first (`{..}` and `d|p` flattened), an
-/// address as its register, with its offset in `offset`.
+/// One instruction. Operands are in the order of the PTX text, destinations first; `{..}` and `d|p` are flattened. An
+/// address is its register, with its offset in `offset`.
 struct Instruction {
   /// Executes an arithmetic instruction for the lanes of a mask.
   using Execute = void (*)(char* registers, const Instruction&, std::uint32_t lanes);
@@ -101,19 +101,19 @@ struct Instruction {
   Type type, from;
   Space space = Space::generic;
   Rounding rounding = Rounding::nearest;
-  std::uint8_t elements = 1;              // of a vector; 2 for .v2
-  std::uint8_t mode = 0;                  // by opcode: see Shuffle, Vote, Update ... below
+  std::uint8_t elements = 1;              // number of elements of a vector; 2 for .v2
+  std::uint8_t mode = 0;                  // meaning depends on the opcode: see Shuffle, Vote, Update ... below
   bool integral = false;                  // .rni, .rzi ...: rounds to an integral value
   bool saturate = false, flush = false;   // .sat, .ftz
-  bool strong = false;                    // atomic, .relaxed, .volatile ...: does not race with its like
-  bool acquire = false, release = false;  // also orders what comes after or before it, for other blocks
-  bool relaxed = false;                   // of an mbarrier: orders nothing
-  bool aligned = false;                   // of a barrier: the threads of a warp arrive together
+  bool strong = false;                    // atomic, .relaxed, .volatile ...: does not race with other strong accesses
+  bool acquire = false, release = false;  // also orders later or earlier accesses for other blocks
+  bool relaxed = false;                   // an mbarrier operation that orders nothing
+  bool aligned = false;                   // a barrier at which the threads of a warp arrive together
   bool negative = false;                  // @!p
   std::uint32_t guard = Operand::none;
-  std::uint32_t target = 0;        // of a branch or call, or number of the branch table
-  std::int64_t offset = 0;         // of the address, in bytes
-  std::int64_t second_offset = 0;  // of the second address of a copy into shared memory
+  std::uint32_t target = 0;        // target of a branch or call, or number of the branch table
+  std::int64_t offset = 0;         // offset of the address in bytes
+  std::int64_t second_offset = 0;  // offset of the second address of a copy into shared memory
   const Operand* operands = nullptr;
   std::uint8_t count = 0;
   Execute execute = nullptr;
@@ -144,21 +144,21 @@ enum class Arrival : std::uint8_t {
   arrive,
   expect,
   arrive_expect,
-  after_copies,       // those of the thread: cp.async.mbarrier.arrive.noinc
-  also_after_copies,  // ... where the mbarrier does not expect it
+  after_copies,       // after the copies of the thread: cp.async.mbarrier.arrive.noinc
+  also_after_copies,  // ... if the mbarrier does not expect this arrival
   wait,
   invalidate
 };
 enum class ProductFlag : std::uint8_t { transpose_a = 1, transpose_b = 2, negate_a = 4, negate_b = 8 };
 
-/// A line of the source, as `.loc` names it.
+/// A line of the source, from `.loc`.
 struct Line {
   std::uint32_t file = 0, line = 0, column = 0;
   auto operator<=>(const Line&) const = default;
 };
 
-/// Where an instruction comes from: its name in PTX, its line of the source, and the call that the compiler inlined it
-/// for (the outermost; a line of 0 where there is none).
+/// The origin of an instruction: its name in PTX, its line of the source, and the line of the call into which the
+/// compiler inlined it (the outermost call; line 0 if there is none).
 struct Source {
   std::string_view text;
   std::uint32_t ptx_line = 0;
@@ -173,16 +173,16 @@ struct Parameter {
 
 struct Module;
 
-/// A kernel, together with the functions that it calls: their code follows its own, and as recursion is refused, their
-/// registers, locals and parameters have fixed places beside its own.
+/// A kernel, together with the functions that it calls. Their code follows the code of the kernel. Recursion is
+/// refused, so their registers, locals and parameters have fixed places next to those of the kernel.
 struct Function {
   std::string name;
   const Module* module = nullptr;
   std::vector<Parameter> parameters;
   std::size_t parameters_bytes = 0;
-  std::size_t shared_bytes = 0;    // of static shared variables
+  std::size_t shared_bytes = 0;    // size of the static shared variables
   std::size_t dynamic_shared = 0;  // where dynamic shared memory begins
-  std::size_t local_bytes = 0;     // of one thread, parameters of calls included
+  std::size_t local_bytes = 0;     // size for one thread, including parameters of calls
   int max_threads = 1024;          // .maxntid
 
   /// A row that holds the same value in every lane: an immediate, the address of a variable.
@@ -225,11 +225,11 @@ struct Function {
 
   /// `call`: copies arguments to the callee's parameters; its return copies results back.
   struct Copy {
-    std::uint32_t to, from, bytes;  // in local memory
+    std::uint32_t to, from, bytes;  // offsets and size in local memory
   };
   struct Call {
     std::uint32_t target = 0;
-    std::uint32_t return_row = 0;  // where the callee finds the number of this call
+    std::uint32_t return_row = 0;  // the row in which the callee finds the number of this call
     std::uint32_t resume = 0;      // the instruction after the call
     std::vector<Copy> arguments, results;
   };
@@ -251,25 +251,25 @@ struct Variable {
   std::size_t size = 0;
 };
 
-/// What reader.hpp makes of one PTX text. Kernels are decoded when they are first asked for.
+/// The module that reader.hpp makes from one PTX text. A kernel is decoded when it is first needed.
 struct Module {
   Module();
   ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// The kernels' names as PTX has them (mangled).
+  /// Returns the mangled names of the kernels, as in PTX.
   std::vector<std::string> kernels() const;
 
-  /// @throws Fault where its code holds an unknown construct
-  /// @returns nullptr where there is no such kernel
+  /// @throws Fault if its code contains an unknown construct
+  /// @returns nullptr if there is no such kernel
   const Function* find(const std::string& kernel) const;
 
   std::map<std::string, Variable> variables;
-  std::map<std::uint32_t, std::string> files;  // of `.file`
+  std::map<std::uint32_t, std::string> files;  // from `.file`
 
   struct Text;
-  std::unique_ptr<Text> text;  // what is not decoded yet
+  std::unique_ptr<Text> text;  // the text that is not decoded yet
 };
 
 }  // namespace gatefold::cuda_emulator

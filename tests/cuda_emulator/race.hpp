@@ -1,16 +1,16 @@
-// Data races: two accesses to one byte, at least one of them a write and at least one of them weak, that no barrier
-// orders. The blocks of a launch are concurrent, whatever the order in which the emulator runs them.
+// Data races: two accesses to one byte that no barrier orders. At least one of them is a write, and at least one is
+// weak. The blocks of a launch are concurrent, independent of the order in which the emulator runs them.
 //
-// Time is cut into segments. A segment belongs to one block and ends where a barrier of the block or of one of its
-// warps completes, or where another block goes on. A stamp says who made an access and in which segment; the cell of a
-// word keeps the stamps that a later access can race with:
+// Time is divided into segments. A segment belongs to one block. It ends when a barrier of the block or of one of its
+// warps completes, or when a different block continues. A stamp holds the thread of an access and its segment. The cell
+// of a word keeps the stamps with which a later access can race:
 //
 //   two writes  more than one only if they are strong (atomics): a weak write that does not race comes after all others
-//   two reads   from two blocks if there are such, else from two warps, else from two threads. Whoever writes next is
-//               concurrent with one of them if it is concurrent with any read.
+//   two reads   from two blocks if possible, otherwise from two warps, otherwise from two threads. If the next write is
+//               concurrent with any read, it is concurrent with one of these.
 //
-// Threads of a block may also know of each other what is done (order.hpp). Then a third reader that a writer does not
-// know of may have been forgotten: of this, not every race is found.
+// Threads of a block may also have knowledge of each other (order.hpp). The cell may then have forgotten a third reader
+// that a writer does not know of, so not every such race is found.
 //
 // Between blocks, a release and an acquire that reads what it left make an order: st.release and ld.acquire, or a fence
 // before a strong store and one after a strong load, as in __threadfence(). See release.hpp.
@@ -29,7 +29,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Who accessed a word, when, and by which instruction. No bit set: nobody.
+/// The thread that accessed a word, its segment and its instruction. If no bit is set, there was no access.
 struct Stamp {
   std::uint64_t bits = 0;
 
@@ -43,15 +43,15 @@ struct Stamp {
   explicit operator bool() const { return bits != 0; }
 };
 
-/// What is remembered of one word, or of one byte of a word that was split.
+/// The stamps of one word, or of one byte of a word that was split.
 struct Cell {
   Stamp write[2];
   Stamp read[2];
 };
 
-/// The segments of all launches, and whose they are.
+/// The segments of all launches, and their blocks.
 struct Timeline {
-  /// Everything before is ordered before everything after.
+  /// Begins a launch. All earlier accesses are ordered before all later ones.
   void begin_launch() {
     first_ = next_;
     owners_.clear();
@@ -80,24 +80,25 @@ struct UnmapCells {
   void operator()(Cell* cells) const;
 };
 
-/// How a block sees the accesses of others.
+/// The state of a block that decides whether earlier accesses are ordered before its own.
 struct Viewpoint {
   const Timeline* timeline = nullptr;
   std::uint32_t block = 0;
-  std::uint32_t begun = 0;              // the first segment of the block
-  std::uint32_t resumed = 0;            // the first since other blocks have run: all from there on are its own
-  std::uint32_t segment = 0;            // now
-  std::uint32_t barrier = 0;            // the segment that the last barrier of the block began
-  std::uint32_t warp_barrier[32] = {};  // likewise for its warps
-  Acquisitions acquired = {};           // what threads of the block know of other blocks
+  std::uint32_t begun = 0;    // the first segment of the block
+  std::uint32_t resumed = 0;  // the first segment since other blocks have run: all later segments belong to this block
+  std::uint32_t segment = 0;  // the current segment
+  std::uint32_t barrier = 0;  // the segment that the last barrier of the block began
+  std::uint32_t warp_barrier[32] = {};  // the same for each warp
+  Acquisitions acquired = {};           // releases of other blocks that threads of the block have acquired
   std::uint32_t threads = 0;            // of the block
-  std::vector<Knowledge> known = {};    // by thread: of the others; empty while nobody knows more than barriers tell
+  std::vector<Knowledge> known = {};  // knowledge of each thread about the others; empty if only barriers order threads
 
   bool owns(std::uint32_t segment_then) const {
     return segment_then >= resumed || (segment_then >= begun && timeline->block_of(segment_then) == block);
   }
 
-  /// Whether something that thread `by` did in segment `then` comes before what `thread` does now; both of this block.
+  /// Returns true if the accesses of thread `by` in segment `then` come before those of `thread` now. Both are in this
+  /// block.
   bool follows(std::uint32_t thread, std::uint32_t by, std::uint32_t then) const {
     return by == thread || then < barrier || (by / 32 == thread / 32 && then < warp_barrier[thread / 32]) ||
            (!known.empty() && then < known[thread].done[by]);
@@ -110,10 +111,10 @@ struct Viewpoint {
   void pass_barrier(std::uint32_t begun_segment);
   void pass_warp_barrier(std::uint32_t warp, std::uint32_t lanes, std::uint32_t begun_segment);
 
-  /// Whether the async proxy, used by `thread`, sees what thread `by` wrote in segment `then`.
+  /// Returns true if the async proxy, used by `thread`, sees the writes of thread `by` in segment `then`.
   bool visible(std::uint32_t thread, std::uint32_t by, std::uint32_t then) const;
 
-  /// How far an earlier access is from a thread: the nearer can be forgotten for the farther.
+  /// The distance of an earlier access from a thread. A cell can forget a nearer access if it keeps a farther one.
   enum class Distance { ordered, warp, block, grid };
   Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const {
     const std::uint32_t then = earlier.segment(), by = earlier.thread();
@@ -124,17 +125,17 @@ struct Viewpoint {
   }
 
  private:
-  /// Whether `thread` knows by an acquisition that what another block did is done.
+  /// Returns true if `thread` knows by an acquisition that an access of a different block is done.
   bool acquired_by(std::uint32_t thread, Stamp earlier) const;
 
-  /// Everything that thread `by` did before this segment comes before what `thread` does now.
+  /// Returns a segment. All accesses of thread `by` before it come before those of `thread` now.
   std::uint32_t done_before(std::uint32_t thread, std::uint32_t by) const;
 
   std::vector<std::uint32_t> visible_at_barrier_ = {};  // by thread, as in Knowledge
   bool fenced_since_barrier_ = false;
 };
 
-/// One access, as the cells see it.
+/// One access, with the data that the cells need.
 struct Access {
   const Viewpoint& view;
   Stamp now;
@@ -142,7 +143,7 @@ struct Access {
                           // the last barrier
   bool write;
 
-  /// The same by another lane of a warp, where this one is of its first.
+  /// Returns the same access by a different lane of the warp. This access must be of the first lane.
   Access of_lane(int lane) const {
     return {view, {now.bits + (static_cast<std::uint64_t>(lane) << 1)}, horizon, write};
   }
@@ -150,7 +151,7 @@ struct Access {
   /// Records the access in a cell.
   /// @returns an earlier access that races with it, if any
   Stamp record(Cell& cell) const {
-    // The usual case: nobody has been here. The first stamp of each kind is the latest.
+    // The usual case: no access since the horizon. The first stamp of each kind is the latest.
     if (cell.write[0].segment() < horizon && cell.read[0].segment() < horizon) {
       if (write) {
         cell = {{now, {}}, {}};
@@ -159,7 +160,8 @@ struct Access {
       }
       return {};
     }
-    // Many threads read what nobody writes: one read of another warp in this segment is enough beside the latest.
+    // Many threads may read a word that no thread writes. Besides the latest read, one read of a different warp in this
+    // segment is enough.
     constexpr std::uint64_t segment_bits = 0xffffffff00000000, warp_bits = 0x7c0;
     const std::uint64_t difference = cell.read[1].bits ^ now.bits;
     if (!write && cell.write[0].segment() < horizon && (difference & segment_bits) == 0 &&
@@ -196,7 +198,7 @@ class CellArray {
     return record_bytes(access, offset, bytes);
   }
 
-  /// An earlier access that would race, without a record. Of whole words.
+  /// Returns an earlier access that would race, but does not record the access. Only for whole words.
   Stamp conflict(const Access& access, std::size_t offset, std::size_t bytes) const {
     Stamp conflict;
     for_cells(offset, bytes, [&](Cell cell) {
@@ -206,7 +208,7 @@ class CellArray {
     return conflict;
   }
 
-  /// Calls f(stamp) for the writes to whole words that are remembered.
+  /// Calls f(stamp) for the recorded writes to whole words.
   template <class F>
   void for_writes(std::size_t offset, std::size_t bytes, F f) const {
     for_cells(offset, bytes, [&](const Cell& cell) {

@@ -1,4 +1,5 @@
-// Data races: what is one, what is none, and that none is missed for the order in which the emulator happens to run.
+// Tests data races: accesses that race, accesses that do not, and that the order in which the emulator runs hides no
+// race.
 #include "cuda_emulator/race.hpp"
 
 #include <doctest/doctest.h>
@@ -15,7 +16,7 @@ using u32 = std::uint32_t;
 
 namespace {
 
-/// Runs a body and takes the races it has.
+/// Runs a body. Removes its races from the list and returns them.
 std::vector<std::string> races_of(const std::string& body, Extent grid, Extent block, std::size_t words = 1024) {
   DeviceArray<u32> out(words, 0);
   run_body(body, out.data, nullptr, {grid, block});
@@ -24,7 +25,7 @@ std::vector<std::string> races_of(const std::string& body, Extent grid, Extent b
 
 bool race_free(const std::string& body, Extent grid, Extent block) { return races_of(body, grid, block).empty(); }
 
-/// `thread == n` as %p1.
+/// Returns PTX that sets %p1 to `thread == n`.
 std::string only(u32 thread) { return "setp.eq.u32 %p1, %r0, " + std::to_string(thread) + ";\n"; }
 
 const std::string own_word =
@@ -54,7 +55,7 @@ TEST_CASE("warp barrier: orders only the lanes of one warp") {
   const std::string body = own_word + "st.shared.u32 [%r3], %r0; bar.warp.sync 0xffffffff; ld.shared.u32 %r5, [%r4];";
   CHECK(race_free(body, {}, {32}));
   CHECK(!race_free(body, {}, {64}));  // lane 31 reads what lane 32 wrote
-  // What comes after it is not ordered by it.
+  // Accesses after the barrier are not ordered by it.
   CHECK(
       !race_free(own_word + "bar.warp.sync 0xffffffff; st.shared.u32 [%r3], %r0; ld.shared.u32 %r5, [%r4];", {}, {32}));
   // A shuffle synchronises lanes, but orders no memory.
@@ -72,7 +73,7 @@ TEST_CASE("race: two writes of the same value") {
 TEST_CASE("race: blocks are concurrent in any order of execution") {
   const std::string number = "mov.u32 %r1, %ctaid.x; ";
   CHECK(!race_free("st.global.u32 [%d0], 7;", {2}, {1}));
-  // The block that runs later reads, or writes what the earlier one has read.
+  // The block that runs later reads the word, or writes a word that the earlier one has read.
   CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%d0], 7; @!%p1 ld.global.u32 %r2, [%d0];",
                    {2}, {1}));
   CHECK(!race_free(number + "setp.eq.u32 %p1, %r1, 0; @!%p1 st.global.u32 [%d0], 7; @%p1 ld.global.u32 %r2, [%d0];",
@@ -137,7 +138,7 @@ TEST_CASE("strong accesses: race only with weak accesses") {
   }
   // Once a barrier has passed, the sum may be read.
   CHECK(race_free("red.global.add.u32 [%d0], 1; bar.sync 0; ld.global.u32 %r2, [%d0];", {}, {64}));
-  // Of two threads that add, the second reads: the first one's addition is not ordered with that.
+  // Two threads add, then the second reads. The addition of the first is not ordered with that.
   CHECK(!race_free("red.global.add.u32 [%d0], 1;\n" + only(1) + "@%p1 ld.global.u32 %r2, [%d0];", {}, {2}));
 }
 
@@ -178,7 +179,7 @@ TEST_CASE("race: blocks that take turns keep accesses separate") {
       "SET: st.release.gpu.global.u32 [%d0], 1;\nEND: ld.global.u32 %r4, [%d3+4]; st.global.u32 [%d3+4], 6;",
       out.data, nullptr, {{2}, {1}});
   CHECK(races().empty());
-  // Without an order between them: block 1 writes the word of block 0 while that waits.
+  // Without an order between the blocks: block 1 writes the word of block 0 while block 0 waits.
   run_body(
       "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; @%p1 bra SET; ld.global.u32 %r3, [%d0+4];\n"
       "SPIN: nanosleep.u32 1; ld.acquire.gpu.global.u32 %r2, [%d0+16]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; bra "
@@ -189,7 +190,8 @@ TEST_CASE("race: blocks that take turns keep accesses separate") {
 }
 
 TEST_CASE("release and acquire: order accesses of two blocks") {
-  // Block 0 writes and says so; block 1 waits for that and reads. Thread 40 of each does the talking.
+  // Block 0 writes and then sets a flag; block 1 waits for the flag and reads. Thread 40 of each block handles the
+  // flag.
   auto message = [](const std::string& publish, const std::string& look, const std::string& after = "",
                     const std::string& before = "") {
     return races_of(
@@ -210,7 +212,7 @@ TEST_CASE("release and acquire: order accesses of two blocks") {
   CHECK(message("atom.release.gpu.global.add.u32 %r4, [%d0], 1;", "atom.acquire.gpu.global.or.b32 %r2, [%d0], 0;", "",
                 barrier)
             .empty());
-  // Any part left out is a race: the barrier before, the release, the acquire, the reach of the fence.
+  // If any part is missing, there is a race: the barrier before, the release, the acquire, or the scope of the fence.
   CHECK(message(release, acquire).size() == 1);
   CHECK(message(relaxed, acquire, "", barrier).size() == 1);
   CHECK(message(release, look, "", barrier).size() == 1);

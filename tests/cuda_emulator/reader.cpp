@@ -42,7 +42,8 @@ Declaration read_declaration(Lexer& lexer) {
     } else if (lexer.accept(".attribute")) {
       while (!lexer.accept(")")) lexer.take();
     } else if (lexer.accept(".ptr")) {
-      // `.param .u64 .ptr .global .align 8 name`: a promise about the pointer, nothing about the variable.
+      // `.param .u64 .ptr .global .align 8 name` promises something about the pointer, but does not change the
+      // variable.
       for (const auto* space : {".global", ".shared", ".const", ".local"}) lexer.accept(space);
       if (lexer.accept(".align")) lexer.number();
     } else if (const auto type = type_named(lexer.token().substr(1))) {
@@ -134,7 +135,7 @@ class Reader {
     lexer_.expect(";");
   }
 
-  /// A value, or a list of them in braces, which may be nested.
+  /// Reads a value, or a list of values in braces, which may be nested.
   void initialise(const Declaration& declaration, std::uintptr_t address, std::size_t& offset) {
     if (lexer_.accept("{")) {
       while (!lexer_.accept("}")) {
@@ -149,7 +150,7 @@ class Reader {
     offset += declaration.element;
   }
 
-  /// A number, or `generic(name) + 8`.
+  /// Reads a number, or `generic(name) + 8`.
   std::uint64_t initial_value() {
     if (lexer_.is_number() || lexer_.is("-")) return lexer_.number();
     const bool generic = lexer_.accept("generic");
@@ -161,7 +162,7 @@ class Reader {
     return found->second.address + (lexer_.is("+") || lexer_.is("-") ? lexer_.number() : 0);
   }
 
-  /// Remembers where a kernel or function stands; it is decoded when it is needed.
+  /// Stores the place of a kernel or function. It is decoded when it is needed.
   void function() {
     Module::Text::Place place;
     place.kernel = lexer_.take() == ".entry";

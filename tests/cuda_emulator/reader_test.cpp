@@ -1,4 +1,4 @@
-// Reading PTX: what a module holds, and what is refused, with its line.
+// Tests reading PTX: the contents of a module, and the texts that are refused, with their line.
 #include "cuda_emulator/reader.hpp"
 
 #include <doctest/doctest.h>
@@ -57,7 +57,7 @@ TEST_CASE("directives: give limits and static shared memory") {
                            empty_kernel("other"));
   const Function& k = *module->find("k");
   CHECK(k.max_threads == 32);
-  CHECK(k.shared_bytes == 56);  // 10, from 16: 16, from 32: 24
+  CHECK(k.shared_bytes == 56);  // 10 bytes; 16 bytes from 16; 24 bytes from 32
   CHECK(k.dynamic_shared == 128);
   CHECK(module->find("other")->max_threads == 1024);
   CHECK(module->find("other")->shared_bytes == 0);

@@ -1,4 +1,4 @@
-// Floating-point arithmetic. Compile with -frounding-math where the compiler knows it.
+// Floating-point arithmetic. Compile with -frounding-math if the compiler has this option.
 #include "cuda_emulator/real.hpp"
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace {
 
 using std::uint32_t;
 
-/// Op::apply on numbers of type T, through the type that they are computed in; on pairs, element by element.
+/// Computes Op::apply on numbers of type T, in the type that `computed` returns; on packed pairs, for each number.
 template <class Op, class T>
 struct Apply {
   bool flush, saturate;
@@ -89,7 +89,7 @@ struct FusedMultiplyAdd {
     if constexpr (sizeof(T) > 2) {
       return std::fma(a, b, c);
     } else {
-      // The product is exact in double; the sum is rounded to odd, so that rounding it once more to 16 bits is right.
+      // The product is exact in double. The sum is rounded to odd, so that a second rounding, to 16 bits, is correct.
       const double product = a * b, sum = product + c, part = sum - product;
       const double error = (product - (sum - part)) + (c - part);
       if (error == 0 || !std::isfinite(sum) || (std::bit_cast<std::uint64_t>(sum) & 1) != 0) return sum;
@@ -98,7 +98,7 @@ struct FusedMultiplyAdd {
   }
 };
 
-/// The other one if one is NaN; -0 is less than +0.
+/// Computes max or min. If one number is NaN, the result is the other number; -0 is less than +0.
 template <bool greatest>
 struct Extreme {
   template <class T, class C>
@@ -130,7 +130,7 @@ struct Reciprocal {
   }
 };
 
-/// The approximate functions: computed in double and rounded, which is closer than any device.
+/// Computes the approximate functions in double and rounds the result, which is more exact than any device.
 template <double (*f)(double)>
 struct Approximate {
   template <class T, class C>
@@ -140,7 +140,7 @@ struct Approximate {
 };
 double reciprocal_root(double a) { return 1 / std::sqrt(a); }
 
-/// neg and abs work on the bits, NaN or not.
+/// neg and abs change only the sign bit, also of a NaN.
 template <class T>
 using Bits =
     std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, std::uint64_t>>;
@@ -165,7 +165,7 @@ struct Absolute {
                                 [](Bits<T> a) { return static_cast<Bits<T>>(a & ~sign_bits<T>()); });
   }
 };
-/// The sign of a, the rest of b.
+/// Combines the sign of a with the other bits of b.
 struct CopySign {
   template <class T>
   static void run(char* registers, const Instruction& in, uint32_t lanes) {

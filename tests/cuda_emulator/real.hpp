@@ -1,4 +1,4 @@
-// How numbers of floating-point types are computed with: .f32 in float, .f64 and the 16-bit types in double.
+// The types in which floating-point numbers are computed: .f32 in float, .f64 and the 16-bit types in double.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Sets the rounding mode of the host while it lives, unless that is the usual one.
+/// Sets the rounding mode of the host for its lifetime, unless it is the usual mode.
 struct RoundingMode {
   explicit RoundingMode(Rounding rounding) : changed(rounding != Rounding::nearest) {
     if (changed) {
@@ -27,7 +27,7 @@ struct RoundingMode {
 
 inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
-/// The value of a register as it is computed with. `flush` concerns .f32 alone.
+/// Returns the value of a register in the type in which it is computed. `flush` applies only to .f32.
 inline float computed(float x, bool flush) { return flush ? flushed(x) : x; }
 inline double computed(double x, bool) { return x; }
 template <int mantissa, int least>
@@ -35,8 +35,8 @@ double computed(Real16<mantissa, least> x, bool) {
   return x.value();
 }
 
-/// The register for a value: rounded to its type (once, as `x` is exact or wide enough), flushed, saturated. A NaN
-/// becomes the canonical one of devices.
+/// Returns the register for a value: rounded to its type, flushed and saturated. It is rounded only once, because `x`
+/// is exact or wide enough. A NaN becomes the canonical NaN of devices.
 template <class T, class C>
 T finished(C x, bool flush, bool saturate) {
   if (saturate) x = x > 0 ? (x < 1 ? x : C(1)) : C(0);  // NaN gives 0

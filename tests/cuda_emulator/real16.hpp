@@ -9,7 +9,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// `mantissa` explicit bits; `least` is the exponent of the smallest normal number.
+/// A 16-bit type with `mantissa` explicit bits. `least` is the exponent of the smallest normal number.
 template <int mantissa, int least>
 struct Real16 {
   std::uint16_t bits;
@@ -17,7 +17,7 @@ struct Real16 {
   static constexpr int infinity = ((1 << (15 - mantissa)) - 1) << mantissa;
   static constexpr std::uint16_t nan = 0x7fff;
 
-  /// Every 16-bit number is a double.
+  /// Returns the value. Every 16-bit number is exact in double.
   double value() const {
     const int magnitude = bits & 0x7fff, exponent = magnitude >> mantissa, fraction = magnitude & ((1 << mantissa) - 1);
     double result;
@@ -31,7 +31,7 @@ struct Real16 {
     return bits & 0x8000 ? -result : result;
   }
 
-  /// `x` rounded once.
+  /// Returns `x` rounded once.
   static Real16 rounded(double x, Rounding rounding = Rounding::nearest) {
     if (std::isnan(x)) return {nan};
     const bool negative = std::signbit(x);

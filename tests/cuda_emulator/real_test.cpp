@@ -1,4 +1,4 @@
-// Floating-point arithmetic: exact results rounded once, in the direction asked for.
+// Tests floating-point arithmetic: exact results that are rounded once, in the given direction.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -20,7 +20,8 @@ namespace {
 
 const float tiny = std::numeric_limits<float>::denorm_min();
 
-/// `exact` rounded to T in one of the directions rn, rz, rm, rp; by comparing, not by the rounding mode of the host.
+/// Returns `exact` rounded to T in one of the directions rn, rz, rm, rp. It compares numbers and does not use the
+/// rounding mode of the host.
 template <class T, class Exact>
 T rounded(Exact exact, const std::string& direction) {
   const T nearest = static_cast<T>(exact);
@@ -36,7 +37,7 @@ T rounded(Exact exact, const std::string& direction) {
 
 const std::vector<std::string> directions{"rn", "rz", "rm", "rp"};
 
-/// bf16 numbers, as the upper half of a float.
+/// Returns the bf16 number that is the upper half of a float.
 u16 bf16(float x) { return static_cast<u16>(std::bit_cast<u32>(x) >> 16); }
 float from_bf16(u16 bits) { return std::bit_cast<float>(u32{bits} << 16); }
 
@@ -81,7 +82,7 @@ TEST_CASE("div, rcp and sqrt: correctly rounded in all four directions") {
         CAPTURE(a);
         CAPTURE(b);
         CAPTURE(direction);
-        // A quotient of floats that is no float lies further from one than double can err.
+        // If the quotient of two floats is not a float, it is further from a float than the error of double.
         const double quotient = static_cast<double>(a) / static_cast<double>(b), inverse = 1 / static_cast<double>(b);
         CHECK(evaluate<float>("div." + direction + ".f32 %o, %a, %b;", a, b) == rounded<float>(quotient, direction));
         CHECK(evaluate<float>("rcp." + direction + ".f32 %o, %a;", b) == rounded<float>(inverse, direction));

@@ -1,6 +1,6 @@
-// Order between blocks. A thread that releases leaves at an address what others may rely on: all that its block did
-// before its last barrier, and all that it did itself. Whoever reads the address and acquires may take that as done
-// before.
+// Order between blocks. A release leaves at an address what other blocks may rely on: all that the block did before its
+// last barrier, and all that the releasing thread did itself. For a thread that reads the address and acquires, all
+// this comes before.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace gatefold::cuda_emulator {
 
-/// What a thread of some block releases: segments as in race.hpp.
+/// A release by a thread of a block. Segments are explained in race.hpp.
 struct Release {
   std::uint32_t block = 0, thread = 0;
   std::uint32_t barrier = 0, segment = 0;
 
-  /// Whether an access of the same block is among it.
+  /// Returns true if the release includes an access of thread `by` of the same block in segment `then`.
   bool covers(std::uint32_t by, std::uint32_t then) const {
     return then < barrier || (by == thread && then <= segment);
   }
@@ -37,13 +37,13 @@ class Releases {
   std::map<std::pair<std::uint32_t, std::uint32_t>, Release> list_;
 };
 
-/// A release that a thread knows of since a segment of its own block.
+/// A release of a different block, with the thread that acquired it and the segment in which it did.
 struct Acquisition {
   Release release;
   std::uint32_t thread = 0, segment = 0;
 };
 
-/// What the threads of a block have acquired, by the block that it comes from.
+/// The releases that the threads of a block have acquired, by the block that released.
 class Acquisitions {
  public:
   void add(const Acquisition& acquisition) { list_[acquisition.release.block].push_back(acquisition); }

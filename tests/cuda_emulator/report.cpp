@@ -17,7 +17,7 @@ std::vector<std::string>& races() {
 void race(std::string message) { races().push_back(std::move(message)); }
 
 std::string demangled(const std::string& name) {
-  if (!name.starts_with("_Z")) return name;  // the demangler would take `f` for the type float
+  if (!name.starts_with("_Z")) return name;  // the demangler would take the function `f` for the type float
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
                                                     std::free);

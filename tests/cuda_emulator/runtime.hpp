@@ -1,4 +1,4 @@
-// What the files of the stand-in CUDA runtime share: the frame of a call, handles, and the order of work in streams.
+// Shared code of the stand-in CUDA runtime: the beginning of each call, handles, and the order of work in streams.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,17 +13,17 @@
 
 namespace gatefold::cuda_emulator {
 
-/// One call at a time: two host threads may use the runtime, and the emulator is one machine. Recursive, for host
-/// functions that a stream calls.
+/// The mutex of all calls: the emulator is one machine, but several host threads may use the runtime. It is recursive,
+/// because a stream may call host functions.
 std::recursive_mutex& runtime_lock();
 
-/// Counts the call. @returns what a test wants it to fail with, or cudaErrorNoDevice without a device
+/// Counts the call. @returns the failure that a test set for it, or cudaErrorNoDevice without a device
 cudaError_t begin_call(const char* name);
 
-/// Keeps an error for cudaGetLastError.
+/// Stores an error for cudaGetLastError.
 cudaError_t remember(cudaError_t error);
 
-/// The frame of every runtime call.
+/// Runs one runtime call: locks, counts the call, calls the body, and stores its error.
 template <class Body>
 cudaError_t runtime_call(const char* name, Body&& body) {
   const std::lock_guard lock(runtime_lock());
@@ -31,19 +31,21 @@ cudaError_t runtime_call(const char* name, Body&& body) {
   return remember(error == cudaSuccess ? body() : error);
 }
 
-/// The number of the next handle, of any kind. None is given out twice, so that a destroyed handle stays unknown.
+/// Returns the number of the next handle, of any kind. A number is never used twice, so that a destroyed handle stays
+/// unknown.
 std::uintptr_t next_handle();
 
-/// The device of the calling thread: what it makes belongs to it.
+/// The current device of the calling thread. New objects belong to it.
 int& current_device();
 
-/// Whose a stream is: of the default streams each device has its own, and the current one's are meant.
+/// Returns the device of a stream. Each device has its own default streams; a default stream means that of the current
+/// device.
 int device_of(cudaStream_t stream);
 
-/// cudaErrorInvalidResourceHandle for a stream of another device, as launches return it.
+/// Returns cudaErrorInvalidResourceHandle for a stream of a different device, as launches do.
 cudaError_t expect_current_device(cudaStream_t stream);
 
-/// The live objects behind opaque handles.
+/// The live objects of one kind, by their opaque handles.
 template <class Handle, class T>
 class Handles {
  public:
@@ -65,24 +67,25 @@ class Handles {
   std::map<Handle, T> live_;
 };
 
-/// One piece of work of a stream. It owns copies of its arguments, because a graph runs it again later.
+/// One operation of a stream. It owns copies of its arguments, because a graph may run it again later.
 using Operation = std::function<void()>;
 using Operations = std::vector<Operation>;
 
 /// Runs the operation at once, or records it if the stream is being captured.
 cudaError_t submit(cudaStream_t stream, Operation operation);
 
-/// What a call that synchronises or allocates returns while a stream is being captured; the capture is lost then.
+/// Returns the error of a call that synchronises or allocates during a capture, and invalidates the capture. Returns
+/// cudaSuccess if there is no capture.
 cudaError_t refused_while_capturing();
 
-/// Whether `stream` is a stream at all, and whether its work is being recorded.
+/// known_stream() returns true if `stream` is a stream; is_capturing() if its work is being recorded.
 bool known_stream(cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);
 
-/// A graph of what a capture has recorded.
+/// Makes a graph from the operations that a capture has recorded.
 cudaGraph_t add_graph(Operations operations);
 
-/// The parts of live_handles(), each in the file of its objects.
+/// The parts of live_handles(). Each is in the file of its objects.
 std::size_t live_streams();
 std::size_t live_graphs();
 std::size_t live_pinned();

@@ -1,4 +1,4 @@
-// The runtime's devices: which there are, all of one kind, which is current, and what they can do.
+// The devices of the runtime, which are all equal: their number, the current device, and their attributes.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// "Technical specifications per compute capability" of the CUDA programming guide.
+// A row of the table "Technical specifications per compute capability" of the CUDA programming guide.
 struct Row {
   int compute_capability, shared_kilobytes, threads, blocks;
 };

@@ -1,4 +1,4 @@
-// The runtime's way to functions of the driver, for what it has no function of its own for.
+// The runtime's access to functions of the driver that have no function in the runtime.
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -19,7 +19,7 @@ cudaError_t find_driver_function(const char* symbol, void** function, unsigned v
   if (std::string(symbol) != "cuTensorMapEncodeTiled") {
     throw Fault("cudaGetDriverEntryPoint: " + std::string(symbol) + " is not modelled");
   }
-  const bool known = version >= 12000;  // the version that brought tensor maps
+  const bool known = version >= 12000;  // tensor maps are new in this version
   *function = known ? reinterpret_cast<void*>(&encode_tensor_map) : nullptr;
   if (status != nullptr) *status = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointVersionNotSufficent;
   return cudaSuccess;

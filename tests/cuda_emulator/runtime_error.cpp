@@ -1,4 +1,4 @@
-// The names and sentences of CUDA's errors.
+// The names and descriptions of CUDA's errors.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Graphs: they do what a capture has recorded, in the order in which it was recorded.
+// Graphs: they run the operations that a capture has recorded, in the order of recording.
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -9,7 +9,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// Shared with the captures that have recorded a launch of it.
+// Shared with captures that have recorded a launch of the graph.
 using Executable = std::shared_ptr<const Operations>;
 
 Handles<cudaGraph_t, Operations>& graphs() {
@@ -39,7 +39,7 @@ std::size_t live_graphs() { return graphs().size() + executables().size(); }
 
 using namespace gatefold::cuda_emulator;
 
-// Of the nodes only their number is known.
+// Returns only the number of the nodes.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   return runtime_call("cudaGraphGetNodes", [&] {
     const Operations* found = graphs().find(graph);

@@ -29,7 +29,7 @@ bool within(const Extent& size, const Extent& limit) {
   return size.volume() != 0 && size.x <= limit.x && size.y <= limit.y && size.z <= limit.z;
 }
 
-// The runtime of CUDA 13 says cudaErrorInvalidValue, whatever is impossible (seen on an H100).
+// Returns cudaErrorInvalidValue for all impossible launches, as the runtime of CUDA 13 does (observed on an H100).
 cudaError_t check(Kernel& kernel, const Launch& launch) {
   const Device model = device();
   const int dynamic = kernel.dynamic_shared_limit[launch.device];
@@ -141,7 +141,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ho
   return runtime_call("cudaLaunchKernel", [&] {
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       const cudaLaunchAttributeID id = config->attrs[i].id;
-      // Blocks that start before the launch before them has ended are no different where launches run one by one.
+      // Programmatic launches may start before the previous launch has ended. Here launches run one by one, so there is
+      // no difference.
       if (id == cudaLaunchAttributeIgnore || id == cudaLaunchAttributeProgrammaticStreamSerialization) continue;
       throw Fault("cudaLaunchKernelEx: launch attribute " + std::to_string(id) + " is not modelled");
     }

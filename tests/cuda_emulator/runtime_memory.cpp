@@ -15,7 +15,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// Host memory that the device may access, by its first address: allocated here, or registered by its owner.
+// Host memory that the device may access, by its first address. It was allocated here, or its owner registered it.
 struct Pinned {
   std::size_t bytes = 0;
   std::unique_ptr<char[]> owned;
@@ -41,8 +41,8 @@ enum class Side { host, device };
 
 Side side_of(const void* pointer) { return is_device(pointer, 1) ? Side::device : Side::host; }
 
-// One end of a copy. CUDA refuses device memory that is none; it would follow a pointer to the device that a wrong kind
-// calls a host pointer, so that is a fault here.
+// Checks one end of a copy. CUDA refuses device memory that does not exist. If a wrong kind calls a device pointer a
+// host pointer, CUDA would use the pointer on the device, so that is a fault here.
 cudaError_t check_end(const void* pointer, std::size_t bytes, Side side, const char* end) {
   if (side == Side::device) return is_device(pointer, bytes) ? cudaSuccess : cudaErrorInvalidValue;
   if (!pointer) return cudaErrorInvalidValue;
@@ -76,13 +76,13 @@ struct Copy {
     }
     return cudaSuccess;
   }
-  // Pageable memory is read when the call is made; a graph would read it whenever it runs.
+  // Pageable memory is read when the call is made, but a graph would read it each time it runs.
   bool pageable() const {
     return (target() == Side::host && !is_pinned(to, bytes)) || (source() == Side::host && !is_pinned(from, bytes));
   }
 };
 
-// The memory may have been freed since a graph recorded the operation.
+// Checks the memory of an operation when it runs, because it may have been freed since a graph recorded the operation.
 template <class Work>
 void run_recorded(const char* what, const Work& work) {
   if (const cudaError_t error = work.check()) {
@@ -100,7 +100,7 @@ cudaError_t copy(const Copy& work, cudaStream_t stream) {
   });
 }
 
-// A fill is ordered by its stream, so its memory is that of the stream's device: no stream elsewhere would wait for it.
+// A fill. Its memory must belong to the device of its stream, because streams of other devices would not wait for it.
 struct Fill {
   void* at;
   int value;
@@ -162,7 +162,7 @@ cudaError_t allocate_pinned(void** pointer, std::size_t bytes) {
   return pin(static_cast<char*>(*pointer), {bytes, std::move(owned)});
 }
 
-// The part of a variable that a copy to or from a symbol means.
+// Finds the part of a variable that a copy to or from a symbol accesses.
 cudaError_t find_part(const void* symbol, std::size_t bytes, std::size_t offset, std::span<char>& part) {
   std::span<char> whole;
   if (const auto error = find_variable(symbol, whole)) return error;
@@ -185,7 +185,7 @@ cudaError_t copy_from_symbol(void* to, const void* symbol, std::size_t bytes, st
   return copy({to, part.data(), bytes, kind}, stream);
 }
 
-// A call that the host waits for: in the legacy stream, and not while a stream is being captured.
+// Runs a call for which the host waits. It runs in the legacy stream, and is refused during a capture.
 template <class Body>
 cudaError_t synchronous(Body&& body) {
   const cudaError_t error = refused_while_capturing();
@@ -209,8 +209,8 @@ cudaError_t cudaFree(void* pointer) {
   return runtime_call("cudaFree", [&] { return synchronous([&] { return release(pointer); }); });
 }
 
-// Ordered like any other work of the stream, which the emulator does at once. In a graph they would be nodes that own
-// memory, which it does not model.
+// Allocates in the order of the stream; the emulator does so at once. In a graph, the call would be a node that owns
+// memory, which the emulator does not model.
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
   return runtime_call("cudaMallocAsync", [&] {
     if (!known_stream(stream)) return cudaErrorInvalidResourceHandle;

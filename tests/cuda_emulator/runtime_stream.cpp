@@ -1,4 +1,4 @@
-// Streams and events. A stream does its work at once; one that is being captured records it in the order of the calls.
+// Streams and events. A stream does its work at once. During a capture, it records the work in the order of the calls.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -13,10 +13,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What one stream has contributed to a capture.
+// The contribution of one stream to a capture.
 struct Member {
   std::size_t operations = 0;
-  bool joined = true;  // some other member waits for all of them
+  bool joined = true;  // true if a different member waits for all its operations
 };
 
 struct Capture {
@@ -39,7 +39,7 @@ struct Event {
   int device = 0;
   bool recorded = false;
   Clock::time_point time = {};
-  // Where it was recorded in a capture.
+  // The capture in which the event was recorded, if any.
   std::weak_ptr<Capture> capture = {};
   cudaStream_t stream = nullptr;
   std::size_t operations = 0;
@@ -62,7 +62,7 @@ std::shared_ptr<Capture> capture_of(cudaStream_t stream) {
   return found ? found->capture : nullptr;
 }
 
-// Invalidates every capture that `concerned` names. @returns whether there was one
+// Invalidates every capture for which `concerned` is true. @returns whether there was one
 template <class Predicate>
 bool invalidate(const Predicate& concerned) {
   bool any = false;
@@ -73,12 +73,13 @@ bool invalidate(const Predicate& concerned) {
   return any;
 }
 
-// Streams that the legacy stream of the current device waits for.
+// Returns true for streams for which the legacy stream of the current device waits.
 bool blocking(const Stream& stream) {
   return !(stream.flags & cudaStreamNonBlocking) && stream.device == current_device();
 }
 
-// Work of the legacy stream waits for all blocking streams, which a graph cannot express.
+// Refuses work of the legacy stream if a blocking stream is being captured: the legacy stream waits for all blocking
+// streams, which a graph cannot express.
 cudaError_t check_legacy(cudaStream_t stream) {
   if (!is_legacy(stream)) return cudaSuccess;
   return invalidate(blocking) ? cudaErrorStreamCaptureImplicit : cudaSuccess;
@@ -108,7 +109,7 @@ cudaError_t create_event(cudaEvent_t* event, unsigned flags) {
   return cudaSuccess;
 }
 
-// Waiting for a stream, or asking whether it is done, while it is being captured.
+// Waits for a stream or asks whether it is done; returns an error during its capture.
 cudaError_t settle_stream(cudaStream_t stream) {
   return known_stream(stream) ? refused_while_capturing() : cudaErrorInvalidResourceHandle;
 }
@@ -137,8 +138,8 @@ cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// A wait is where a stream joins a capture, and where the work of another is joined. What has been recorded runs in the
-// order of the calls, which already respects it.
+// Lets a stream wait for an event. By this a stream joins a capture, or the work of a different stream is joined. The
+// recorded operations run in the order of the calls, so the wait itself needs no operation.
 cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event) {
   const Event* found = objects().events.find(event);
   if (!found || !known_stream(stream)) return cudaErrorInvalidResourceHandle;
@@ -151,7 +152,7 @@ cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event) {
     own->invalidated = true;
     return cudaErrorStreamCaptureIsolation;
   }
-  if (!recording) return cudaErrorCapturedEvent;  // its capture has ended
+  if (!recording) return cudaErrorCapturedEvent;  // the capture of the event has ended
   if (own && own != recording) {
     own->invalidated = recording->invalidated = true;
     return cudaErrorStreamCaptureMerge;
@@ -362,7 +363,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   return runtime_call("cudaStreamIsCapturing", [&] {
     if (!known_stream(stream)) return cudaErrorInvalidResourceHandle;
-    if (is_legacy(stream) && blocking_capture()) return cudaErrorStreamCaptureImplicit;  // which goes on
+    if (is_legacy(stream) && blocking_capture()) return cudaErrorStreamCaptureImplicit;  // the capture continues
     const auto capture = capture_of(stream);
     *status = !capture               ? cudaStreamCaptureStatusNone
               : capture->invalidated ? cudaStreamCaptureStatusInvalidated

@@ -1,4 +1,4 @@
-// The runtime without kernels: memory, copies, streams, events, errors, devices, and what tests may ask of it.
+// Tests the runtime without kernels: memory, copies, streams, events, errors, devices, and the functions for tests.
 #include "cuda_emulator/runtime.hpp"
 
 #include <cuda_runtime_api.h>
@@ -190,7 +190,7 @@ TEST_CASE("cudaGetLastError: returns the last error of the thread once") {
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-// The toolkit's own library knows the names without a driver.
+// The library of the toolkit has the names, even without a driver.
 template <class F>
 F* symbol_of(const char* library, const char* name) {
   void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -323,7 +323,7 @@ TEST_CASE("live_handles: counts living objects") {
   CHECK(live_handles() == before);
 }
 
-// CTest runs these by name and expects what main.cpp makes of them.
+// CTest runs these cases by name and expects the failures that main.cpp reports.
 TEST_SUITE("neglect") {
   TEST_CASE("memory" * doctest::skip()) {
     void* memory = nullptr;

@@ -1,4 +1,4 @@
-// cp.async.bulk.tensor: the box of a tensor that its coordinates name, into shared memory.
+// cp.async.bulk.tensor: copies the box of a tensor at given coordinates into shared memory.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-/// The part of [first, first + count) that lies in [0, extent).
+/// The part of [first, first + count) that is in [0, extent).
 struct Range {
   std::int64_t begin, end;
 };
@@ -23,7 +23,7 @@ Range inside(std::int64_t first, std::int64_t count, std::uint64_t extent) {
 
 }  // namespace
 
-/// The tensor map at a generic address: of a parameter of the kernel, or of constant or global memory.
+/// Returns the tensor map at a generic address: in a parameter of the kernel, or in constant or global memory.
 TensorMap Warp::tensor_map(const Instruction& in, int lane) {
   const std::uint64_t address = read(in[1], lane);
   const auto within = [&](const char* base, std::size_t size) {
@@ -50,7 +50,7 @@ TensorMap Warp::tensor_map(const Instruction& in, int lane) {
   return map;
 }
 
-/// Global memory as one thread loads it, in pieces as large as their alignment permits.
+/// Reads global memory in one thread, in pieces as large as their alignment permits.
 void Warp::read_global(const Instruction& in, int lane, std::uint64_t address, std::size_t bytes, char* to) {
   while (bytes > 0) {
     const std::size_t piece = std::min<std::size_t>({16, address & -address, std::bit_floor(bytes)});
@@ -65,8 +65,8 @@ void Warp::read_global(const Instruction& in, int lane, std::uint64_t address, s
   }
 }
 
-/// [to, map, coordinates ..., mbarrier]. What lies outside of the tensor is zero, and counts at the mbarrier all the
-/// same.
+/// Executes the copy. The operands are [to, map, coordinates ..., mbarrier]. Elements outside of the tensor are zero,
+/// but count at the mbarrier.
 void Warp::copy_tensor(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const TensorMap map = tensor_map(in, lane);

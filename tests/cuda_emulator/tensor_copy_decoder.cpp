@@ -3,7 +3,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// `[to], [map, {c0, c1, ...}], [mbarrier]`: operands [to, map, coordinates ..., mbarrier]
+/// Decodes `[to], [map, {c0, c1, ...}], [mbarrier]` to the operands [to, map, coordinates ..., mbarrier].
 void InstructionDecoder::copy_tensor(Mnemonic& mnemonic, Instruction& in) {
   static constexpr std::pair<std::string_view, std::uint8_t> ranks[] = {
       {"1d", 1}, {"2d", 2}, {"3d", 3}, {"4d", 4}, {"5d", 5}};

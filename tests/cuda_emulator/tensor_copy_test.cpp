@@ -1,4 +1,4 @@
-// cp.async.bulk.tensor: what lands where in shared memory, when, and what is a fault.
+// Tests cp.async.bulk.tensor: the places and times at which data arrives in shared memory, and faults.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -18,7 +18,7 @@ using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 using Coordinates = std::vector<std::int64_t>;
 
-/// A tensor of 16 bits in global memory, its rows 16 bytes longer than they need to be. No element is zero.
+/// A tensor of 16-bit elements in global memory. Its rows are 16 bytes longer than necessary. No element is zero.
 struct Tensor {
   explicit Tensor(std::vector<cuuint64_t> extents_) : extents(std::move(extents_)), data(elements(), 0xdddd) {
     for (std::size_t i = 0; i < data.size; ++i) data[i] = static_cast<u16>(i % 65521 + 1);
@@ -30,7 +30,7 @@ struct Tensor {
     return bytes;
   }
   std::size_t elements() const { return extents.size() == 1 ? extents[0] : strides().back() / 2 * extents.back(); }
-  /// The element at a place, zero outside.
+  /// Returns the element at a place, or zero outside of the tensor.
   u16 at(const Coordinates& place) {
     u64 index = static_cast<u64>(place[0]);
     for (std::size_t d = 0; d < place.size(); ++d) {
@@ -66,7 +66,7 @@ std::string list(const Coordinates& place) {
   return text;
 }
 
-/// `[%r1 + offset], [%d1, {..}], [%r2]`
+/// Returns a copy instruction with the operands `[%r1 + offset], [%d1, {..}], [%r2]`.
 std::string copy(const Coordinates& place, u32 offset = 0, const std::string& space = "shared::cluster") {
   return "cp.async.bulk.tensor." + std::to_string(place.size()) + "d." + space +
          ".global.tile.mbarrier::complete_tx::bytes [%r1+" + std::to_string(offset) + "], [%d1, " + list(place) +
@@ -81,14 +81,15 @@ std::string wait(int parity) {
          label + ";\n";
 }
 
-/// Shared memory of some bytes at %r1, aligned to 1024, with an mbarrier at %r2 for one arrival.
+/// Declares shared memory of the given number of bytes at %r1, aligned to 1024, with an mbarrier at %r2 for one
+/// arrival.
 std::string shared(std::size_t bytes) {
   return ".shared .align 1024 .b8 s[" + std::to_string(bytes) +
          "];\n.shared .align 8 .b8 b[8];\n"
          "mov.u32 %r1, s; mov.u32 %r2, b; mbarrier.init.shared.b64 [%r2], 1;\n";
 }
 
-/// What shared memory holds after the lines of PTX, as 16-bit words.
+/// Returns the contents of shared memory after the lines of PTX, as 16-bit words.
 std::vector<u16> shared_after(const std::string& lines, const DeviceArray<CUtensorMap>& map, std::size_t bytes) {
   const DeviceArray<u16> out(bytes / 2);
   run_body(shared(bytes) + lines +
@@ -100,9 +101,9 @@ std::vector<u16> shared_after(const std::string& lines, const DeviceArray<CUtens
   return out.values();
 }
 
-/// What is in shared memory after one copy, of a box at `place` to the offset `to`: by the definition, element by
-/// element. A swizzle of w bytes: in each piece of w bytes the chunk of 16 at c lies at c XOR the number of the line of
-/// 128 bytes, that modulo w / 16. What is not copied is poison.
+/// Returns the contents of shared memory after one copy of a box at `place` to the offset `to`, by the definition,
+/// element by element. With a swizzle of w bytes, the chunk of 16 bytes at c in each piece of w bytes moves to c XOR
+/// (the number of the line of 128 bytes, modulo w / 16). Bytes that are not copied are poison.
 std::vector<u16> expected(Tensor& tensor, const Encoding& e, const Coordinates& place, std::size_t bytes,
                           std::size_t to = 0) {
   std::vector<u16> words(bytes / 2, 0xcbcb);
@@ -126,7 +127,7 @@ std::vector<u16> expected(Tensor& tensor, const Encoding& e, const Coordinates& 
   return words;
 }
 
-/// One copy, awaited.
+/// Returns shared memory after one copy and the wait for it.
 std::vector<u16> loaded(const Encoding& e, const Coordinates& place, std::size_t bytes, std::size_t to = 0) {
   std::size_t box = 2;
   for (const auto extent : e.box) box *= extent;
@@ -143,7 +144,7 @@ TEST_CASE("tensor copy: boxes arrive row by row, every swizzle") {
     CAPTURE(swizzle);
     const Encoding e = matrix.encoding({columns, 24}, swizzle);
     CHECK(loaded(e, {17, 5}, 4096) == expected(matrix, e, {17, 5}, 4096));
-    // The pattern is that of the address, not of the tile.
+    // The swizzle depends on the address, not on the position in the tile.
     CHECK(loaded(e, {17, 5}, 4096, 384) == expected(matrix, e, {17, 5}, 4096, 384));
   }
 }
@@ -242,7 +243,7 @@ TEST_CASE("tensor copy: two copies share an mbarrier, arrive at wait") {
   CHECK(shared_after(expect(1024) + copies + wait(0), map, 1024) == both);
   CHECK(shared_after(copies + expect(1024) + wait(0), map, 1024) == both);
 
-  // Read before the wait, or after one for another phase: the values are NaN.
+  // Without a wait, or after a wait for a different phase, the values are NaN.
   for (const std::string& early : {std::string(), wait(1)}) {
     const DeviceArray<u32> out(1);
     run_body(
@@ -261,7 +262,7 @@ TEST_CASE("mbarrier: wrong expected bytes do not complete") {
   };
   CHECK(mentions(fault(expect(256) + copy({0, 0})), "has got 256 bytes more than it expects"));
   CHECK(mentions(fault(expect(1024) + copy({0, 0})), "waits for 512 bytes"));
-  // Those of one copy of two: the phase ends with the first.
+  // The bytes of one of two copies: the phase ends with the first copy.
   const std::string late = fault(expect(512) + copy({0, 0}) + copy({0, 4}, 512));
   CHECK(mentions(late, "a bulk copy that no thread has waited for, at the end of its block: 512 bytes to 0x200"));
   CHECK(mentions(late, "cp.async.bulk.tensor.2d"));
@@ -303,7 +304,7 @@ TEST_CASE("invalid tensor copy: each kind has its own message") {
   CHECK(mentions(fault("mov.u64 %d3, s; cvta.shared.u64 %d1, %d3;\n" + copy({0, 0})),
                  "a tensor map in local or shared memory"));
 
-  // A tensor that is larger than its memory: only what is read has to exist.
+  // A tensor that is larger than its memory. Only the parts that are read must exist.
   Encoding large = e;
   large.extents = {64, 17};
   const auto beyond = map_of(large);

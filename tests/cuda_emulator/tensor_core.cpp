@@ -12,15 +12,15 @@ namespace {
 constexpr int bias = 127, least_exponent = -126, beyond_exponent = 128;  // of float and of bfloat16
 constexpr int float_fraction = 23;
 
-/// 2^exponent, within the normal numbers of double.
+/// Returns 2^exponent, for normal numbers of double.
 double power(int exponent) { return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52); }
 
-/// The exponent of a float; of a subnormal one that of the smallest normal number.
+/// Returns the exponent of a float. A subnormal float has the exponent of the smallest normal number.
 int exponent_of(float x) {
   return std::max(static_cast<int>(std::bit_cast<std::uint32_t>(x) >> float_fraction & 0xff), 1) - bias;
 }
 
-/// sum 2^unit, cut towards zero.
+/// Returns sum 2^unit, cut towards zero.
 float cut_to_float(std::int64_t sum, int unit) {
   if (sum == 0) return 0;
   const auto magnitude = static_cast<std::uint64_t>(std::abs(sum));
@@ -31,7 +31,7 @@ float cut_to_float(std::int64_t sum, int unit) {
   return sum < 0 ? -result : result;
 }
 
-/// The sum where it is infinite or NaN; else zero.
+/// Returns the sum if it is infinite or NaN, otherwise zero.
 float not_finite(const TensorCore::Row& a, const TensorCore::Columns& b, int column, int depth, float c) {
   double sum = c;
   for (int k = 0; k < depth; ++k) {
@@ -60,20 +60,21 @@ void TensorCore::multiply_add(const Row& a, const Columns& b, int depth, Sums& c
   for (int j = 0; j < columns && !finite; ++j) c[j] = special[j] == 0 ? c[j] : special[j];
 }
 
-/// Without 64 bits, so that the compiler computes the columns side by side.
+/// Adds the products of [begin, end). Uses no 64-bit numbers, so that the compiler vectorises over the columns.
 void TensorCore::add(const Row& a, const Columns& b, int begin, int end, Sums& c) const {
   std::int32_t largest[columns];
   for (int j = 0; j < columns; ++j) largest[j] = exponent_of(c[j]);
   for (int k = begin; k < end; ++k) {
     for (int j = 0; j < columns; ++j) largest[j] = std::max(largest[j], a.exponent[k][0] + b.exponent[k][j]);
   }
-  // A product of significands is below (2 - 2^-7)^2, and 16 times that 2^25 below 2^31.
+  // A product of significands is below (2 - 2^-7)^2, so 16 products times 2^25 are below 2^31.
   std::int32_t sum[columns] = {};
   for (int k = begin; k < end; ++k) {
     for (int j = 0; j < columns; ++j) {
       const std::int32_t exponent = fraction_bits - largest[j] + a.exponent[k][0] + b.exponent[k][j];
       const float scale = std::bit_cast<float>((std::max(exponent, least_exponent) + bias) << float_fraction);
-      sum[j] += static_cast<std::int32_t>(a.significand[k][0] * b.significand[k][j] * scale);  // a conversion cuts
+      sum[j] += static_cast<std::int32_t>(a.significand[k][0] * b.significand[k][j] *
+                                          scale);  // the conversion cuts towards zero
     }
   }
   for (int j = 0; j < columns; ++j) {

@@ -15,7 +15,7 @@ void InstructionDecoder::add_registers(int count) {
   if (add_vector(32) != count) throw Refused{"a vector that the emulator does not know"};
 }
 
-/// [1, 2 or 4 registers, address]
+/// Decodes ldmatrix. The operands are [1, 2 or 4 registers, address].
 void InstructionDecoder::load_matrix(Mnemonic& mnemonic, Instruction& in) {
   static constexpr std::pair<std::string_view, std::uint8_t> counts[] = {{"x1", 1}, {"x2", 2}, {"x4", 4}};
   in.op = Opcode::load_matrix;
@@ -30,7 +30,7 @@ void InstructionDecoder::load_matrix(Mnemonic& mnemonic, Instruction& in) {
   in.offset = add_address(in.space);
 }
 
-/// [4 of d, depth / 4 of a, depth / 8 of b, 4 of c]
+/// Decodes mma. The operands are [4 of d, depth / 4 of a, depth / 8 of b, 4 of c].
 void InstructionDecoder::multiply_matrices(Mnemonic& mnemonic, Instruction& in) {
   static constexpr std::pair<std::string_view, std::uint8_t> depths[] = {{"m16n8k8", 8}, {"m16n8k16", 16}};
   static const std::vector<Type> types{{Kind::real, 32}, {Kind::bfloat, 16}, {Kind::bfloat, 16}, {Kind::real, 32}};
@@ -62,7 +62,7 @@ void InstructionDecoder::warpgroup_product(Mnemonic& mnemonic, Instruction& in) 
   }
 }
 
-/// [4 of d for 8 columns, descriptor of a, of b, whether to add to d]
+/// Decodes wgmma.mma_async. The operands are [4 of d for 8 columns, descriptor of a, of b, whether to add to d].
 void InstructionDecoder::multiply_async(Mnemonic& mnemonic, Instruction& in) {
   static const std::vector<Type> types{{Kind::real, 32}, {Kind::bfloat, 16}, {Kind::bfloat, 16}};
   in.op = Opcode::product;
@@ -91,7 +91,7 @@ void InstructionDecoder::multiply_async(Mnemonic& mnemonic, Instruction& in) {
   take_flag(ProductFlag::transpose_b, 1, 0);
 }
 
-/// setmaxnreg.inc or .dec: a number of registers, which PTX does not have.
+/// Decodes setmaxnreg.inc and .dec. They change the number of registers, which PTX does not limit.
 void InstructionDecoder::set_registers(Mnemonic& mnemonic, Instruction& in) {
   need_target("sm_90a");
   in.op = Opcode::nothing;

@@ -1,4 +1,4 @@
-// The arithmetic of tensor cores, against sums in double and cases whose bits tell where terms are cut.
+// Tests the arithmetic of tensor cores against sums in double, and with cases whose bits show where terms are cut.
 #include "cuda_emulator/tensor_core.hpp"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,8 @@ struct Term {
   double a, b;
 };
 
-/// c plus the products of the terms, all others being zero. In whichever column they stand; ones stand in the others.
+/// Returns c plus the products of the terms; all other products are zero. The result must be the same in every column;
+/// the other columns contain ones.
 float sum(int compute_capability, float c, const std::vector<Term>& terms, int depth = 16) {
   static int column = 0;
   column = (column + 1) % TensorCore::columns;
@@ -48,21 +49,21 @@ TEST_CASE("tensor core: aligned terms keep 24 or 25 bits") {
   for (const int capability : {80, 86, 89, 90, 100, 120}) {
     CAPTURE(capability);
     const bool wide = capability >= 90;
-    // Two halves of the last place make a whole one.
+    // Two halves of the last bit add up to a whole one.
     CHECK(sum(capability, 1, {{0, power(-24), 1}, {1, 1, power(-24)}}) == above);
     CHECK(sum(capability, 1, {{0, power(-24), 1}}) == 1);
-    // Four quarters of it are cut off one by one where 24 bits are kept.
+    // If 24 bits are kept, four quarters of the last bit are cut off one by one.
     const std::vector<Term> quarters{{0, power(-25), 1}, {1, power(-25), 1}, {2, power(-25), 1}, {3, power(-25), 1}};
     CHECK(sum(capability, 1, quarters) == (wide ? above : 1));
-    // 8 products are added at once, from 9.0 on 16.
+    // 8 products are added at once; from compute capability 9.0 on, 16 products.
     CHECK(sum(capability, 1, {{0, power(-24), 1}, {8, power(-24), 1}}) == (wide ? above : 1));
-    // Cut towards zero: below 1 the places are half as wide.
+    // The sum is cut towards zero. Below 1, the last bit has half the value.
     CHECK(sum(capability, 1, {{0, -power(-24), 1}}) == below);
     CHECK(sum(capability, 1, {{0, -power(-25), 1}}) == (wide ? below : 1));
     CHECK(sum(capability, -1, {{0, power(-24), 1}}) == -below);
-    // A product may be as large as 4: its exponent is the sum of those of its factors.
+    // A product may be as large as 4. Its exponent is the sum of the exponents of its factors.
     CHECK(sum(capability, 1, {{0, 1.5, 1.5}, {1, power(-24), 1}}) == 3.25);
-    // What cancels leaves what was not cut off.
+    // If terms cancel, the bits that were not cut off are left.
     CHECK(sum(capability, 1, {{0, -1, 1}, {1, power(-24), 1}}) == static_cast<float>(power(-24)));
     CHECK(sum(capability, 1, {{0, -1, 1}, {1, power(-25), 1}}) == (wide ? static_cast<float>(power(-25)) : 0));
     CHECK(sum(capability, 1, {{0, -1, 1}, {1, power(-26), 1}}) == 0);
@@ -110,7 +111,7 @@ TEST_CASE("tensor core: integers exact, reals within their bits") {
         magnitude += std::fabs(reals[k].a * reals[k].b);
       }
       CHECK(sum(capability, 5, integers) == exact);
-      // 17 terms lose less than a 2^-24 of the largest each, twice, and the sum less than its last place.
+      // 17 terms each lose less than 2^-24 of the largest term, twice, and the sum loses less than its last bit.
       CHECK(std::fabs(sum(capability, 0.5, reals) - real) <= power(-23) * 17 * magnitude);
     }
   }

@@ -43,7 +43,7 @@ std::size_t bytes_of(CUtensorMapSwizzle swizzle) {
   }
 }
 
-/// Enumerators begin at 0.
+/// Returns true if `value` is an enumerator. The first enumerator is 0.
 template <class E>
 bool is_one_of(E value, E last) {
   return value >= E{} && value <= last;
@@ -62,7 +62,7 @@ CUresult CUDAAPI encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, c
                                    CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                    CUtensorMapFloatOOBfill fill) {
   const std::lock_guard lock(runtime_lock());
-  // The codes of the runtime are those of the driver.
+  // The error codes of the runtime equal those of the driver.
   if (const cudaError_t error = begin_call("cuTensorMapEncodeTiled")) return static_cast<CUresult>(error);
   if (options().compute_capability < 90) {
     throw Fault("cuTensorMapEncodeTiled: expected a device of compute capability 90 or newer, got " +
@@ -91,9 +91,9 @@ CUresult CUDAAPI encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, c
       (swizzle != CU_TENSOR_MAP_SWIZZLE_NONE && row > width)) {
     return invalid;
   }
-  // The first is ignored, as the documentation has it.
+  // The first stride is ignored, as the documentation says.
   if (!all<cuuint32_t>(element_strides + 1, rank - 1, 1, 1)) not_modelled("a stride of elements other than 1");
-  // Whether the rows of such a box lie next to each other or as far apart as the swizzle is wide, no text says.
+  // The documentation does not say whether the rows of such a box are adjacent or as far apart as the swizzle is wide.
   if (swizzle != CU_TENSOR_MAP_SWIZZLE_NONE && row < width) {
     not_modelled("a box of " + std::to_string(row) + " bytes in a row with a swizzle of " + std::to_string(width));
   }

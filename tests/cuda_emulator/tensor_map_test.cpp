@@ -1,4 +1,4 @@
-// cuTensorMapEncodeTiled: where it is found, and what it takes, refuses and leaves behind.
+// Tests cuTensorMapEncodeTiled: how a program finds it, the arguments that it accepts and refuses, and its result.
 #include "cuda_emulator/tensor_map.hpp"
 
 #include <cuda_runtime_api.h>
@@ -72,7 +72,7 @@ TEST_CASE("tensor map: keeps its arguments") {
   CHECK(calls()["cuTensorMapEncodeTiled"] == 1);
 }
 
-/// What becomes of a map that is right but for one thing.
+/// Returns the status for a map whose arguments are right except for one change.
 template <class Change>
 CUresult encoded(Change change) {
   Encoding encoding{

@@ -1,6 +1,6 @@
-# The emulator's own tests: one line of CTest for each file.
+# The tests of the emulator. Each file is one test of CTest.
 
-# What computes on the host alone needs no nvcc.
+# Tests that run only on the host need no nvcc.
 add_executable(test_cuda_emulator ${emulator_tests})
 target_compile_options(test_cuda_emulator PRIVATE -frounding-math -Wall -Wextra -Wpedantic)
 target_link_libraries(test_cuda_emulator PRIVATE cuda_emulator_main ${CMAKE_DL_LIBS})
@@ -13,12 +13,12 @@ foreach(source IN LISTS emulator_tests)
   cmake_path(GET source FILENAME file)
   string(REPLACE "_test.cpp" "" name ${file})
   add_test(NAME ${CUDA_EMULATOR_TEST_PREFIX}${name} COMMAND test_cuda_emulator --source-file=*/${file})
-  # doctest is content with a filter that matches nothing; we are not.
+  # doctest succeeds if a filter matches no case, but here that is a failure.
   set_tests_properties(${CUDA_EMULATOR_TEST_PREFIX}${name} PROPERTIES LABELS cuda FAIL_REGULAR_EXPRESSION
                        "test cases: *0 \\|;assertions: *0 \\|")
 endforeach()
 
-# What no assertion asks about must fail a case all the same.
+# Errors that no assertion checks must fail a case, too.
 foreach(neglect IN ITEMS
         "memory=device allocations: expected 0 alive as before the case, got 1"
         "stream=cuBLAS handles and pinned allocations: expected 0 alive as before the case, got 1"
@@ -32,7 +32,7 @@ foreach(neglect IN ITEMS
                        "ERROR: ${name}: [^\n]*${message}.*0 passed *\\| *1 failed")
 endforeach()
 
-# What nvcc compiles.
+# Tests that need nvcc.
 if(NOT CMAKE_CUDA_COMPILER)
   if(NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
@@ -59,7 +59,7 @@ foreach(name IN ITEMS devices runtime_kernels mutants tensor_core_mutants tensor
                        ENVIRONMENT GATEFOLD_EMULATOR_CC=${compute_capability})
 endforeach()
 
-# A project as README.md shows it.
+# Builds a project as README.md shows it.
 if(PROJECT_IS_TOP_LEVEL)
   add_test(NAME ${CUDA_EMULATOR_TEST_PREFIX}example
            COMMAND ${CMAKE_CTEST_COMMAND}

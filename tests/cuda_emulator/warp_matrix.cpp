@@ -1,5 +1,5 @@
-// What a warp does with matrices that its lanes hold in parts: ldmatrix and mma. The names of the layouts are those of
-// the PTX ISA: lane = 4 * group + thread in the group.
+// ldmatrix and mma: operations on matrices that are distributed over the lanes of a warp. The names of the layouts are
+// those of the PTX ISA: lane = 4 * group + thread in the group.
 #include <bit>
 #include <cstring>
 
@@ -14,7 +14,8 @@ std::uint16_t half(std::uint32_t pair, int i) { return static_cast<std::uint16_t
 
 }  // namespace
 
-/// [1, 2 or 4 registers, address]: lane 8 i + r gives the address of row r of matrix i, of 8 x 8 numbers.
+/// Executes ldmatrix. The operands are [1, 2 or 4 registers, address]. Lane 8 i + r gives the address of row r of
+/// matrix i, which has 8 x 8 numbers.
 void Warp::load_matrix(const Instruction& in) {
   const int matrices = in.elements;
   const bool transposed = in.mode;
@@ -33,7 +34,8 @@ void Warp::load_matrix(const Instruction& in) {
   }
 }
 
-/// [4 of d, depth / 4 of a, depth / 8 of b, 4 of c]: 16 x depth times depth x 8.
+/// Executes mma, a product of 16 x depth and depth x 8. The operands are [4 of d, depth / 4 of a, depth / 8 of b, 4 of
+/// c].
 void Warp::multiply_matrices(const Instruction& in) {
   const int depth = in.elements;
   const auto a_begin = std::size_t{4}, b_begin = a_begin + in.elements / 4, c_begin = b_begin + in.elements / 8;
@@ -59,7 +61,7 @@ void Warp::multiply_matrices(const Instruction& in) {
   }
   const TensorCore core = TensorCore::of(options().compute_capability);
   TensorCore::Sums d[16];
-  // Calls f(number, register of four, lane) for the numbers of C and D.
+  // Calls f(number, register of four, lane) for all numbers of C and D.
   const auto for_numbers = [&](auto f) {
     for (int row = 0; row < 16; ++row) {
       for (int j = 0; j < TensorCore::columns; ++j) {
@@ -73,7 +75,7 @@ void Warp::multiply_matrices(const Instruction& in) {
   for_numbers([&](float number, std::size_t i, int lane) { write(in[i], lane, std::bit_cast<std::uint32_t>(number)); });
 }
 
-/// @returns false where the warp waits for others, at `pc`
+/// @returns false if the warp waits for other warps, at `pc`
 bool Warp::execute_together(const Instruction& in, std::uint32_t pc) {
   switch (in.op) {
     case Opcode::load_matrix:

@@ -1,4 +1,4 @@
-// ldmatrix and mma: fragments as the formulas of the PTX ISA describe them.
+// Tests ldmatrix and mma: the fragments must match the formulas of the PTX ISA.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -18,15 +18,15 @@ using u32 = std::uint32_t;
 
 namespace {
 
-/// Thread t copies 16 bytes to row t of s; the numbers of the matrices come from the second pointer.
+/// Thread t copies 16 bytes to row t of s. The numbers of the matrices come from the second pointer.
 const std::string fill =
     ".shared .align 16 .b8 s[512];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 4; add.u32 %r1, %r1, %r2;\n"
     "cvt.u64.u32 %d3, %r2; add.s64 %d4, %d1, %d3; add.s64 %d5, %d0, %d3;\n"
     "ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%d4]; st.shared.v4.u32 [%r1], {%r4, %r5, %r6, %r7};\n";
 const std::string warp_barrier = "bar.warp.sync 0xffffffff;\n";
 
-/// What every lane has in the registers %r4 ... of an ldmatrix of four matrices of which number n of row r and column c
-/// is 100 n + 10 r + c; registers that it does not write are 0.
+/// Returns the registers %r4 ... of every lane after an ldmatrix of four matrices. The number in matrix n, row r and
+/// column c is 100 n + 10 r + c. Registers that the instruction does not write are 0.
 std::vector<u32> loaded(const std::string& instruction) {
   std::vector<u16> numbers;
   for (int n = 0; n < 4; ++n)
@@ -46,8 +46,8 @@ struct Matrix {
   double& at(int row, int column) { return numbers[static_cast<std::size_t>(row * columns + column)]; }
 };
 
-/// D = A B + C by mma.m16n8k<depth>. Element i of a thread's fragment is half i % 2 of register i / 2, or register i of
-/// C and D; row and column of it are formulas of the PTX ISA.
+/// Computes D = A B + C by mma.m16n8k<depth>. Element i of a thread's fragment of A or B is half i % 2 of register i /
+/// 2; of C or D, it is register i. Its row and column follow from formulas of the PTX ISA.
 struct Mma {
   int depth;
 
@@ -159,7 +159,7 @@ TEST_CASE("ldmatrix: bounds, alignment and races per row") {
   CHECK(mentions(fault(fill + warp_barrier + load + "[%r1+16];"),
                  "out of bounds shared load of 16 bytes at 0x200 (the block has 512 bytes): ldmatrix"));
   CHECK(mentions(fault(fill + warp_barrier + load + "[%r1+8];"), "misaligned access of 16 bytes at 0x8: ldmatrix"));
-  // The addresses of lanes from 8 on are not used for one matrix.
+  // With one matrix, the addresses of lanes 8 and above are not used.
   const std::string one = "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r1+384];";
   CHECK(fault(fill + warp_barrier + one) == "");
 
@@ -216,7 +216,7 @@ TEST_CASE("mma: reals match within their bits") {
           expected += a.at(row, k) * b.at(k, column);
           magnitude += std::fabs(a.at(row, k) * b.at(k, column));
         }
-        // An instruction of 16 products keeps 23 bits below their sum, more or less.
+        // An instruction that adds 16 products keeps about 23 bits below their sum.
         CHECK(std::fabs(d.at(row, column) - expected) <= std::ldexp(magnitude, -23));
       }
     }
@@ -247,6 +247,6 @@ TEST_CASE("ldmatrix and mma: need all lanes at one instruction") {
                  "deadlock: of 32 threads 12 wait at a barrier and 20 in a warp for lanes that do not come"));
   CHECK(mentions(fault(some + "@%p1 bra A;\n" + mma + "bra B;\nA: " + mma + "B:"),
                  "mismatch: lanes of mask 0xffffffff wait in mma.sync"));
-  // Lanes that have taken another way meet again.
+  // Lanes that have taken a different branch meet again at the instruction.
   CHECK(fault(some + "@%p1 bra A;\nB: " + mma + "bra C;\nA: mov.u32 %r1, 1; bra B;\nC:") == "");
 }

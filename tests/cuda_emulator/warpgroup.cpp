@@ -1,5 +1,5 @@
-// wgmma. Shared memory is read and D computed when the first warp waits for a product, as late as a GPU could; from
-// then on it is finished for all four.
+// wgmma. When the first warp waits for a product, shared memory is read and D is computed. A GPU could do so as late as
+// that. The product is then finished for all four warps.
 #include "cuda_emulator/warpgroup.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace gatefold::cuda_emulator {
 namespace {
 
 constexpr std::uint32_t rows = 64, depth = 16;
-constexpr std::uint32_t chunk = 8, chunk_bytes = 16;  // numbers that lie side by side
+constexpr std::uint32_t chunk = 8, chunk_bytes = 16;  // number and bytes of adjacent numbers
 
 std::uint32_t columns(const Instruction& in) { return 8u * in.elements; }
 std::size_t registers(const Instruction& in) { return 4u * in.elements; }
@@ -43,7 +43,7 @@ void for_matrices(const Product& product, F f) {
 
 Warpgroup& Warp::warpgroup() const { return block_.warpgroups_[index_ / Warpgroup::warps]; }
 
-/// [registers of d, descriptor of a, of b, whether to add to d]
+/// Issues a product. The operands are [registers of d, descriptor of a, of b, whether to add to d].
 void Warp::issue_product(const Instruction& in) {
   const std::size_t count = registers(in);
   const std::uint32_t warp = index_ % Warpgroup::warps;
@@ -91,7 +91,7 @@ void Warp::issue_product(const Instruction& in) {
   }
 }
 
-/// Where the matrices lie: within the shared memory of the block.
+/// Checks that the matrices are in the shared memory of the block.
 void Warp::check_matrices(const Product& product) const {
   for_matrices(product, [&](const MatrixDescriptor& matrix, std::uint32_t outer) {
     if (matrix.base_offset != 0) fail("refused: base offsets of descriptors are not modelled", *product.in, 0);
@@ -101,7 +101,7 @@ void Warp::check_matrices(const Product& product) const {
   });
 }
 
-/// Whether what the product reads was written before, as this warp knows, and is visible to the async proxy.
+/// Checks that all writes of the numbers that the product reads are known to this warp and visible to the async proxy.
 void Warp::check_order(const Product& product) {
   const Viewpoint& view = block_.view_;
   const Access access{view, stamp(*product.in, 0, view.segment), view.barrier, false};
@@ -123,13 +123,14 @@ void Warp::check_order(const Product& product) {
   });
 }
 
-/// wgmma.wait_group n: all but the latest n groups. @returns the number after theirs
+/// Executes wgmma.wait_group n, which waits for all groups except the latest n. @returns the number after their last
+/// product
 std::uint64_t Warp::awaited_products(const Instruction& in) const {
   const std::uint64_t may_miss = read(in[0], 0);
   return committed_.size() > may_miss ? committed_[committed_.size() - 1 - may_miss] : 0;
 }
 
-/// @returns false where other warps have not issued them yet: then it waits at `pc`
+/// @returns false if other warps have not issued the products yet; the warp then waits at `pc`
 bool Warp::wait_for_products(const Instruction& in, std::uint32_t pc) {
   products_fenced_ = false;
   products_pc_ = pc;
@@ -168,7 +169,7 @@ bool Block::release_warpgroups() {
   return released;
 }
 
-/// Of the first warp of a warpgroup, for all.
+/// Finishes a product for all warps of the warpgroup. Runs in the first warp that waits.
 void Warp::finish_product(std::uint64_t number) {
   Warpgroup& group = warpgroup();
   Product& product = group[number];
@@ -210,7 +211,7 @@ void Warp::finish_product(std::uint64_t number) {
     std::vector<std::uint32_t>& d = product.d[warp];
     for (std::size_t strip = 0; strip < in.elements; ++strip) {
       for (std::size_t row = 0; row < rows / Warpgroup::warps; ++row) {
-        // Of the four registers for a strip two, of four lanes.
+        // Of the four registers of a strip, two belong to this row, in four lanes.
         const auto element = [&](std::size_t column) -> std::uint32_t& {
           return d[(4 * strip + row / 8 * 2 + column % 2) * warp_size + row % 8 * 4 + column / 2];
         };
@@ -226,12 +227,12 @@ void Warp::finish_product(std::uint64_t number) {
   product.finished = true;
 }
 
-/// Keeps the promises of the products before `end` that this warp holds.
+/// Replaces the promises of the products before `end` in the registers of this warp by their values.
 void Warp::collect_products(std::uint64_t end) {
   Warpgroup& group = warpgroup();
   const std::uint32_t warp = index_ % Warpgroup::warps;
   const auto keep = [&](std::uint32_t bits, std::uint64_t number) {
-    // A promise of a later product stands, even if another warp has waited for it already.
+    // A promise of a later product remains, even if a different warp has already waited for it.
     return Promise::age(bits, number) > number - end ? group.kept(bits, number, warp) : bits;
   };
   for (std::uint32_t row = 0; row < kernel_.registers_bytes; row += warp_size * 4) {
@@ -249,7 +250,7 @@ void Warp::collect_products(std::uint64_t end) {
     Product& product = group[number];
     product.collected |= 1u << warp;
     if (!block_.grid_.look_for_races) continue;
-    // What its thread of the first warp read, stands for what all have read.
+    // The reads of a thread in the first warp count as the reads of all threads.
     const std::uint32_t reader = (index_ - warp) * warp_size;
     for_lanes(all_lanes, [&](int lane) {
       std::uint32_t& done =

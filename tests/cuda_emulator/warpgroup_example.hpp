@@ -1,4 +1,4 @@
-// For the tests of wgmma: where numbers of a matrix lie, from the tables of CUTLASS
+// For the tests of wgmma: the places of the numbers of a matrix, from the tables of CUTLASS
 // (cute/atom/mma_traits_sm90_gmma.hpp), which have shapes and strides of each layout.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// swizzle: 0, 32, 64 or 128 bytes.
+/// A layout in shared memory. The swizzle is 0, 32, 64 or 128 bytes.
 struct SharedLayout {
   int swizzle;
   bool k_major;
@@ -20,7 +20,7 @@ inline std::uint64_t descriptor(SharedLayout layout, std::uint32_t start, std::u
   return std::uint64_t{start >> 4} | std::uint64_t{leading >> 4} << 16 | std::uint64_t{stride >> 4} << 32 | type << 62;
 }
 
-/// One dimension of a layout: a number i is i % shape[0] + shape[0] (i / shape[0] % shape[1]) + ...
+/// One dimension of a layout. Index i splits into i % shape[0], i / shape[0] % shape[1] and so on.
 struct Mode {
   std::vector<std::uint32_t> shape, stride;
   std::uint32_t operator()(std::uint32_t i) const {
@@ -34,13 +34,13 @@ struct Mode {
   }
 };
 
-/// Swizzle<bits, 4, 3>: bits from 4 on are combined with those 3 places above.
+/// Applies Swizzle<bits, 4, 3>: combines the bits from 4 on with the bits 3 places above by XOR.
 inline std::uint32_t swizzled(std::uint32_t address, int bits) {
   const std::uint32_t mask = ((1u << bits) - 1) << 7;
   return address ^ ((address & mask) >> 3);
 }
 
-/// The address of a number whose matrix begins at `start`.
+/// Returns the address of a number. The matrix begins at `start`.
 inline std::uint32_t place(SharedLayout layout, std::uint32_t start, std::uint32_t leading_bytes,
                            std::uint32_t stride_bytes, int outer, int k) {
   constexpr std::uint32_t T = 8, many = 1024;
@@ -96,7 +96,7 @@ inline std::uint32_t place(SharedLayout layout, std::uint32_t start, std::uint32
   return swizzled(start + 2 * offset, bits);
 }
 
-/// Offsets in bytes that put the parts of a matrix of `outer` rows or columns and 16 k side by side.
+/// Offsets in bytes with which the parts of a matrix of `outer` rows or columns and 16 values of k are contiguous.
 struct Offsets {
   std::uint32_t leading, stride, bytes;
 };
@@ -104,7 +104,7 @@ inline Offsets compact(SharedLayout layout, int outer) {
   const auto count = static_cast<std::uint32_t>(outer);
   const std::uint32_t width = layout.swizzle == 0 ? 16 : static_cast<std::uint32_t>(layout.swizzle), atom = 8 * width;
   if (layout.k_major) {
-    // Swizzled rows of more than 16 k: the matrix is a part of them.
+    // Swizzled rows may hold more than 16 values of k. The matrix is then a part of these rows.
     return {width == 16 ? atom * (count / 8) : 16, atom, atom * (count / 8) * (width == 16 ? 2 : 1)};
   }
   const std::uint32_t atoms = (2 * count + width - 1) / width;

@@ -1,4 +1,4 @@
-// wgmma: values, and what goes wrong where something that it needs is missing.
+// Tests wgmma: its values, and the reports if a necessary instruction is missing.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct Shapes {
   int negate_a = 1, negate_b = 1;
 };
 
-/// D = A B + D of 64 x columns numbers by one warpgroup. The image of shared memory is copied by the threads.
+/// Computes D = A B + D with 64 x columns numbers by one warpgroup. The threads copy the image of shared memory.
 struct Example : Shapes {
   std::vector<double> a, b, c;
   u32 b_start, bytes;
@@ -75,7 +75,7 @@ struct Example : Shapes {
     return sum;
   }
 
-  /// Declares, and copies the image; 128 threads.
+  /// Returns PTX that declares shared memory and copies the image with 128 threads.
   std::string copy() const {
     return ".shared .align 1024 .b8 s[" + std::to_string(bytes) + "];\n.reg .f32 %f<300>;\nmov.u32 %r1, %r0;\n" +
            "COPY: shl.b32 %r2, %r1, 4; cvt.u64.u32 %d3, %r2; add.s64 %d4, %d1, %d3; mov.u32 %r3, s;\n"
@@ -84,7 +84,7 @@ struct Example : Shapes {
            std::to_string(bytes / 16) + "; @%p1 bra COPY;\n";
   }
 
-  /// Loads D into %f0 ..., from behind the image.
+  /// Returns PTX that loads D, which is after the image, into %f0 ....
   std::string load() const {
     std::string text = "mul.wide.u32 %d5, %r0, " + std::to_string(2 * columns) + "; add.s64 %d6, %d1, %d5;\n";
     for (int i = 0; i < columns / 2; ++i) {
@@ -108,7 +108,7 @@ struct Example : Shapes {
     return text;
   }
 
-  /// D as the figure of the PTX ISA has it: register i of thread t is that of row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 %
+  /// Returns D as in the figure of the PTX ISA: register i of thread t is in row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 %
   /// 2) and column 8 (i / 4) + 2 (t % 4) + i % 2.
   std::vector<float> run(const std::string& body, u32 threads = 128) {
     std::vector<char> second(bytes + static_cast<std::size_t>(4 * 64 * columns));
@@ -152,7 +152,7 @@ struct Hopper {
   Hopper() { options().compute_capability = 90; }  // main sets it back behind every case
 };
 
-/// What is reported of a body, or whether its values are right.
+/// The report for a body, and whether its values are right.
 struct Outcome {
   std::string report;
   bool right = false;
@@ -201,7 +201,7 @@ TEST_CASE("wgmma: any columns, both signs, with and without D") {
 
 TEST_CASE("wgmma: groups add up in order, sub-tiles work") {
   const Hopper device;
-  // A has 64 k, in rows of 128 bytes; each product takes 16 of them. B is the same for all.
+  // A has 64 values of k, in rows of 128 bytes. Each product takes 16 of them, and B is the same for all products.
   Example example;
   std::vector<double> sums(64 * 16);
   std::mt19937 random(5);
@@ -238,11 +238,11 @@ TEST_CASE("wgmma: two warpgroups multiply the same matrices") {
       example.copy() + visible + example.load() + fence + example.multiply() + commit + await +
       "setp.ge.u32 %p4, %r0, 128; @%p4 sub.u32 %r0, %r0, 128;\n@%p4 bra STORE; bra END;\nSTORE: " + example.store() +
       "END:";
-  // Threads from 128 on copy nothing new, but the same: a race if they did. They begin behind the image.
+  // Threads from 128 on would copy the same bytes again, which would be a race. They begin after the image.
   std::string text = body;
   text.replace(text.find("COPY:"), 0, "setp.ge.u32 %p4, %r0, 128; @%p4 bra COPIED;\n");
   text.replace(text.find(visible), 0, "COPIED: ");
-  // Those of the second warpgroup load D as the first does.
+  // The threads of the second warpgroup load the same D as those of the first.
   text.replace(text.find("mul.wide.u32 %d5"), 0, "and.b32 %r8, %r0, 127;\n");
   text.replace(text.find("mul.wide.u32 %d5, %r0"), 21, "mul.wide.u32 %d5, %r8");
   CHECK(example.right(example.run(text, 256)));
@@ -255,19 +255,19 @@ TEST_CASE("wgmma: D is undefined until a wait for its group") {
   CHECK(nan(example.run(start + example.multiply() + commit + example.store())[5]));
   CHECK(nan(
       example.run(start + example.multiply() + commit + "wgmma.wait_group.sync.aligned 1;\n" + example.store())[5]));
-  CHECK(nan(example.run(start + example.multiply() + await + example.store())[5]));  // in no group
+  CHECK(nan(example.run(start + example.multiply() + await + example.store())[5]));  // the product is in no group
   CHECK(nan(example.run(start + example.multiply() + commit + example.multiply() + commit +
                         "wgmma.wait_group.sync.aligned 1;\n" + example.store())[5]));
-  // D of the first of two groups, in registers of their own.
+  // D of the first of two groups. Each group has separate registers.
   const std::string two = example.multiply() + commit + example.multiply(100) + commit;
   const std::string one = "wgmma.wait_group.sync.aligned 1;\n";
   CHECK(example.right(example.run(start + two + one + example.store())));
   CHECK(nan(example.run(start + two + one + example.store(100))[5]));
-  // A loop that waits for the product before the last one, with one accumulator.
+  // A loop that waits for the product before the latest one, with one accumulator.
   const std::string again = example.multiply() + commit + one;
   const auto sum = example.run(start + again + fence + again + fence + again + await + example.store());
   CHECK(sum[0] == 3 * example.expected(0, 0) - 2 * example.c_at(0, 0));
-  // Computing with it gives NaN, whatever comes later; a copy of it becomes what it stands for.
+  // Arithmetic with a promise gives NaN, even after the wait. A copy of a promise becomes the value.
   std::string add, copy;
   for (int i = 0; i < 8; ++i) {
     const std::string d = "%f" + std::to_string(i), other = "%f" + std::to_string(200 + i);
@@ -276,7 +276,7 @@ TEST_CASE("wgmma: D is undefined until a wait for its group") {
   }
   CHECK(nan(example.run(start + example.multiply() + commit + add + await + example.store())[5]));
   CHECK(example.right(example.run(start + example.multiply() + commit + copy + await + example.store(200))));
-  // Registers that a compiler moves between products of a chain.
+  // A compiler may move registers between the products of a chain.
   Example chain;
   const auto d = chain.run(start + chain.multiply() + copy + chain.multiply(200) + commit + await + chain.store(200));
   CHECK(d[0] == 2 * chain.expected(0, 0) - chain.c_at(0, 0));
@@ -292,7 +292,7 @@ TEST_CASE("wgmma: may read shared memory until the wait") {
   const Outcome early = outcome(example, start + overwrite + await + example.store());
   CHECK(mentions(early.report, "data race: shared load of 16 bytes at 0x0"));
   CHECK(!early.right);
-  // The first wait of a warp is the one that counts, and tells who waits that all has been read.
+  // The first wait of a warp counts. After it, the waiting threads know that all reads are done.
   const std::string other_warp = "setp.eq.u32 %p1, %r0, 96; @%p1 st.shared.u32 [s], %r8;\n";
   CHECK(outcome(example, start + await + "mov.u32 %r8, 0;\n" + other_warp + example.store()).report == "");
 }
@@ -304,18 +304,18 @@ TEST_CASE("wgmma: ordinary stores need fence.proxy.async and a barrier") {
   const std::string end = example.load() + fence + example.multiply() + commit + await + example.store();
   auto report = [&](const std::string& between) { return outcome(example, example.copy() + between + end).report; };
   CHECK(report(proxy + barrier) == "");
-  CHECK(report(barrier + proxy) == "");  // of the thread that reads, which knows what was written
+  CHECK(report(barrier + proxy) == "");  // a fence of the reading thread, which knows of the writes
   CHECK(mentions(report(barrier), "no fence.proxy.async: shared load of 16 bytes at 0x"));
   CHECK(mentions(report("fence.proxy.async.global;\n" + barrier), "no fence.proxy.async"));
   CHECK(mentions(report(proxy), "data race: shared load of 16 bytes at 0x"));
   CHECK(mentions(report(proxy), "wgmma.mma_async"));
-  // The last thread fences before it writes.
+  // The last thread executes the fence before it writes.
   const std::string late =
       proxy + "setp.eq.u32 %p1, %r0, 127; @%p1 ld.shared.u32 %r8, [s+2032]; @%p1 st.shared.u32 [s+2032], %r8;\n";
   CHECK(mentions(report(late + barrier), "no fence.proxy.async"));
   CHECK(mentions(report(late + barrier), "thread (127,0,0): st.shared.u32"));
   CHECK(report(late + proxy + barrier) == "");
-  // Through a barrier of the four warps alone, an mbarrier, a barrier of the warp.
+  // The order can come from a barrier of only the four warps, from an mbarrier, or from a barrier of the warp.
   CHECK(report(proxy + "bar.sync 3, 128;\n") == "");
   CHECK(mentions(report("bar.sync 3, 128;\n"), "no fence.proxy.async"));
   const std::string init =
@@ -347,7 +347,7 @@ TEST_CASE("wgmma: operands written by cp.async") {
   CHECK(outcome(example, copy + arrived + visible + end).right);
   CHECK(outcome(example, copy + arrived + visible + end).report == "");
   CHECK(mentions(outcome(example, copy + arrived + "bar.sync 0;\n" + end).report, "no fence.proxy.async"));
-  // The fence is for what has arrived.
+  // The fence applies only to copies that have arrived.
   CHECK(mentions(outcome(example, copy + "fence.proxy.async;\n" + arrived + "bar.sync 0;\n" + end).report,
                  "no fence.proxy.async"));
   CHECK(!outcome(example, copy + visible + end).right);  // poison
@@ -384,7 +384,7 @@ TEST_CASE("invalid wgmma: each kind has its own message") {
   CHECK(mentions(
       report(".reg .f32 %f<8>; mov.u64 %d10, 0; mov.u64 %d11, 0;\n" + fence + example.multiply() + commit + await, 96),
       "a warpgroup is four warps, and the block ends within it"));
-  // A wrong swizzle, a wrong offset, a matrix taken for its transpose: wrong values.
+  // A wrong swizzle, a wrong offset, or a matrix instead of its transpose gives wrong values.
   const auto wrong = [&](const std::string& change) {
     return !outcome(example, start + change + fence + example.multiply() + end).right;
   };

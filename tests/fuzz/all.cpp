@@ -1,4 +1,5 @@
-// All targets as one program, which runs the one that it is called like: what two of them share is compiled once.
+// All fuzz targets as one program, so that code that two targets share is compiled once. The program runs the target
+// whose name its file has.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes as the metadata of a checkpoint (JSON): the counters of a run are read from it or refused, nothing is
-// written in the latter case, and what was read is written as the same text.
+// Uses any bytes as the metadata of a checkpoint (JSON). The counters of a run are read or refused. If they are
+// refused, nothing is written to the run. If they are read, saving writes the same text.
 #include <cstdint>
 #include <string>
 
@@ -18,7 +18,7 @@ struct State {
 
   GATEFOLD_PACK(m)
 };
-/// As a Trainer: counters of its own and those of a state.
+/// A run with counters, like a Trainer: some of its own and some of a state inside it.
 struct Run {
   Host::Context ctx{};
   State state{};
@@ -37,7 +37,7 @@ struct Run {
 
 int fuzz::checkpoint(const std::uint8_t* bytes, std::size_t size) {
   std::string json(bytes, bytes + size);
-  // A file with the tensor of a run, whose metadata is the input.
+  // A file with the tensor of a run. The fuzz input is its metadata.
   json = R"({"__metadata__":)" + json + R"(,"state.m":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   const std::uint64_t length = json.size();
   json = std::string(reinterpret_cast<const char*>(&length), 8) + json + std::string(4, '\1');

@@ -11,10 +11,10 @@
 #include <filesystem>
 #include <string>
 
-/// What the fuzz targets share: a file of the input, a property that must hold, and how much memory was held at once.
+/// Shared code of the fuzz targets: a file with the input, a property that must hold, and the peak of the held memory.
 namespace fuzz {
 
-/// The targets, each in a file of its name: what LLVMFuzzerTestOneInput does.
+/// The targets, each in a source file with its name. Each is the LLVMFuzzerTestOneInput of its target.
 int checkpoint(const std::uint8_t* bytes, std::size_t size);
 int idx(const std::uint8_t* bytes, std::size_t size);
 int index(const std::uint8_t* bytes, std::size_t size);
@@ -29,7 +29,7 @@ int text(const std::uint8_t* bytes, std::size_t size);
     }                                                                                    \
   } while (false)
 
-/// A regular file in memory.
+/// A file in memory that looks like a regular file.
 class File {
  public:
   File(const std::uint8_t* bytes, std::size_t size) : file_(::memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -43,7 +43,7 @@ class File {
   int file_;
 };
 
-/// A file of this process that may be replaced.
+/// Returns the path of a file in a folder of this process. A target may replace the file.
 inline std::filesystem::path scratch_file() {
   struct Folder {
     std::filesystem::path path =
@@ -58,7 +58,7 @@ inline std::filesystem::path scratch_file() {
 
 inline thread_local std::size_t held = 0, most = 0;
 
-/// Once, whatever is measured: hooks of two would count twice.
+/// Installs hooks that count heap memory. They are installed only once, because two pairs of hooks would count twice.
 inline void count_held() {
   [[maybe_unused]] static const int installed = __sanitizer_install_malloc_and_free_hooks(
       [](const volatile void*, std::size_t size) {
@@ -68,7 +68,7 @@ inline void count_held() {
       [](const volatile void* memory) { held -= __sanitizer_get_allocated_size(memory); });
 }
 
-/// The most bytes of the heap that f holds at once.
+/// Returns the largest number of heap bytes that f holds at the same time.
 template <class F>
 std::size_t peak(const F& f) {
   count_held();

@@ -10,7 +10,7 @@
 
 namespace fuzz {
 
-/// The least that tensors and files ask of a backend: memory of the host, and copies.
+/// The smallest backend for tensors and files: memory of the host, and copies.
 struct Host {
   struct Context : gatefold::OneThread {
     using Backend = Host;

@@ -1,5 +1,5 @@
-// Any bytes as an IDX file, plain or gzip. What is read has the size its extents say, and written plainly it is read
-// again as the same; no more memory is held than the file's size allows.
+// Reads any bytes as an IDX file, plain or gzip. The data has the size that its extents say. Written without gzip and
+// read again, it is the same. The reader holds only as much memory as the size of the file allows.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ Bytes plain(const std::vector<Index>& extents, const Bytes& elements) {
   return file;
 }
 
-/// f(path) for what it reads, and the bound of memory.
+/// Returns true if f(path) reads the bytes without a FileError. Also requires that f holds little memory.
 template <class F>
 bool accepted(const F& f, const std::uint8_t* bytes, std::size_t size) {
   const fuzz::File file(bytes, size);
@@ -33,7 +33,8 @@ bool accepted(const F& f, const std::uint8_t* bytes, std::size_t size) {
     } catch (const FileError&) {
     }
   });
-  // Twice while a vector grows, and once more where it ends up; the reader's own buffers.
+  // A growing vector holds its data twice, and the result holds it once more. The rest is for the buffers of the
+  // reader.
   FUZZ_REQUIRE(held <= 3 * (100 * size + (1 << 20)) + (1 << 19));
   return accepted;
 }
@@ -44,7 +45,8 @@ int fuzz::idx(const std::uint8_t* bytes, std::size_t size) {
   data::IdxImages images;
   if (accepted([&](const auto& path) { images = data::read_idx_images(path); }, bytes, size)) {
     FUZZ_REQUIRE(images.pixels.size() == static_cast<std::size_t>(images.count * images.rows * images.columns));
-    const std::size_t limit = (1 << 20) + 100 * size;  // far from an overflow, each being less than 2^32
+    const std::size_t limit =
+        (1 << 20) + 100 * size;  // the products cannot overflow, because each extent is less than 2^32
     const auto at_least_one = [](Index n) { return static_cast<std::size_t>(n > 0 ? n : 1); };
     FUZZ_REQUIRE(at_least_one(images.count) * at_least_one(images.rows) <= limit);
     FUZZ_REQUIRE(at_least_one(images.count) * at_least_one(images.rows) * at_least_one(images.columns) <= limit);

@@ -1,6 +1,6 @@
-// Any bytes as the index of a safetensors file in parts, which lie beside it: what loads has the tensors of the parts
-// that the index names, and its metadata; what is refused has changed nothing; no more memory is held than a few times
-// the index's size.
+// Uses any bytes as the index of a safetensors file in several parts, which are in the same folder. If the index is
+// accepted, the tensors are those of the parts that it names, and so is the metadata. If it is refused, nothing has
+// changed. The reader holds at most a few times the size of the index.
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -17,17 +17,17 @@ using fuzz::Host;
 
 namespace {
 
-/// Two tensors, each of one number.
+/// A pack of two tensors with one number each.
 struct Two {
   Tensor<float, 1, Host> a{1}, b{1};
 
   GATEFOLD_PACK(a, b)
 };
-/// What a part holds: no two numbers are the same.
+/// The tensors of each part. All numbers differ.
 const std::map<std::string, std::map<std::string, float>> parts{{"one", {{"a", 1.0f}}},
                                                                 {"other", {{"a", 2.0f}, {"b", 3.0f}}}};
 
-/// The folder of the parts.
+/// Returns the folder of the parts.
 std::filesystem::path folder() {
   static const std::filesystem::path made = [] {
     const auto path = fuzz::scratch_file().replace_filename("parts");

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# run.sh TARGET SECONDS [FOLDER [PROGRAM]]: run the corpus of a target of tests/fuzz/ under clang's libFuzzer with the
-# address and undefined-behaviour sanitizers, then new inputs for SECONDS. What it finds is left in FOLDER (a temporary
-# one if not given). PROGRAM is what `run.sh build PROGRAM` made of all targets; without, it is built first.
-# Exits 77 where clang++ or libFuzzer is not there.
+# run.sh TARGET SECONDS [FOLDER [PROGRAM]]: runs the corpus of a target of tests/fuzz/ with clang's libFuzzer and the
+# address and undefined-behaviour sanitizers, then new inputs for SECONDS seconds. Inputs that fail are left in FOLDER
+# (by default a temporary folder). PROGRAM contains all targets and was built by `run.sh build PROGRAM`; without it, the
+# script builds the program first. Exits with 77 if clang++ or libFuzzer is missing.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 flags=(-fsanitize=fuzzer,address,undefined)

@@ -1,6 +1,6 @@
-// Any bytes as a safetensors file. Read as metadata and into a small pack: what load accepts, read_metadata does, and
-// saving it again gives the same bits; what is
-// accepted is not with a byte more or less; no more memory is held than a few times the file's size.
+// Reads any bytes as a safetensors file, as metadata and into a small pack. read_metadata accepts each file that load
+// accepts, and saving the tensors again gives the same bits. A file that is accepted is refused with a byte more or
+// less. The reader holds at most a few times the size of the file.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -46,7 +46,7 @@ int fuzz::safetensors(const std::uint8_t* bytes, std::size_t size) {
     }
   });
   FUZZ_REQUIRE(held <= 16 * size + (1 << 15));
-  if (is_safetensors) {  // and no file of another length is
+  if (is_safetensors) {  // then a file of a different length is not
     const std::string longer = std::string(bytes, bytes + size) + '\0';
     for (const std::size_t other : {size - 1, size + 1}) {
       const fuzz::File changed(reinterpret_cast<const std::uint8_t*>(longer.data()), other);

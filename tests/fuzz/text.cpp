@@ -1,5 +1,6 @@
-// Any bytes as a text: its characters and lines are the file, or it is refused; a piece and a line are held, no more.
-// The word-swap attack leaves as many words. Any bytes as a list of strings: what is read is written and read again.
+// Reads any bytes as a text. Its characters and lines equal the file, or it is refused. The reader holds only a block
+// and a line. The word-swap attack keeps the number of words. Also reads the bytes as a list of strings; writing and
+// reading the list again gives the same list.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -14,7 +15,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Whether f ends without a FileError, holding no more bytes than it may.
+/// Returns true if f ends without a FileError. Also requires that f holds at most the given number of bytes.
 template <class F>
 bool accepted(const F& f, std::size_t bound) {
   bool accepted = false;
@@ -62,7 +63,8 @@ int fuzz::text(const std::uint8_t* bytes, std::size_t size) {
   FUZZ_REQUIRE(data::words_of(attacked).size() == data::words_of(text).size());
 
   std::vector<std::string> strings;
-  // A string of two bytes, "", is an object of 32, of which a vector that grows holds three times as many.
+  // In the input, the string "" takes two bytes; in memory, it is an object of 32 bytes. A growing vector holds three
+  // times as many objects.
   if (accepted([&] { strings = io::load_strings(file.path()); }, 64 * size + (1 << 16))) {
     io::save_strings(fuzz::scratch_file(), strings);
     FUZZ_REQUIRE(io::load_strings(fuzz::scratch_file()) == strings);

@@ -1,7 +1,8 @@
-// Trains compositions of tests/descriptors on four shards, each from the start and from its own checkpoint, one of them
-// also with experts that move, and leaves their checkpoints in a folder, and what a model gives that serves, with and
-// without copies of its experts: bits.sh compares what 1 to 4 processes leave.
-// Four processes with two threads each are two nodes, whose messages are gathered on the way.
+// Trains compositions of tests/descriptors on four shards and writes their checkpoints into a folder. Each composition
+// is trained from the start, and also continued from a checkpoint. One of them is also trained with experts that move
+// between shards. Also writes the outputs of a model that serves with and without copies of its experts. bits.sh
+// compares the files that 1 to 4 processes write. Four processes with two threads each act as two nodes, whose messages
+// are gathered on the way.
 //
 //   mpirun -n R bits FOLDER THREADS
 #include <cstdint>
@@ -26,15 +27,15 @@ using namespace gatefold::rows;
 namespace {
 
 constexpr Index shards = 4, sequences = 7, items = sequences * odd.sequence;
-// Where experts go and how large a batch is repeat after 12 steps: all of it before the checkpoint, all after.
+// Placements and batch sizes repeat after 12 steps, so all of them occur before the checkpoint and after it.
 #ifdef GATEFOLD_SLOW_TESTS
 constexpr Index steps = 50;
 #else
 constexpr Index steps = 24;
 #endif
 
-/// Experts elsewhere after each step: anywhere, all on one shard and none on the others, two shards without any, and
-/// where their loads are even.
+/// Moves experts after each step, with four placements in turn: anywhere, all on one shard, on two of the shards only,
+/// and a placement with even loads.
 template <class TrainerT>
 void move(auto& shard, TrainerT& trainer, dist::ExpertLoads& loads) {
   const auto step = static_cast<Index>(trainer.state.step);
@@ -52,7 +53,7 @@ void move(auto& shard, TrainerT& trainer, dist::ExpertLoads& loads) {
   dist::move_experts(shard, trainer, placements);
 }
 
-/// The rule and the optimizer of a composition: norms over a batch are those of all shards.
+/// Returns the update rule and the optimizer of a composition. Norms over a batch use the batches of all shards.
 template <class RuleT>
 auto rule_of(auto& shard, const RuleT& rule) {
   if constexpr (std::is_same_v<RuleT, update::SharpnessAware>) {
@@ -71,7 +72,7 @@ auto optimizer_of(auto& shard, const RuleT&) {
   }
 }
 
-/// Steps of one composition; at half of them the run is written, read again, and goes on.
+/// Trains one composition. After half of the steps, the run is saved, loaded again and continued.
 template <class ShardT, class C>
 void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& folder, const std::string& name,
            bool moves = false, dist::ExchangeOptions exchange = {}) {
@@ -87,11 +88,11 @@ void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& 
   const Extras<float> extras(items, odd.item());
   dist::ExpertLoads loads;
   const auto step = [&](auto& trainer) {
-    // Batches of other sizes: in some, a shard has nothing.
+    // The sizes of the batches differ. In some batches, a shard has no items.
     const auto number = static_cast<std::uint64_t>(trainer.state.step);
     const Index some = static_cast<Index>(number % 3 == 2 ? 2 : number % 3 == 1 ? 5 : sequences);
     auto x = uniform_tensor<float>(ctx, Seed{100 + number}, 1, items, odd.item());
-    for (Index i = 0; i < x.size(); i += 2) x.data()[i] += 1;  // some experts are hot
+    for (Index i = 0; i < x.size(); i += 2) x.data()[i] += 1;  // some experts get more items than others
     const auto y = uniform_tensor<float>(ctx, Seed{200 + number}, 1, items, model.out_dim());
     const auto mine = shard.part_of(some);
     const Index first = mine.first * odd.sequence, count = mine.count * odd.sequence;
@@ -111,7 +112,7 @@ void train(ShardT& shard, const C& c, int threads, const std::filesystem::path& 
   dist::save_checkpoint(shard, folder / name, trainer);
 }
 
-/// What a model gives for some batches; with copies of its experts, of other ones for each batch.
+/// Writes the outputs of a model for some batches. If `copies` is true, each batch has copies of different experts.
 template <class ShardT>
 void serve(ShardT& shard, int threads, const std::filesystem::path& path, bool copies) {
   constexpr Index dim = 8, experts = 6, layers = 2;
@@ -125,7 +126,7 @@ void serve(ShardT& shard, int threads, const std::filesystem::path& path, bool c
   auto params = init_params<float, Cpu>(model, ctx, Seed{5});
   std::ofstream file;
   if (shard.index() == 0) file.open(path, std::ios::binary);
-  for (const Index of_batch : {Index(37), Index(2), Index(64)}) {  // of two, some shards have none
+  for (const Index of_batch : {Index(37), Index(2), Index(64)}) {  // in the batch of two items, some shards have none
     if (copies) {
       std::vector<std::vector<Index>> loads(layers, std::vector<Index>(experts, 3));
       for (std::size_t l = 0; l < loads.size(); ++l)
@@ -155,8 +156,8 @@ int main(int, char** argv) {
     dist::Hierarchical nodes(world, world.size() == 4 && threads == 2 ? 2 : 1);
     dist::run(nodes, shards, [&](auto& shard) {
       const auto one = [&](const auto& c, const char* name) { train(shard, c, threads, folder, name); };
-      // Logits that cross; items that cross; a loss and a capacity of the batch; plans that stay; each with another
-      // rule, layer and expert.
+      // Logits that are exchanged; items that are exchanged; a loss and a capacity over the batch; plans that stay on
+      // their shard. Each with a different rule, layer and expert.
       const Composition crossing{linear_scores, independent, top_k, z_loss, with_shared, heavy_ball, mlp};
       one(crossing, "top_k");
       train(shard, crossing, threads, folder, "top_k.moves", true);
@@ -169,7 +170,7 @@ int main(int, char** argv) {
       const Composition staying{absent, absent, soft_moe, absent, stack, learned_heavy_ball, hidden_dropout};
       one(staying, "soft_moe");
       train(shard, staying, threads, folder, "soft_moe.moves", true);
-      // Norms over the batch, of a rule and of an optimizer.
+      // Norms over the batch, in a rule and in an optimizer.
       const Composition normed{linear_scores, independent, top_k, absent, residual, sharpness_of_batch, mlp};
       one(normed, "sharpness_aware");
       train(shard, normed, threads, folder, "sharpness_aware.moves", true);

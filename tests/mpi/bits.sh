@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# bits.sh PROGRAM LAUNCHER FLAG PROCESSES.THREADS...: what PROGRAM (bits.cpp) leaves is the same bytes from so many
-# processes with so many threads a shard, and whether experts stay, move or serve with copies.
-# LAUNCHER FLAG R: mpirun with R processes.
+# bits.sh PROGRAM LAUNCHER FLAG PROCESSES.THREADS...: checks that PROGRAM (bits.cpp) writes the same bytes for each
+# number of processes and of threads per shard, whether experts stay, move, or serve with copies. `LAUNCHER FLAG R`
+# starts R processes, for example mpirun -n R.
 program=$1 launcher=$2 flag=$3
 shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TMPDIR=$work  # where mpirun makes a folder: an empty one that runs share, one removes beneath another
+export TMPDIR=$work  # a separate folder: mpirun would remove an empty folder that another run uses
 failed=0
 first=
 for run; do

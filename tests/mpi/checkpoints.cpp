@@ -1,6 +1,6 @@
-// Trains on four shards and writes a checkpoint after each step, while the next one runs, in one file or in parts. What
-// is in the folder goes on. One rank may kill itself at a call of the system, counted from the start of training:
-// checkpoints.sh looks at what is left.
+// Trains on four shards and continues from a checkpoint in the folder, if there is one. After each step it writes a
+// checkpoint, in one file or in parts, while the next step runs. One rank may kill itself at a given system call,
+// counted from the start of training. checkpoints.sh checks the files.
 //
 //   mpirun -n R checkpoints FOLDER STEPS [RANK CALL]
 #include <unistd.h>
@@ -21,9 +21,9 @@ using namespace gatefold;
 
 namespace {
 
-std::atomic<int> until_kill = -1;  // calls; none if negative
+std::atomic<int> until_kill = -1;  // number of system calls until this process kills itself; negative: never
 void count_call(const support::SystemCall& call) {
-  if (call.kind == support::SystemCall::write) return;  // MPI's too
+  if (call.kind == support::SystemCall::write) return;  // MPI makes such calls, too
   if (until_kill >= 0 && until_kill-- == 0) ::kill(::getpid(), SIGKILL);
 }
 

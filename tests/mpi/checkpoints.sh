@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# checkpoints.sh PROGRAM LAUNCHER FLAG: PROGRAM (checkpoints.cpp) leaves the same files from 1 to 4 processes; of three,
-# one is killed at some call while it writes: what is there is complete, and two that go on end with the same bytes.
-# LAUNCHER FLAG R: mpirun with R processes.
+# checkpoints.sh PROGRAM LAUNCHER FLAG: checks that PROGRAM (checkpoints.cpp) writes the same files with 1 to 4
+# processes. Then one of three processes is killed at some system call while it writes. The checkpoint must be complete,
+# and two processes that continue from it must end with the same bytes. `LAUNCHER FLAG R` starts R processes, for
+# example mpirun -n R.
 program=$1 launcher=("$2" "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TMPDIR=$work  # where mpirun makes a folder: an empty one that runs share, one removes beneath another
+export TMPDIR=$work  # a separate folder: mpirun would remove an empty folder that another run uses
 failed=0
 fail() { echo "FAILED: $*"; failed=1; }
 # run PROCESSES FOLDER STEPS [RANK CALL]

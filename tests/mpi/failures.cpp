@@ -1,6 +1,6 @@
-// failures WAY[.begun] [TIMEOUT]: ranks exchange messages around a ring, 20 rounds, in the third of which rank 1 ends
-// in a way of its own, with .begun while its exchange is under way; failures.sh looks at what becomes of the others.
-// Who throws prints why: "rank 0: rank 1: no more data".
+// failures WAY[.begun] [TIMEOUT]: the ranks exchange messages around a ring for 20 rounds. In the third round, rank 1
+// ends in the given way; with .begun, it ends during an exchange. failures.sh checks how the other ranks end. A rank
+// that throws prints the message, for example "rank 0: rank 1: no more data".
 
 #include <sys/resource.h>
 
@@ -25,7 +25,7 @@ using gatefold::dist::Incoming;
 using gatefold::dist::Mpi;
 using gatefold::dist::Outgoing;
 
-/// Takes all memory that there may be but for a little, without which Open MPI crashes, and gives none back.
+/// Allocates all memory except a small rest, without which Open MPI crashes, and does not free it.
 void use_memory_up() {
   static std::vector<std::unique_ptr<char[]>> held;
   if (!gatefold::support::may_limit_memory) throw std::bad_alloc();
@@ -56,8 +56,9 @@ void run(Mpi& world, const std::string& given) {
     if (way == "return" && round == 2 && self == 1) return;
     if (!begun && round == 2 && self == 1) end(way);
     if (way == "busy" && round == 2 && self == 2) std::this_thread::sleep_for(std::chrono::hours(1));
-    const std::size_t bytes = 300000;         // more than MPI sends unasked
-    static std::vector<std::byte> sent, got;  // for as long as the world, which may end with an exchange under way
+    const std::size_t bytes = 300000;  // MPI does not send so many bytes before the receiver is ready
+    static std::vector<std::byte> sent,
+        got;  // static, because an exchange can still use them when the world is destroyed
     sent.resize(way == "size" && round == 2 && self == 1 ? bytes / 2 : bytes);
     got.resize(bytes);
     const Outgoing outgoing[] = {{(self + 1) % n, sent.data(), sent.size()}};
@@ -68,7 +69,7 @@ void run(Mpi& world, const std::string& given) {
   }
 }
 
-// The exception passes the world on its way out.
+// An exception leaves this function while `world` is alive, so that the destructor of `world` runs.
 void run_within(const std::string& way, double timeout, int& rank) {
   Mpi world({.timeout = timeout, .progress = way.ends_with(".begun")});
   rank = world.rank();

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# failures.sh PROGRAM LAUNCHER...: of the processes of one run (PROGRAM: failures.cpp) one fails in some way: all end,
-# with an exit status that tells, and those that can say why. LAUNCHER: mpirun with its options for 3 processes.
+# failures.sh PROGRAM LAUNCHER...: checks runs in which one process of PROGRAM (failures.cpp) fails. All processes must
+# end with an exit status that is not 0, and those that can print the reason must do so. LAUNCHER is mpirun with its
+# options for 3 processes.
 program=$1
 shift
 launcher=("$@")
-guard=40  # seconds, after which a run has hung: far more than any takes
+guard=40  # seconds; a run that takes longer has hung, because all runs are much shorter
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# check WAY TIMEOUT SENTENCE...: a run in which rank 1 ends in this way; what the others say.
+# check WAY TIMEOUT SENTENCE...: runs PROGRAM so that rank 1 ends in the given way. The output must have each SENTENCE.
 check() {
   local way=$1 timeout=$2 log=$work/$1 begin=$SECONDS status sentence
   shift 2
-  mkdir "$log.tmp"  # where mpirun makes a folder: an empty one that runs share, one removes beneath another
+  mkdir "$log.tmp"  # a separate folder: mpirun would remove an empty folder that another run uses
   TMPDIR=$log.tmp timeout --kill-after=2 $guard "${launcher[@]}" "$program" "$way" "$timeout" >"$log" 2>&1 </dev/null
   status=$?
   {
@@ -39,7 +40,7 @@ check return 1 "rank 0: $late" "rank 2: $late" &
 check kill 300 &
 check exit 300 &
 wait
-# While an exchange is under way.
+# Failures during an exchange.
 begun="(rank [02]: )?Mpi.exchange: nothing (from|received by) rank [012] within 1 s"
 check throw.begun 300 "rank 0: rank 1: no more data" "rank 1: no more data" "rank 2: rank 1: no more data" &
 check memory.begun 300 "rank 0: rank 1: std::bad_alloc" "rank 2: rank 1: std::bad_alloc" &

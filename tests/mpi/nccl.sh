@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# nccl.sh PROGRAM LAUNCHER FLAG PROCESSES...: what PROGRAM (nccl.cu) leaves is the same bytes from so many processes,
-# and a rank that is late is named by the other. LAUNCHER FLAG R: mpirun with R processes. Exit status 77: there are
-# fewer devices than processes.
+# nccl.sh PROGRAM LAUNCHER FLAG PROCESSES...: checks that PROGRAM (nccl.cu) writes the same bytes for each number of
+# processes, and that a rank that waits for a late rank names it. `LAUNCHER FLAG R` starts R processes, for example
+# mpirun -n R. Exits with 77 if there are fewer devices than processes.
 program=$1 launcher=$2 flag=$3
 shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TMPDIR=$work  # where mpirun makes a folder: an empty one that runs share, one removes beneath another
+export TMPDIR=$work  # a separate folder: mpirun would remove an empty folder that another run uses
 failed=0
 first=
 for processes; do

@@ -1,5 +1,5 @@
-# What takes several processes: the tests of distributed/mpi* under 1 to 4 of them, runs of which one fails, the bits of
-# training, and checkpoints of a run of which one is killed.
+# Tests that need several processes: the tests of distributed/mpi* with 1 to 4 processes, runs in which one process
+# fails, the bits of training, and checkpoints of a run in which one process is killed.
 target_link_libraries(test_distributed PRIVATE gatefold::mpi)
 set(runs)
 foreach(processes RANGE 1 4)
@@ -10,14 +10,15 @@ foreach(processes RANGE 1 4)
   list(APPEND runs distributed/mpi_${processes})
 endforeach()
 
-# Sanitizers take their time, and see the same code in distributed/expert_parallel, distributed/checkpoint and others.
+# Left out with sanitizers, which are slow here. The tests of distributed/expert_parallel, distributed/checkpoint and
+# others check the same code with sanitizers.
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
   add_executable(mpi_failures mpi/failures.cpp)
   target_link_libraries(mpi_failures PRIVATE gatefold::mpi gatefold_warnings)
   add_test(NAME distributed/failures
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/failures.sh $<TARGET_FILE:mpi_failures>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3)
-  set(bits_of 1.1 2.2 3.1 4.2)  # processes, and threads of each
+  set(bits_of 1.1 2.2 3.1 4.2)  # numbers of processes, and of threads of each process
   if(GATEFOLD_SLOW_TESTS)
     list(APPEND bits_of 1.2 2.1 3.2 4.1)
   endif()
@@ -39,6 +40,6 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
 endif()
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 
-gatefold_listed(alone mpi.hpp)  # whose tests are also run as one process, without a launcher
+gatefold_listed(alone mpi.hpp)  # the tests of this header also run as one process, without a launcher
 list(TRANSFORM alone REPLACE "\\.hpp$" "")
 set_tests_properties(${runs} ${alone} PROPERTIES ENVIRONMENT "${gatefold_mpi_environment}" RESOURCE_LOCK mpi)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# bare.sh SOURCE WORK: a bare Debian 12, made by debootstrap, in which README.md's lines are typed: the first of them,
-# which builds and trains after installing what it needs, and those that install gatefold and use it (readme.sh),
-# without nvcc and, where this machine has a CUDA toolkit, with it. Exits 77 without root, debootstrap or Debian's
-# archive.
+# bare.sh SOURCE WORK: makes a bare Debian 12 with debootstrap and runs the commands of README.md in it: the first
+# commands, which install the needed packages, build and train, and the commands that install gatefold and use it
+# (readme.sh). Runs without nvcc and, if this machine has a CUDA toolkit, also with it. Exits with 77 without root,
+# debootstrap or the Debian archive.
 set -euo pipefail
 source=$1 work=$2
 [[ $(id -u) == 0 ]] && command -v debootstrap >/dev/null || { echo "skipped: needs root and debootstrap"; exit 77; }
-if [[ -z ${GATEFOLD_BARE_MOUNTS:-} ]]; then  # what is mounted goes with this process
+if [[ -z ${GATEFOLD_BARE_MOUNTS:-} ]]; then  # the mounts end with this process
   GATEFOLD_BARE_MOUNTS=1 exec unshare --mount bash "$0" "$@"
 fi
 rm -rf "$work"
@@ -21,7 +21,7 @@ mkdir "$root/gatefold"
 for entry in CMakeLists.txt CMakePresets.json README.md LICENSE bench cmake examples include tests; do
   cp -r "$source/$entry" "$root/gatefold/"
 done
-# typed WHAT LINE: in the bare system, with none of this one's environment.
+# typed WHAT LINE: runs the line in the bare system, without the environment of this script.
 typed() {
   echo "$1"
   chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \

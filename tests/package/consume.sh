@@ -6,8 +6,8 @@ unset CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
 way=$1 work=$2
 
-# The consumer asked for no flag, so it may have got include directories and the language standard, no more;
-# and it compiles one file, its own: none of our tests or examples.
+# The consumer has not set any flag, so gatefold may add only include directories and the language standard. The
+# consumer compiles only its own file, and none of our tests or examples.
 check_flags() {
   local commands words word
   commands=$(sed -n 's/^ *"command": "\(.*\)",\{0,1\}$/\1/p' "$work/compile_commands.json")
@@ -20,7 +20,7 @@ check_flags() {
     case $word in
       -isystem | -I | -o | -c | -x) shift ;;
       -isystem=* | -I* | -std=*) ;;
-      -forward-unknown-to-host-compiler | --generate-code=* | -ccbin=*) ;;  # what CMake adds for nvcc
+      -forward-unknown-to-host-compiler | --generate-code=* | -ccbin=*) ;;  # CMake adds these for nvcc
       *) echo "unexpected flag '$word' in: $commands"; exit 1 ;;
     esac
   done

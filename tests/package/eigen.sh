@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# eigen.sh versions WORK SOURCE COMPILER: among several packages of Eigen the first of version 3.4 or 5 is found.
-# eigen.sh 5 WORK SOURCE COMPILER QUICKSTART: gatefold with Eigen 5.0.1, which pip downloads from PyPI: installed, found
-# by CMake and pkg-config, some tests of the CPU backend, and the program of README.md, which prints the same as
-# QUICKSTART, the program built with this machine's Eigen. Exits 77 if there is no network.
+# eigen.sh versions WORK SOURCE COMPILER: checks that CMake finds the first of several Eigen packages whose version is
+# 3.4 or 5.
+# eigen.sh 5 WORK SOURCE COMPILER QUICKSTART: checks gatefold with Eigen 5.0.1, which pip downloads from PyPI. Installs
+# gatefold, finds it with CMake and pkg-config, and runs some tests of the CPU backend. The program of README.md must
+# print the same as QUICKSTART, the program built with this machine's Eigen. Exits with 77 if there is no network.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +12,8 @@ rm -rf "$work"
 mkdir -p "$work"
 hidden=$(find /usr/share /usr/lib /usr/local -name Eigen3Config.cmake -printf '%h;' 2>/dev/null)
 
-# package VERSION [HEADERS]: an installed Eigen in WORK/VERSION, whose version file accepts what Eigen's own accepts.
+# package VERSION [HEADERS]: makes an installed Eigen in WORK/VERSION. Its version file accepts the same versions as
+# Eigen's.
 package() {
   local prefix=$work/$1 folder=$work/$1/share/eigen3/cmake
   mkdir -p "$folder" "$prefix/include" "$prefix/share/pkgconfig"
@@ -32,7 +34,7 @@ END
     >"$prefix/share/pkgconfig/eigen3.pc"
 }
 
-# found EXPECTED OPTION...: EXPECTED is a version, or a regular expression for the sentence if there is none.
+# found EXPECTED OPTION...: EXPECTED is a version, or a regular expression for the error message if no version fits.
 found() {
   local expected=$1 got
   shift
@@ -75,7 +77,7 @@ END
   exit
 fi
 
-# The wheel for one version of Python, because each holds the same headers.
+# Any wheel will do, for example that for Python 3.11, because all contain the same headers.
 python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.11 --platform manylinux2014_x86_64 \
   --dest "$work" eigency==5.0.1.1 ||
   { echo "skipped: pip did not download Eigen 5 (eigency 5.0.1.1) from PyPI"; exit 77; }

@@ -1,4 +1,4 @@
-// A program that has macros of its own and traps what no arithmetic of training needs: see hosts.sh.
+// A program with its own macros that also traps floating-point exceptions that training must not raise: see hosts.sh.
 #include <complex.h>
 #include <fenv.h>
 

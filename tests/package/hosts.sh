@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# hosts.sh SOURCE WORK COMPILER...: the headers behind macros that others define (<complex.h> under gnu++20: I;
-# <windows.h>: near, far), without vectors, and in a program that traps divisions by zero and writes numbers its own
-# way.
+# hosts.sh SOURCE WORK COMPILER...: compiles the headers after macros of other headers (<complex.h> under gnu++20
+# defines I; <windows.h> defines near and far), without vector instructions, and in a program that traps divisions by
+# zero and prints numbers with its own locale.
 set -euo pipefail
 source=$1 work=$2
 shift 2

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER OPTIMISATION OPTIMISER: gatefold::kernels gives
-# the bits of gatefold::gatefold, and a file compiled for an instruction set that it lacks stops with a sentence. A file
-# that links it does not hold what it holds, compiled with COMPILER OPTIMISATION or with OPTIMISER -O1.
+# kernels.sh find_package|add_subdirectory WORK SOURCE PREFIX COMPILER OPTIMISATION OPTIMISER: checks that
+# gatefold::kernels gives the same bits as gatefold::gatefold, and that a file compiled for an instruction set that
+# gatefold::kernels lacks stops with a message. A file that links the library must not contain the library's code
+# itself, whether it is compiled with COMPILER OPTIMISATION or with OPTIMISER -O1.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +18,7 @@ if grep -qw bmi2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo; then
   cmp "$work/with_gatefold.txt" "$work/with_kernels.txt"
   (($(wc -l <"$work/with_kernels.txt") > 100000)) || { echo "too few numbers"; exit 1; }
 fi
-# What is built once is not built again.
+# Checks that a second build compiles nothing.
 object=CMakeFiles/with_kernels.dir/training.cpp.o
 command=$(ninja -C "$work" -t commands "$object" | tail -n 1)
 [[ $command == *"$compiler "*" $optimisation "*" -o $object "* ]] || { echo "unexpected: $command"; exit 1; }

@@ -69,7 +69,7 @@ WORDS(TYPE)
 using namespace gatefold;
 
 int main() {
-  // The library beside them.
+  // Uses the library next to these names.
   Cpu::Context ctx(1);
   const Stack stacked{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Mlp<Gelu>{4, 4}}},
                       1};

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# packagers.sh deb|fetch_content|conan WORK SOURCE COMPILER: gatefold through a Debian package (cpack), CMake's
-# FetchContent of a `git archive`, and Conan (which a virtual environment below WORK brings from PyPI). Each builds and
-# runs consumer.cpp.
+# packagers.sh deb|fetch_content|conan WORK SOURCE COMPILER: uses gatefold through a Debian package (cpack), through
+# CMake's FetchContent of a `git archive`, or through Conan (installed from PyPI into a virtual environment below WORK).
+# Each variant builds and runs consumer.cpp.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,7 +37,7 @@ END
     python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q conan || { echo "no Conan from PyPI"; exit 77; }
     export CONAN_HOME=$work/home CXX=$compiler
     "$work/venv/bin/conan" profile detect
-    mkdir -p "$work/tree/cmake" "$work/tree/tests"  # a copy: Conan builds beside its recipe
+    mkdir -p "$work/tree/cmake" "$work/tree/tests"  # a copy, because Conan builds in the folder of its recipe
     cp -r "$source/cmake/conan" "$work/tree/cmake/"
     cp -r "$source/include" "$source/LICENSE" "$work/tree/"
     cp -r "$here" "$work/tree/tests/"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# provided.sh WORK SOURCE EIGEN JSON COMPILER: gatefold in projects that provide Eigen, nlohmann-json and the other
-# dependencies as targets (provided/CMakeLists.txt), on a machine that seems to have no packages of them. EIGEN and JSON
-# are folders of headers.
+# provided.sh WORK SOURCE EIGEN JSON COMPILER: builds gatefold in projects that provide Eigen, nlohmann-json and the
+# other dependencies as CMake targets (provided/CMakeLists.txt). Packages of these libraries on this machine are hidden.
+# EIGEN and JSON are folders of headers.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,8 +11,8 @@ mkdir -p "$work"
 hidden=$(find /usr/share /usr/lib /usr/local -name Eigen3Config.cmake -printf '%h;' -o \
   -name nlohmann_jsonConfig.cmake -printf '%h;' 2>/dev/null)
 
-# Projects as they are published: headers, and a CMakeLists.txt that installs nothing.
-# publish NAME TARGET ALIAS FOLDER SUBFOLDER
+# publish NAME TARGET ALIAS FOLDER SUBFOLDER: makes a project as libraries publish it, with headers and a CMakeLists.txt
+# that installs nothing.
 publish() {
   mkdir "$work/$1"
   cat >"$work/$1/CMakeLists.txt" <<END
@@ -28,7 +28,7 @@ END
 publish Eigen3 eigen Eigen3::Eigen "$eigen" Eigen
 publish nlohmann_json nlohmann_json nlohmann_json::nlohmann_json "$json" nlohmann
 
-# configure NAME OPTION...: what it prints is in NAME.log.
+# configure NAME OPTION...: writes its output to NAME.log.
 configure() {
   local name=$1
   shift
@@ -39,7 +39,7 @@ succeeds() {
   echo "$1"
   configure "$@" || { cat "$work/$1.log"; exit 1; }
 }
-# fails NAME SENTENCE OPTION...
+# fails NAME SENTENCE OPTION...: checks that configuring fails with a message that contains SENTENCE.
 fails() {
   local name=$1 sentence=$2
   echo "$name"
@@ -48,7 +48,8 @@ fails() {
   tr -s '\n ' ' ' <"$work/$name.log" | grep -q "$sentence" ||
     { cat "$work/$name.log"; echo "FAILED: expected: $sentence"; exit 1; }
 }
-# sets NAME CONFIGURATION FLAGS...: gatefold::kernels is built for the instruction sets of the FLAGS and no others.
+# sets NAME CONFIGURATION FLAGS...: checks that gatefold::kernels is built exactly for the instruction sets of the
+# FLAGS.
 sets() {
   local file=$work/$1/sets_$2 expected="" flags words set
   shift 2
@@ -87,7 +88,7 @@ succeeds installed -G Ninja -DWAY=imported "${folders[@]}" "${without[@]}" -DCMA
   "-DCOMPONENTS=io;kernels" -DGATEFOLD_KERNELS_FOR=x86-64-v3 -DCMAKE_BUILD_TYPE=Release
 sets installed Release -march=x86-64-v3 ""
 
-# Without an instruction set there is no gatefold::kernels, which is no fault of a project that does not link it.
+# Without an instruction set, there is no gatefold::kernels. A project that does not link it must still configure.
 sentence="gatefold::kernels: expected an instruction set that the compiler accepts, found none; see "
 succeeds no_kernels -G Ninja -DWAY=broken "${without[@]:0:2}" -DSOURCE="$source"
 grep -q "$sentence" "$work/no_kernels.log"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# readme.sh SOURCE WORK: the lines of README.md that install gatefold and use it, word for word but for the prefix.
-# Run where no GPU can be seen: as the machine is, and, if it has a CUDA toolkit, with examples and benchmarks asked for
-# and once more without the toolkit.
+# readme.sh SOURCE WORK: runs the commands of README.md that install gatefold and use it, word for word except for the
+# prefix. Runs them without visible GPUs: on this machine as it is, and, if it has a CUDA toolkit, with examples and
+# benchmarks and once more without the toolkit.
 set -euo pipefail
 unset CXXFLAGS CPPFLAGS LDFLAGS CUDAFLAGS CMAKE_GENERATOR CMAKE_TOOLCHAIN_FILE
 here=$(cd "$(dirname "$0")" && pwd)
 source=$1 work=$2
 export CUDA_VISIBLE_DEVICES=""
 
-# block LANGUAGE WORD: the first block of that language that holds WORD.
+# block LANGUAGE WORD: prints the first block of that language that contains WORD.
 block() {
   awk -v begin="\`\`\`$1" -v word="$2" '
     $0 == begin { inside = 1; text = ""; next }
@@ -21,7 +21,7 @@ consume=$(block cmake "find_package(gatefold")
 without_cmake=$(grep -oE '`g\+\+ [^`]*pkg-config --cflags gatefold[^`]*`' "$source/README.md")
 [[ $install == *" -DCMAKE_INSTALL_PREFIX=/where/you/like"* && $without_cmake == *" app.cpp"* ]]
 
-# The lines build below the source: in a copy of it, beside which the prefix lies.
+# The commands build in a folder of the source, so they run in a copy of the source. The prefix is next to the copy.
 rm -rf "$work"
 mkdir -p "$work/tree" "$work/app"
 for entry in CMakeLists.txt bench cmake examples include tests; do cp -r "$source/$entry" "$work/tree/"; done

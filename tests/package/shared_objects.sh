@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# shared_objects.sh SOURCE WORK EIGEN COMPILER...: two shared objects of one process that hide all names but their own
-# interface (-fvisibility=hidden) and contain gatefold. Types that are thrown, identities of types and counters must
-# have one definition in the process. libc++ compares the addresses of type descriptions, libstdc++ their names: by
-# clang++ the test uses libc++.
+# shared_objects.sh SOURCE WORK EIGEN COMPILER...: builds a program with two shared objects that both contain gatefold
+# and hide all names except their interface (-fvisibility=hidden). Exception types, type identities and counters must
+# have one definition in the process. clang++ uses libc++ here, which compares addresses of type descriptions; libstdc++
+# compares names.
 set -euo pipefail
 source=$1 work=$2 eigen=$3
 shift 3

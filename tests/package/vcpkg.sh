@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# vcpkg.sh ROOT: the fields of the vcpkg port agree with the library: version, licence, what CMake looks for.
+# vcpkg.sh ROOT: checks that the vcpkg port agrees with the library in version, licence and the packages that CMake
+# looks for.
 cd "$1" || exit 2
 bad=0
 expect() { [[ $2 == "$3" ]] || { echo "cmake/vcpkg: $1: expected $3, got $2"; bad=1; }; }

@@ -1,6 +1,6 @@
-// Uses of all umbrella headers, which warnings.sh compiles together with examples/quickstart.cpp. Nothing here is run.
+// Uses all umbrella headers. warnings.sh compiles this file together with examples/quickstart.cpp, but does not run it.
 #include <gatefold/gatefold.hpp>
-// After the backend.
+// Included after the backend.
 #include <gatefold/check.hpp>
 #include <gatefold/distributed.hpp>
 #include <gatefold/kernels.hpp>
@@ -21,7 +21,7 @@ using namespace gatefold;
 
 namespace every_umbrella {
 
-// A policy that no example has.
+// Uses policies that no example has.
 void train() {
   Cpu::Context ctx;
   const Residual layer{update::SharpnessAware{},
@@ -36,7 +36,7 @@ void train() {
 #endif
 }
 
-// On shards, in double, with experts that multiply bfloat16.
+// Trains on shards, in double, with experts that multiply bfloat16.
 template <class B, class T>
 void train_on_shards() {
   dist::Alone world;
@@ -69,7 +69,7 @@ void read() {
 }
 #endif
 
-[[gnu::used]] void all() {  // used: -flto drops the rest with it otherwise
+[[gnu::used]] void all() {  // used: otherwise -flto drops this function and all that it calls
   train();
   train_on_shards<Cpu, double>();
   train_on_shards<CpuBf16, float>();

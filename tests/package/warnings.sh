@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# warnings.sh SOURCE WORK "INCLUDE_FOLDER..." COMPILER: programs that include the headers as their own, by -I, with
-# more warnings than the library's tests have. The compiler reads every umbrella header as a precompiled header. With
-# it, it compiles one file that holds several sources (a unity build), and one example with -flto, which it links.
-# g++ finds some warnings only while it optimises, clang++ finds all while it parses.
+# warnings.sh SOURCE WORK "INCLUDE_FOLDER..." COMPILER: compiles programs that include the headers with -I, not
+# -isystem, with more warnings than the library's tests have. All umbrella headers are in a precompiled header. The
+# compiler compiles one file that contains several sources (a unity build), and one example with -flto, which it also
+# links. g++ finds some warnings only if it optimises; clang++ finds all while it parses.
 set -euo pipefail
 source=$1 work=$2 compiler=$4
 read -ra folders <<<"$3"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# catalogue.sh ROOT [check]: docs/reference/catalogue.md, made from the doc comments of the policies' headers.
-#   bash tests/structure/catalogue.sh . >docs/reference/catalogue.md     write it
-#   bash tests/structure/catalogue.sh . check                  compare, as the tests do
-# A policy is a struct outside functor and detail_, with forward or backward; one without equation, source, cost or
-# test is reported.
+# catalogue.sh ROOT [check]: makes docs/reference/catalogue.md from the doc comments of the policies' headers.
+#   bash tests/structure/catalogue.sh . >docs/reference/catalogue.md     writes the page
+#   bash tests/structure/catalogue.sh . check                            compares it, as the tests do
+# A policy is a struct with forward or backward that is not in the namespaces functor and detail_. A policy without
+# equation, source, cost or test is reported.
 cd "$1" || exit 2
 if [[ ${2:-} == check ]]; then
   made=$(bash "${BASH_SOURCE[0]}" .) || { echo "$made" | grep '^include'; exit 1; }
@@ -52,7 +52,7 @@ collecting {
   }
 }
 
-# A line of struct Params: `weight` [E, D, O]; parts that are packs themselves: `expert.…`.
+# Reads a line of struct Params, for example `weight` [E, D, O]. Members that are packs become `expert.…`.
 function params_line(  text, shape, names, i, count) {
   if (/^  \};/) { in_params = 0; return }
   if (/ (gatefold::Params<.*>|[A-Z][A-Za-z]*)::each\(f, p\./) {
@@ -73,7 +73,7 @@ function between(text, before, after,  at) {
   text = substr(text, index(text, before) + length(before))
   return substr(text, 1, index(text, after) - 1)
 }
-# The text of a doc comment without its slashes, split into the parts of the template.
+# Splits the text of a doc comment, without its slashes, into the parts of the template.
 function parse(  lines, i, count, line, part) {
   sentence = equation = source = cost = ""
   count = split(doc, lines, "\n")
@@ -90,7 +90,7 @@ function parse(  lines, i, count, line, part) {
       sub(/^ +/, "", line)
       sub(/ +\([0-9]+\)$/, "", line)
       gsub(/  +/, "  ", line)
-      gsub(/`/, "", line)  # the whole is code
+      gsub(/`/, "", line)  # all of it is code
       equation = equation (equation ? "<br>" : "") "`" line "`"
       part = "after"
     } else if (line == "") {
@@ -120,7 +120,7 @@ function parse(  lines, i, count, line, part) {
   source = first_sentence(source)
   sub(/\.$/, "", source)
 }
-# Up to a full stop that ends no abbreviation.
+# Returns the text up to the first full stop that does not end an abbreviation.
 function first_sentence(text,  kept, rest) {
   kept = ""
   rest = text
@@ -151,8 +151,8 @@ function policy(  folder, test, parts, key, shown) {
   if (FILENAME ~ /composed_gate\.hpp$/) return
   split(FILENAME, parts, "/")
   folder = parts[3]
-  if (folder == "layer" && tensors !~ /\[|those of `[A-Z]/) return  # it holds what its parts do
-  if (folder == "update" && body !~ /&& d?f,( (Out|In|int)|\n)/) return  # a part of rules
+  if (folder == "layer" && tensors !~ /\[|those of `[A-Z]/) return  # it has only the tensors of its parts
+  if (folder == "update" && body !~ /&& d?f,( (Out|In|int)|\n)/) return  # a part of update rules
   test = FILENAME
   sub(/^include\/gatefold\//, "", test)
   shown = test

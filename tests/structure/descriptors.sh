@@ -25,7 +25,7 @@ for want in pairs each; do
   [[ $compositions == compositions.txt ]] || rm "$compositions"
 done
 
-# Losses are no part of a layer and these branches stand beside mixtures; gates by name are compositions of rows.
+# Losses are not part of a layer. The branches listed here are no mixtures. Gates with names are compositions of rows.
 if awk -f "$scripts/rows.awk" -f <(cat <<'END'
 FILENAME ~ /\.hpp$/ { next }
 /^## / { listed = $0 !~ /^## (gates by name|losses|branches)/; next }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# faults.sh ROOT: the text that each row of tests/mutation/*.txt replaces stands once in its header, and the tests that
-# it names are there. Prints "file:line: rule: text" for each mistake and fails if there is one.
+# faults.sh ROOT: checks the rows of tests/mutation/*.txt. The text that a row replaces must occur exactly once in its
+# header, and the tests that the row names must exist. Prints "file:line: rule: text" for each mistake and fails if
+# there is one.
 cd "$1" || exit 2
 status=0
 report() { echo "$1: $2: $3"; status=1; }

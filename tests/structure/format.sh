@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# format.sh ROOT: C++ files look as clang-format 14 makes them (.clang-format; another version is not asked), and no
-# line of theirs, of a script, a CMake file or a page is longer than 120 characters, rows of tables apart. Prints
-# "file:line: rule: text" for each mistake and fails if there is one.
+# format.sh ROOT: checks that C++ files have the format of clang-format 14 (.clang-format; with a different version this
+# check is skipped), and that no line of a C++ file, script, CMake file or page is longer than 120 characters, except
+# for rows of tables. Prints "file:line: rule: text" for each mistake and fails if there is one.
 cd "$1" || exit 2
 export LC_ALL=C.UTF-8
 mapfile -t files < <(

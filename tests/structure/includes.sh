@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# includes.sh DIR: compare the headers under DIR with the picture of who may include whom (below).
-# Prints "file:line: rule: text" for each violation and fails if there is one.
+# includes.sh DIR: compares the headers under DIR with the list of allowed includes below. Prints "file:line: rule:
+# text" for each violation and fails if there is one.
 cd "$1" || exit 2
 mapfile -t files < <(find . -name '*.hpp' -o -name '*.cuh' | sed 's|^\./||' | sort)
 ((${#files[@]})) || { echo "no headers under $1"; exit 2; }
 
 exec awk '
-# The picture: folder -> folders it may include directly. Arrows are transitive (closure below).
+# For each folder, the folders that it may include directly. Includes are transitive (closure below).
 BEGIN {
   allow["core"] = ""
   allow["tensor"] = "core"
@@ -36,7 +36,8 @@ function reach(from, to, next_folders, n, i) {
 function report(rule) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, $0; bad = 1 }
 function inside(path, folder) { return index(path, folder "/") == 1 }
 
-# The header an include names, relative to the root: as written from the root, else relative to the including file.
+# Returns the header that an include names, relative to the root. If it does not exist there, the name is relative to
+# the including file.
 function resolve(name, path) {
   sub(/^gatefold\//, "", name)
   if (exists[name] || top == "") return name
@@ -47,7 +48,7 @@ function resolve(name, path) {
   return exists[path] ? path : name
 }
 
-# The line without strings and comments.
+# Returns the line without strings and comments.
 function code(line, out, at) {
   gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
   out = ""
@@ -69,10 +70,10 @@ function code(line, out, at) {
 }
 
 FNR == 1 {
-  top = FILENAME ~ /\// ? FILENAME : ""  # an umbrella header is in no folder
+  top = FILENAME ~ /\// ? FILENAME : ""  # an umbrella header is not in a folder
   sub(/\/.*/, "", top)
   in_comment = has_json = 0
-  on_cpu = FILENAME == "papers/eigenvalues.hpp"  # for small matrices on the host, with any backend
+  on_cpu = FILENAME == "papers/eigenvalues.hpp"  # its small matrices are on the host, with any backend
   if (top != "" && !(top in allow)) report("folder")
 }
 { text = code($0) }

@@ -11,7 +11,7 @@ mapfile -t headers < <(find include examples cmake \( -name '*.hpp' -o -name '*.
 exec awk '
 function report(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
 
-# Remove "." and ".." from a path.
+# Removes "." and ".." from a path.
 function normal(path, part, n, i, m, out, kept) {
   n = split(path, part, "/")
   m = 0
@@ -28,7 +28,7 @@ function exists(path) {
   if (!(path in found)) found[path] = system("test -e \"" path "\"") == 0
   return found[path]
 }
-# The anchors that GitHub makes of the headings of a page.
+# Reads the anchors that GitHub makes from the headings of a page.
 function read_anchors(path, line, code) {
   if (path in anchors_read) return
   anchors_read[path] = 1

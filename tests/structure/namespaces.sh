@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# namespaces.sh DIR: the namespaces directly in gatefold are those for users and detail_, which holds the rest. Another
-# name would collide with the same name in a program that has `using namespace gatefold;`. Prints "file:line: rule:
-# text" for each mistake and fails if there is one.
+# namespaces.sh DIR: checks that gatefold directly contains only the namespaces for users and detail_, which holds all
+# other namespaces. Any other name would collide with the same name in a program that has `using namespace gatefold;`.
+# Prints "file:line: rule: text" for each mistake and fails if there is one.
 cd "$1" || exit 2
 allowed="check cpu data dist functor io language metric optim published update vision detail_"
 mapfile -t headers < <(find . -name '*.hpp' -o -name '*.cuh' | sed 's|^\./||' | sort)
@@ -27,7 +27,7 @@ FNR == 1 { depth = 0; last = FILENAME }
   }
 }
 /^\}  \/\/ namespace/ && depth { --depth }
-/^\}$/ && depth && FNR - opened <= 3 { --depth }  # of a forward declaration, without a comment
+/^\}$/ && depth && FNR - opened <= 3 { --depth }  # ends a forward declaration, which needs no comment
 END {
   if (depth) { printf "%s:1: not-closed: a namespace has no closing comment\n", last; bad = 1 }
   exit bad

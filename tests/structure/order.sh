@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# order.sh DIR [write]: in the umbrella headers of DIR each header stands after those that it includes at its head, so
-# that what a compiler prints before an error in it ("In file included from ...") names the umbrellas and the user's
-# file, and nothing else. Folders stand in the order of their includes too, a folder's headers together; where that
-# leaves a choice, by name. Prints "file:line: rule: text" for a header out of place and fails if there is one; `write`
-# moves all to their places.
+# order.sh DIR [write]: checks the order in the umbrella headers of DIR. Each header must come after those that it
+# includes at its head. If a header has an error, the compiler then lists only the umbrellas and the file of the user
+# ("In file included from ..."). Folders are in the order of their includes, too, and the headers of a folder are
+# together; otherwise, the order is by name. Prints "file:line: rule: text" for a header out of place and fails if there
+# is one. `write` moves all headers to their places.
 cd "$1" || exit 2
 export LC_ALL=C
 mapfile -t umbrellas < <(find . -maxdepth 1 -name '*.hpp' -o -maxdepth 1 -name '*.cuh' | sed 's|^\./||' | sort)
@@ -14,13 +14,13 @@ bad=0
 for umbrella in "${umbrellas[@]}"; do
   awk -v umbrella="$umbrella" -v write="${2:-}" '
     function folder(path) { sub(/\/.*/, "", path); return path }
-    # The header of a folder that a line includes, or nothing.
+    # Returns the header of a folder that a line includes, or "".
     function included(text) {
       if (text !~ /^#include "gatefold\/[^"]*\//) return ""
       gsub(/^[^"]*"gatefold\/|".*/, "", text)
       return text
     }
-    # The first by name among `left` that needs none of them.
+    # Returns the first header by name in `left` that needs none of the others in `left`.
     function next_of(left, needs, name, first, pair, ends, waits) {
       for (pair in needs) {
         split(pair, ends, SUBSEP)

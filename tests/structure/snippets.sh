@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# snippets.sh ROOT: every C++ block in README.md and docs/ is a copy of compiled code.
-# The line before the block is <!-- snippet: examples/foo.cpp#name -->; the text lies there between "// [snippet name]"
-# and "// [/snippet]", common indentation removed. Prints "file:line: rule: text" for each mistake and fails if there is
-# one.
+# snippets.sh ROOT: checks that every C++ block in README.md and docs/ is a copy of compiled code. The line before the
+# block is <!-- snippet: examples/foo.cpp#name -->. In that file, the code is between "// [snippet name]" and "//
+# [/snippet]", and its common indentation is removed. Prints "file:line: rule: text" for each mistake and fails if there
+# is one.
 cd "$1" || exit 2
 mapfile -t files < <(find README.md docs -name '*.md' 2>/dev/null | sort)
 ((${#files[@]})) || exit 0
@@ -10,7 +10,7 @@ mapfile -t files < <(find README.md docs -name '*.md' 2>/dev/null | sort)
 exec awk '
 function report(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, start, rule, text; bad = 1 }
 
-# The marked text of a source file, or "" with the rule it breaks in problem.
+# Returns the marked text of a source file. If there is none, returns "" and sets `problem` to the rule that is broken.
 function snippet(path, name, line, lines, n, i, width, indent, out) {
   problem = ""
   n = 0

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # trust.sh ROOT: check that every test named in docs/reference/trust.md exists and that each row of its tables names
-# one. A name stands in backticks: `<file>` or `<file>: <case>`. The file is below tests/, or below ROOT if it begins
-# with examples/. If a case runs only with --full, its row must say so; a case that only the sanitizers skip
+# one. A name is in backticks: `<file>` or `<file>: <case>`. The file is below tests/, or below ROOT if it begins with
+# examples/. If a case runs only with --full, its row must say so; a case that only the sanitizers skip
 # (support/slow_build.hpp) runs by default. Prints "file:line: rule: text" for each mistake and fails if there is one.
 cd "$1" || exit 2
 exec awk '
 function report(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
 
-# All lines of a file, each after a line feed, or "".
+# Returns all lines of a file, each after a line feed, or "" if there is no file.
 function contents(path, line, text) {
   if (!(path in read)) {
     text = ""
@@ -18,7 +18,7 @@ function contents(path, line, text) {
   return read[path]
 }
 
-# What stands between backticks in text, if it is the name of a test.
+# Checks each text between backticks, if it is the name of a test.
 function check(text, row, all, parts, n, i, at, file, name, path, begin, rest) {
   n = split(text, parts, "`")
   all = 0
@@ -33,8 +33,8 @@ function check(text, row, all, parts, n, i, at, file, name, path, begin, rest) {
     else if (name != "") {
       begin = 0
       rest = contents(path)
-      gsub(/"\n *"/, "", rest)  # a name may stand in pieces
-      # The case, not a comment that quotes it; its name may stand on a line of its own.
+      gsub(/"\n *"/, "", rest)  # a name may be split into adjacent strings
+      # Finds the test case, not a comment that quotes its name. The name may be on a separate line.
       while (!begin && (at = index(rest, "\"" name "\""))) {
         if (substr(rest, 1, at - 1) ~ /TEST_CASE(_TEMPLATE)?\([ \n]*$/) begin = 1
         else rest = substr(rest, at + 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# unique.sh DIR: in the headers of DIR, each type that is thrown and each variable of static storage that is not
-# constant has the mark GATEFOLD_UNIQUE, so that the shared objects of a process share it although they hide their
+# unique.sh DIR: checks that in the headers of DIR, each type that is thrown and each variable of static storage that is
+# not constant has the mark GATEFOLD_UNIQUE. The shared objects of a process then share it even if they hide their
 # names. Prints "file:line: rule: text" for each mistake and fails if there is one.
 cd "$1" || exit 2
 mapfile -t headers < <(find . -name '*.hpp' -o -name '*.cuh' | sed 's|^\./||' | sort)

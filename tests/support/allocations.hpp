@@ -2,10 +2,9 @@
 
 #include <atomic>
 
-/// How often a test program took from the heap: a count where one source of the program includes
-/// counted_allocations.hpp.
+/// Counts the heap allocations of a test program. One source of the program must include counted_allocations.hpp.
 
-// The thread sanitizer brings operators of its own: there, nothing is counted and tests that count are left out.
+// The thread sanitizer has its own operator new, so with it nothing is counted, and tests that count are left out.
 #if defined(__SANITIZE_THREAD__)
 #define GATEFOLD_TEST_COUNTS 0
 #elif defined(__has_feature)

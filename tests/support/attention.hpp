@@ -8,7 +8,7 @@
 
 namespace gatefold::naive {
 
-/// softmax of a row of scores, of which the first `seen` count.
+/// Returns the softmax of a row of scores. Only the first `seen` scores count; the others get 0.
 inline std::vector<double> attention_row(std::vector<double> score, Index seen) {
   double top = score[0], total = 0;
   for (Index j = 0; j < seen; ++j) top = std::max(top, score[std::size_t(j)]);
@@ -18,7 +18,7 @@ inline std::vector<double> attention_row(std::vector<double> score, Index seen) 
   return score;
 }
 
-/// Multi-head attention of one sequence x [length · dim] with the weights of expert e, as loops.
+/// Computes multi-head attention of one sequence x [length · dim] with the weights of expert e, by loops.
 template <class P>
 std::vector<double> multi_head(const P& p, Index e, const std::vector<double>& x, Index length, Index heads,
                                bool causal) {

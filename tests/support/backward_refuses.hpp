@@ -12,8 +12,10 @@
 
 namespace gatefold::support {
 
-/// An attention of width 6 refuses x, dy, dx and saved that do not fit, before its backward writes anything.
-/// @param of_nothing  what it says of a `saved` that nobody filled, of 10 items
+/// Checks that the backward of an attention of width 6 throws for x, dy, dx and `saved` of wrong shapes, before it
+/// writes anything.
+/// @param of_nothing  the expected message, after "NAME.backward: ", for 10 items and a `saved` that no forward has
+///         filled
 template <class L>
 void check_backward_refuses(const std::string& name, const L& layer, const std::string& of_nothing) {
   Cpu::Context ctx(1);

@@ -4,10 +4,11 @@
 
 #include "gatefold/policies.hpp"
 
-/// A bank of experts, run by any backend.
+/// Runs a bank of experts (experts on given slots, without a gate) on any backend.
 namespace gatefold::test {
 
-/// How many slots each expert has, and how many more there are past the last one, which nobody may touch.
+/// The number of slots of each expert, and the number of spare slots after the last one. Experts must not touch spare
+/// slots.
 struct Slots {
   std::vector<Index> counts;
   Index spare = 0;
@@ -15,7 +16,7 @@ struct Slots {
   Index experts() const { return static_cast<Index>(counts.size()); }
 };
 
-/// A bank as a policy without its number of experts: what params_of asks for.
+/// A policy made of experts and their number, because params_of calls `init` without a number of experts.
 template <class E>
 struct BankInit {
   E expert;
@@ -29,7 +30,7 @@ struct BankInit {
   }
 };
 
-/// All a bank of experts does on one backend.
+/// Runs all functions of a bank of experts on one backend and holds their results.
 template <class E, class T, class B>
 struct BankRun {
   static constexpr double untouched = 777;
@@ -42,7 +43,7 @@ struct BankRun {
   Params<E, T, B> grads = zeros_like(ctx, params);
   Tensor<T, 2, B> z = wide(expert.out_dim()), inferred = wide(expert.out_dim()), dslots = wide(expert.in_dim());
   Saved<E, T, B> saved{};
-  // Of weighted_backward, where it has one.
+  // The results of weighted_backward, if the expert has this function.
   Params<E, T, B> weighted_grads = zeros_like(ctx, params);
   Tensor<T, 2, B> weighted_dslots = wide(expert.in_dim());
   Tensor<T, 1, B> dweight = constant_tensor<T>(ctx, untouched, rows.size());

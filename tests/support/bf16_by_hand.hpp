@@ -14,15 +14,15 @@
 #include "support/layer_run.hpp"
 #include "support/rounding_check.hpp"
 
-/// Linear, Mlp and GatedMlp written out, with a rounding wherever docs/explanation/bfloat16.md has one:
-/// independent of the text of
-/// the policies, which other tests have on both sides.
+/// Linear, Mlp and GatedMlp as loops, with a rounding at each place that docs/explanation/bfloat16.md names. The loops
+/// share no code with the policies. (Other tests use the code of the policies for both sides.)
 ///
-/// All numbers are whole and no sum of absolute values reaches 2²⁴, so that floats in any order give sums as they are,
-/// and results are compared bit for bit. Rough numbers, and what products give, have more than 8 bits.
+/// All numbers are whole, and no sum of absolute values reaches 2²⁴. Float sums are then exact in any order, and
+/// results are compared bit for bit. Numbers called rough need more than the 8 bits of a bfloat16. So do the results of
+/// products.
 namespace gatefold::test::by_hand {
 
-/// v², whose slope depends on v: a kept v that was not rounded shows.
+/// Computes v². Its slope depends on v, so a test notices if the saved v was not rounded.
 struct Square {
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -40,14 +40,14 @@ inline constexpr Index dim = 2, hidden = 4, experts = 3, items = 5;
 inline constexpr Index offsets[] = {0, 4, 4, 7}, slots = 7;
 inline constexpr Index row(Index s) { return (3 * s + 1) % items; }
 
-/// The nearest number of 8 bits, the even one of two.
+/// Returns the nearest number with 8 significant bits. Ties go to the even one.
 inline double rounded(double v) {
   int exponent = 0;
   const double mantissa = std::frexp(v, &exponent);  // in [0.5, 1)
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
 }
 
-/// What a bank gives, and its gradients where the adjoint of slot s is w[s] du.
+/// The results of a bank, and its gradients if the adjoint of slot s is w[s] du.
 template <class E>
 struct Outcome {
   Params<E, double, Naive> grads;
@@ -60,7 +60,7 @@ struct Outcome {
   }
 };
 
-/// z = x W + b
+/// Computes z = x W + b for slot s.
 inline void slot(const Linear&, const Params<Linear, double, Naive>& p, Index e, Index s, const double* x,
                  const double* du, double w, Outcome<Linear>& to) {
   double dw = 0;
@@ -81,7 +81,7 @@ inline void slot(const Linear&, const Params<Linear, double, Naive>& p, Index e,
   }
   to.dweight(s) = dw;
 }
-/// h = act(x U + a),   z = h V + b
+/// Computes h = act(x U + a) and z = h V + b for slot s.
 template <class Act>
 void slot(const Mlp<Act>&, const Params<Mlp<Act>, double, Naive>& p, Index e, Index s, const double* x,
           const double* du, double w, Outcome<Mlp<Act>>& to) {
@@ -109,7 +109,7 @@ void slot(const Mlp<Act>&, const Params<Mlp<Act>, double, Naive>& p, Index e, In
   }
   to.dweight(s) = dw;
 }
-/// h = act(x G) ⊙ (x U),   z = h V
+/// Computes h = act(x G) ⊙ (x U) and z = h V for slot s.
 template <class Act>
 void slot(const GatedMlp<Act>&, const Params<GatedMlp<Act>, double, Naive>& p, Index e, Index s, const double* x,
           const double* du, double w, Outcome<GatedMlp<Act>>& to) {
@@ -136,7 +136,7 @@ void slot(const GatedMlp<Act>&, const Params<GatedMlp<Act>, double, Naive>& p, I
   to.dweight(s) = dw;
 }
 
-/// Whole numbers from -300 to 300 where they are to be rough, else from -1 to 1.
+/// Fills a tensor with whole numbers: from -300 to 300 if they are to be rough, otherwise from -1 to 1.
 struct Whole {
   Naive::Context& ctx;
   Seed seed;
@@ -156,8 +156,11 @@ struct ExpectSame {
   }
 };
 
-/// Forward, infer and both backwards of a bank on B, of elements T, bit for bit.
-/// @param x  whether items are rough; of weights `up` and what stands beside it, and `down`; of adjoints
+/// Checks forward, infer and both backward functions of a bank on backend B with elements T, bit for bit.
+/// @param x  true if the items are rough
+/// @param up  true if all weights except those of the last product are rough
+/// @param down  true if the weights of the last product are rough
+/// @param du  true if the adjoints are rough
 template <class T, class B, class E>
 void check(const E& expert, bool x, bool up, bool down, bool du) {
   Naive::Context naive;
@@ -209,7 +212,7 @@ void check(const E& expert, bool x, bool up, bool down, bool du) {
   same("dweight", weighted.dweight, run.dweight);
 
   using Z = SlotElement<E, T, B>;
-  if constexpr (!std::is_same_v<Z, T>) {  // slots that are rounded as they are stored
+  if constexpr (!std::is_same_v<Z, T>) {  // values that are rounded when they are stored for each slot
     const auto round_all = [](Matrix& m) {
       for (Index i = 0; i < m.size(); ++i) m.data()[i] = rounded(m.data()[i]);
     };
@@ -234,7 +237,7 @@ void check(const E& expert, bool x, bool up, bool down, bool du) {
   }
 }
 
-/// Whatever may be rough together.
+/// Checks an expert with each set of tensors that can be rough at the same time.
 template <class T, class B, class E>
 void check_all(const E& expert) {
   check<T, B>(expert, true, false, false, false);

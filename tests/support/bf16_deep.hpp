@@ -6,18 +6,19 @@
 
 #include "support/rounding_check.hpp"
 
-/// Layers of several parts whose widths, hidden values and groups are no multiples of a register or a tile and do not
-/// fit in one: the rows of descriptors/ are smaller than both.
+/// Layers of several parts. Their widths, hidden values and groups are larger than a register or tile, and no multiples
+/// of one. The rows of descriptors/ are smaller than a register or tile.
 namespace gatefold::test {
 
-/// f(rounded) of each, with items that are routed alike whichever way values close to a border are rounded.
+/// Calls f(rounded) for each layer. Its items are chosen so that the routing stays the same if values close to a
+/// rounding border are rounded the other way.
 /// @tparam B  RoundedDouble or RoundedSlots
 template <class B, class F>
 void for_each_deep_layer(const F& f) {
   const auto with = [&](const char* name, const auto& layer, Index items, Index length = 0) {
     CAPTURE(name);
     for (std::uint64_t seed = 1;; ++seed) {
-      REQUIRE(seed <= 5);  // routing that depends on so much in all of them would be a fault
+      REQUIRE(seed <= 5);  // more than 5 tries would mean that the routing depends too much on rounding
       const RoundedLayer<std::remove_cvref_t<decltype(layer)>, B> rounded(
           layer, Case{.items = items, .length = length, .seed = {seed}}, 0.2);
       if (rounded.steady()) return f(rounded);

@@ -6,7 +6,8 @@
 
 #include "support/allocations.hpp"
 
-/// Counts what a test program takes from the heap. Replaces operator new: include it in one source of the program.
+/// Counts the heap allocations of a test program. It replaces operator new, so include it in only one source of the
+/// program.
 
 #if GATEFOLD_TEST_COUNTS
 namespace gatefold::support {
@@ -22,7 +23,7 @@ inline void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max
 
 }  // namespace gatefold::support
 
-// Not inline: g++ takes an inlined malloc and a delete, or a new and a free, for a mismatch.
+// Not inlined, because g++ would warn of a mismatch between malloc and delete, or between new and free.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return gatefold::support::counted(bytes); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return gatefold::support::counted(bytes); }
 [[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t a) {

@@ -12,10 +12,10 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Random cases for the CPU engine, each from one number, and the exact result with the error that a sum may have.
+/// Random cases for the CPU engine, each made from one number, and their exact results with the allowed error of a sum.
 namespace gatefold::engine_cases {
 
-/// All choices of one case.
+/// Makes all random choices of one case.
 class Choice {
  public:
   explicit Choice(std::uint64_t seed) : state_(seed) {}
@@ -34,8 +34,8 @@ class Choice {
   }
 
  private:
-  /// SplitMix64 (Steele et al. 2014), for most of what is drawn is operands: the standard library's generators took a
-  /// fifth of the time of a test.
+  /// SplitMix64 (Steele et al. 2014). Most random numbers are operands. Tried: the generators of the standard library;
+  /// they took a fifth of the time of a test.
   std::uint64_t next() {
     std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -46,27 +46,28 @@ class Choice {
   std::uint64_t state_;
 };
 
-/// Slots of experts: even or skewed, some experts empty, rows of the items in any order.
+/// Random slots of experts: even or skewed, some experts without slots. The slots read items in any order.
 struct Slots {
   std::vector<Index> offsets{0}, rows;
   Index items = 0, spare = 0;
 
-  /// @param most  rows of an expert
+  /// @param most  the largest number of slots of an expert
   Slots(Choice& choose, Index most) {
     const Index experts = choose.one_in(3) ? choose.from(8, 24) : choose.from(1, 9);
     const Index mode = choose.below(6), favoured = choose.below(experts);
     for (Index e = 0; e < experts; ++e) {
       Index n = 0;
       if (mode == 0) n = choose.from(0, most);
-      if (mode == 1) n = choose.from(0, std::min<Index>(most, 40));                        // some tiles each
-      if (mode == 2) n = e == favoured ? most : choose.from(0, 3);                         // one has nearly all
-      if (mode == 3) n = choose.one_in(2) ? 0 : choose.from(1, std::min<Index>(most, 9));  // few, many empty
+      if (mode == 1) n = choose.from(0, std::min<Index>(most, 40));  // some tiles each
+      if (mode == 2) n = e == favoured ? most : choose.from(0, 3);   // one expert has nearly all slots
+      if (mode == 3)
+        n = choose.one_in(2) ? 0 : choose.from(1, std::min<Index>(most, 9));  // few slots, many experts without any
       if (mode == 4) n = choose.from(std::min<Index>(most, 9), std::min<Index>(most, 70));
       if (mode == 5) n = choose.one_in(4) ? choose.from(7, 28) : choose.from(1, 6);  // hardly more than a tile
       offsets.push_back(offsets.back() + n);
     }
     items = count() / choose.from(1, 2) + 1;
-    spare = choose.one_in(3) ? choose.from(1, 20) : 0;  // the host's bound is larger than what is used
+    spare = choose.one_in(3) ? choose.from(1, 20) : 0;  // the host allocates for more slots than are used
     for (Index s = 0; s < count() + spare; ++s) rows.push_back(choose.below(items));
   }
   Index count() const { return offsets.back(); }
@@ -76,7 +77,7 @@ struct Slots {
   Groups<B> groups() const {
     return {offsets, rows, count() + spare};
   }
-  /// The expert of each slot.
+  /// Returns the expert of each slot.
   std::vector<Index> owners() const {
     std::vector<Index> e(static_cast<std::size_t>(count()));
     for (Index i = 0; i < experts(); ++i)
@@ -85,16 +86,17 @@ struct Slots {
   }
 };
 
-/// Half the distance from 1 to the next number.
+/// Half the distance from 1 to the next larger number of type T.
 template <class T>
 inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
 
-/// A number as exact arithmetic has it, and how far off a result in T may be.
+/// An exact number, and the largest allowed error of the result in T.
 struct Bounded {
   double value = 0, error = 0;
 };
 
-/// A sum of products as the engine promises it: off by (terms + 8) u Σ |a b| at most, besides what its factors are off.
+/// A sum of products with the error that the engine promises: at most (terms + 8) u Σ |a b|, plus the effect of the
+/// errors of the factors. u is the unit roundoff of T.
 template <class T>
 class BoundedSum {
  public:
@@ -115,8 +117,8 @@ class BoundedSum {
   Index terms_ = 0;
 };
 
-/// f(b) of a function and its slope in exact arithmetic, with |f'| and |f''| at most `steep`; f itself is off by 16 u
-/// (1 + |b|).
+/// Returns the value f = f(b) with its error bound. |f'| and |f''| are at most `steep`, and the function itself may
+/// have an error of 16 u (1 + |b|).
 template <class T>
 Bounded apply(double f, Bounded b, double steep = 1.3) {
   return {f, steep * b.error + 16 * unit_roundoff<T> * (1 + std::abs(b.value))};
@@ -124,7 +126,7 @@ Bounded apply(double f, Bounded b, double steep = 1.3) {
 
 template <class T>
 bool within(T result, Bounded expected) {
-  return std::abs(static_cast<double>(result) - expected.value) <= expected.error;  // NaN: no
+  return std::abs(static_cast<double>(result) - expected.value) <= expected.error;  // NaN is never within
 }
 
 template <class T>

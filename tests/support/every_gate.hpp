@@ -19,13 +19,13 @@
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 
-/// What users of other systems were hurt by, tried on one gate: the edge cases of every gate, each a named test in
-/// tests/gate/gates_test.cpp and its neighbours.
+/// Edge cases that have been bugs in similar libraries, for one gate. tests/gate/gates_test.cpp and the files next to
+/// it run each case as a named test for every gate.
 namespace gatefold::support {
 
 inline constexpr Index edge_dim = 4, edge_heads = 2;
 
-/// What a kind of gate is, as far as the edge cases differ.
+/// True if the gate takes a mask of valid items. The edge cases depend on this and on compares_items.
 template <class G>
 inline constexpr bool has_valid = requires(Extra<G, double, Cpu> e) {
   e.valid;
@@ -59,7 +59,7 @@ G gate_of(Index experts) {
   return gate;
 }
 
-/// A mixture with this gate, and everything its extra inputs point to.
+/// A mixture with this gate, and the memory to which its extra inputs point.
 template <class G>
 struct Edge {
   using Layer = Mixture<G, Linear>;
@@ -70,7 +70,7 @@ struct Edge {
   gatefold::Params<Layer, double, Cpu> params, grads;
   Tensor<double, 2, Cpu> x, u, du, dx;
   Saved<Layer, double, Cpu> saved;
-  Tensor<double, 2, Cpu> keys, log_sum_exp, output;  // of an attention
+  Tensor<double, 2, Cpu> keys, log_sum_exp, output;  // parts of an attention trace
   std::vector<Index> ids;
   std::vector<double> mask{};
 
@@ -115,13 +115,13 @@ struct Edge {
   }
   std::vector<double> outcome() const { return values(u, dx, grads); }
 
-  /// Picks name experts that exist, an item none of them twice.
+  /// Returns true if all picks name existing experts, and no item has an expert twice.
   bool picks_are_in_order() const {
     if constexpr (requires { saved.plan.item; }) {
       std::set<std::pair<Index, Index>> seen;
       for (Index p = 0; p < saved.plan.item.size(); ++p) {
         const Index n = saved.plan.item(p), e = saved.plan.expert(p);
-        if (e < 0) continue;  // dropped
+        if (e < 0) continue;  // a dropped pick
         if (n < 0 || n >= x.extent(0) || e >= count_experts(layer.gate) || !seen.insert({n, e}).second) return false;
       }
     }
@@ -135,7 +135,7 @@ inline bool finite(const std::vector<double>& all) {
 
 }  // namespace gatefold::support
 
-// The cases; a file instantiates them for a list of gates: GATEFOLD_EDGE_CASES(gatefold::XMoe, …)
+// The cases. A file instantiates them for a list of gates: GATEFOLD_EDGE_CASES(gatefold::XMoe, …)
 #define GATEFOLD_EDGE_CASES(...)                                                                                       \
   TEST_CASE_TEMPLATE("every gate: no items at all are a valid batch, forward and backward", G, __VA_ARGS__) {          \
     Edge<G> e(0, 3);                                                                                                   \

@@ -8,7 +8,7 @@
 
 namespace gatefold::support {
 
-/// An activation of a user, with a function that registers do not have.
+/// An activation as a user would write it. It computes single numbers (`scalar_only`), because there is no vector tanh.
 struct Tanh {
   static constexpr bool scalar_only = true;
   template <class V>
@@ -21,7 +21,8 @@ struct Tanh {
   }
 };
 
-/// A bank of experts on slots of any counts, without a gate: forward, backward and everything they touch.
+/// A bank of experts with any number of slots per expert, without a gate: inputs, outputs and gradients of forward and
+/// backward.
 template <class T, class E>
 struct Bank {
   Cpu::Context& ctx;
@@ -32,8 +33,8 @@ struct Bank {
   Tensor<T, 2, Cpu> x, z, dz, dslots;
   static constexpr double sentinel = 777;
 
-  /// @param counts  slots of each expert
-  /// @param spare   slots past the last expert's, which nobody may touch
+  /// @param counts  number of slots of each expert
+  /// @param spare  number of slots after those of the last expert, which experts must not touch
   Bank(Cpu::Context& context, const E& e, const std::vector<Index>& counts, Index items, Index spare = 0)
       : ctx(context),
         expert(e),
@@ -52,7 +53,7 @@ struct Bank {
   void forward() { expert.forward(ctx, params, groups(), x, z, saved); }
   void backward() { expert.backward(ctx, params, groups(), x, saved, dz, dslots, grads); }
 
-  /// z of every used slot from a function (expert, item) → row.
+  /// Sets z of every used slot to the row that f(expert, item) returns.
   template <class F>
   std::vector<double> expected(F&& f) const {
     std::vector<double> all;
@@ -65,13 +66,13 @@ struct Bank {
       }
     return all;
   }
-  /// The used rows of a tensor in slot order.
+  /// Returns the used rows of a tensor in slot order.
   std::vector<double> of_slots(const Tensor<T, 2, Cpu>& t) const {
     auto all = values(t);
     all.resize(static_cast<std::size_t>(used() * t.extent(1)));
     return all;
   }
-  /// Whether rows past the last slot still hold the sentinel.
+  /// Returns true if the rows after the last slot still hold the sentinel.
   bool spare_untouched(const Tensor<T, 2, Cpu>& t) const {
     for (Index i = used() * t.extent(1); i < t.size(); ++i)
       if (t.data()[i] != T(sentinel)) return false;
@@ -82,16 +83,17 @@ struct Bank {
   }
 };
 
-/// The counts of slots every expert must bear: some empty, all on one, a single slot, none at all, many experts with
-/// few items (CUTLASS #2547, DeepGEMM #20).
+/// Returns numbers of slots per expert that every expert must support: some experts without slots, all slots on one
+/// expert, a single slot, no slots, and many experts with few items (CUTLASS #2547, DeepGEMM #20).
 inline std::vector<std::vector<Index>> uneven_counts() {
   std::vector<Index> many(257, 0);
   for (const std::size_t e : {0, 1, 100, 255, 256}) many[e] = static_cast<Index>(1 + e % 3);
   return {{3, 0, 5, 1}, {0, 0, 40, 0}, {0, 1, 0}, {0, 0, 0}, {9}, many};
 }
 
-/// What every expert promises about slots nobody owns, about accumulation and about gradients whose zeros are deferred.
-/// @param poison_saved  (bank) poisons what the bank's expert kept of spare slots
+/// Checks that an expert ignores spare slots, adds to its gradients, and handles gradients whose zeros are not written
+/// yet. Returns a sentence for each failure.
+/// @param poison_saved  called as poison_saved(bank); overwrites the saved values of the spare slots with NaN
 template <class T, class E, class F>
 std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
   std::vector<std::string> broken;
@@ -101,7 +103,7 @@ std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
   clean.forward();
   poisoned.poison(poisoned.dz);
   {
-    auto mark = ctx.mark();  // memory that scratch will reuse
+    auto mark = ctx.mark();  // fills memory with NaN that scratch will use again
     fill(ctx, ctx.scratch<T>(1 << 14), T(quiet_nan));
   }
   poisoned.forward();
@@ -134,7 +136,7 @@ std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
   for (double& v : twice) v /= 2;
   if (difference(twice, once) > (sizeof(T) == 4 ? 1e-6 : 1e-14))
     broken.push_back("backward does not add to its gradients");
-  // The experts' second (empty) entry of every parameter has gradient 0.
+  // The second expert has no slots, so the gradients of its parameters are 0.
   for_each_tensor(
       [&](const Name& name, const auto& t) {
         const Index part = t.size() / 3;

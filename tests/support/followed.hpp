@@ -6,7 +6,7 @@
 
 namespace gatefold::support {
 
-/// Items that follow heads in no particular order.
+/// Items, each of which follows one of several heads, in no particular order of the heads.
 struct Followed {
   Cpu::Context ctx{1};
   Tensor<Index, 1, Cpu> head;

@@ -10,8 +10,8 @@
 
 namespace gatefold::support {
 
-/// Whether a child of a process with threads may start threads: ThreadSanitizer does not let it, qemu-user stops at an
-/// assertion of its own, and Windows has no fork.
+/// True if a child process of a program with threads may start threads. It may not under ThreadSanitizer and under
+/// qemu-user, which stops at an internal assertion. Windows has no fork.
 #if defined(_WIN32) || defined(__SANITIZE_THREAD__) || defined(GATEFOLD_TESTS_EMULATED)
 inline constexpr bool may_fork = false;
 #elif defined(__has_feature)
@@ -20,7 +20,7 @@ inline constexpr bool may_fork = !__has_feature(thread_sanitizer);
 inline constexpr bool may_fork = true;
 #endif
 
-/// Whether a limit of address space leaves a program its memory: AddressSanitizer needs all there is.
+/// True if a test may limit the address space of a program. AddressSanitizer needs all address space.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool may_limit_memory = false;
 #elif defined(__has_feature)
@@ -29,7 +29,7 @@ inline constexpr bool may_limit_memory = !__has_feature(address_sanitizer);
 inline constexpr bool may_limit_memory = true;
 #endif
 
-/// What f() returns, or throws, in a child process, which has twenty seconds for it.
+/// Runs f in a child process for at most twenty seconds. Returns the result of f(), or the message of its exception.
 template <class F>
 std::string in_child([[maybe_unused]] const F& f) {
 #if defined(_WIN32)

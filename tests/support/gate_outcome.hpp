@@ -9,14 +9,14 @@
 
 namespace gatefold::support {
 
-/// The outcome of a gate, written by hand.
+/// The outcome of a gate, given by the test.
 struct Outcome {
   std::unique_ptr<Cpu::Context> ctx = std::make_unique<Cpu::Context>(1);
   Tensor<double, 2, Cpu> logits, q;
   SparsePlan<double, Cpu> plan;
   std::vector<double> valid;
 
-  /// @param picks  expert of pick p, `per_item` picks for each item
+  /// @param picks  the expert of each pick; every item has the same number of picks
   Outcome(Tensor<double, 2, Cpu> probabilities, const std::vector<Index>& picks, std::vector<double> mask = {})
       : q(std::move(probabilities)), valid(std::move(mask)) {
     const Index items = q.extent(0), count = static_cast<Index>(picks.size());
@@ -42,7 +42,7 @@ struct Outcome {
     loss.template forward<double, Cpu>(*ctx, view(), v);
     return v(0);
   }
-  /// Gradients of logits and probabilities, added to ones.
+  /// Returns the gradients of logits and probabilities. `backward` adds them to tensors of ones.
   template <class Loss>
   std::pair<Tensor<double, 2, Cpu>, Tensor<double, 2, Cpu>> gradients(const Loss& loss) {
     auto dz = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1)),

@@ -13,14 +13,14 @@
 
 #include "support/pass.hpp"
 
-/// Comparing the library with PyTorch (float64, autograd): files and scripts in tests/golden.
+/// Compares the library with PyTorch (float64, autograd). The files and scripts are in tests/golden.
 namespace gatefold::support {
 
-/// One case of a golden file: lines `name rank extents…`, each followed by its values, little-endian, and a line's end.
-/// Remembers what was asked for.
+/// One case of a golden file. For each tensor, the file has a line `name rank extents…`, the values in little-endian
+/// order and a line end. The class remembers which tensors a test has read.
 class Golden {
  public:
-  /// Every case of a file, which must have some.
+  /// Returns every case of a file, which must have at least one.
   static std::vector<Golden> read_all(const std::string& file) {
     std::ifstream from(GATEFOLD_TEST_DIR "/golden/" + file + ".f64", std::ios::binary);
     REQUIRE_MESSAGE(from.good(), file);
@@ -70,7 +70,7 @@ class Golden {
   void compare(const std::string& tensor, const std::vector<double>& got) {
     const auto& expected = values(tensor);
     if (std::all_of(expected.begin(), expected.end(), [](double v) { return v == 0; })) {
-      // A gradient that is 0 by an identity is 0 up to rounding of numbers of the order of 1.
+      // The exact gradient is 0. The computed one may differ from 0 by the rounding errors of numbers of about 1.
       for (const double v : got) CHECK_MESSAGE(std::abs(v) <= 1e-13, tensor << " is not 0 but " << v);
       CHECK(got.size() == expected.size());
       return;
@@ -78,7 +78,7 @@ class Golden {
     const double worst = difference(got, expected, 1e-3);
     CHECK_MESSAGE(worst <= 1e-10, tensor << " differs by " << worst);
   }
-  /// What nobody asked for, one name after the other.
+  /// Returns the names of the tensors that the test has not read, separated by spaces.
   std::string unread() const {
     std::string names;
     for (const auto& [tensor, entry] : entries_)
@@ -123,7 +123,8 @@ class Golden {
   static std::vector<Index> without_leading_ones(const std::vector<Index>& shape) {
     return {std::find_if(shape.begin(), shape.end(), [](Index n) { return n != 1; }), shape.end()};
   }
-  /// The name of a pack's tensor in the file, where it has the same shape but for leading extents of 1.
+  /// Returns the name in the file of a pack's tensor. Requires that the shapes in file and pack are equal, except for
+  /// leading extents of 1.
   std::string named(const std::string& prefix, const Name& at, const std::vector<Index>& shape) {
     const std::string tensor = at.str().empty() ? prefix : prefix + "." + at.str();
     REQUIRE_MESSAGE(without_leading_ones(entry(tensor).shape) == without_leading_ones(shape), tensor);
@@ -138,8 +139,8 @@ class Golden {
   std::set<std::string> read_;
 };
 
-/// A layer, branch or expert on what the case gives agrees with everything the case holds; give(pass.extra) sets what
-/// the layer is given beside its items.
+/// Checks that a layer, branch or expert computes all results of the case from the inputs of the case. give(pass.extra)
+/// sets the extra inputs of the layer.
 template <class L, class Give>
 void agrees(Golden& g, const L& layer, Give&& give) {
   Cpu::Context ctx(2);
@@ -166,7 +167,7 @@ void agrees(Golden& g, const L& layer, Give&& give) {
   CHECK(g.unread() == "");
 }
 
-/// Every case of a file: layer(case) makes the layer of its options.
+/// Checks every case of a file. layer(case) makes the layer from the options of the case.
 template <class Make, class Give>
 void agrees(const std::string& file, Make&& layer, Give&& give) {
   for (Golden& g : Golden::read_all(file)) {

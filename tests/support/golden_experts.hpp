@@ -9,16 +9,16 @@
 /// The mixtures of tests/golden/expert_cases.py.
 namespace gatefold::support {
 
-/// The two best of three.
+/// Returns a gate that picks the best two of three experts.
 inline SoftmaxTopK two_of_three() { return {.scores = {.experts = 3}, .selection = {.k = 2, .renormalise = false}}; }
 
-/// A mixture of what expert(case) makes agrees with every case of the file.
+/// Checks that a mixture of the expert from expert(case) agrees with every case of the file.
 template <class ExpertF>
 void expert_agrees(const char* file, ExpertF&& expert) {
   agrees(std::string("expert/") + file, [&](Golden& g) { return Mixture{two_of_three(), expert(g)}; });
 }
 
-/// The options of an expert in the file, some of them under a name.
+/// Returns an expert with the options of the case. The names of the options in the file begin with `at`.
 template <class ExpertT>
 ExpertT flat(Golden& g, const std::string& at = "") {
   ExpertT e{.model_dim = g.extent(at + "model_dim"), .hidden_dim = g.extent(at + "hidden_dim")};

@@ -11,7 +11,7 @@
 /// The mixtures of tests/golden/gate_cases.py.
 namespace gatefold::support {
 
-/// The noise of a case, if it has some.
+/// Returns the noise of a case, or no noise if the case has none.
 inline Noise noise(Golden& g) {
   if (!g.has("options.step")) return {};
   return {Random{Seed{static_cast<std::uint64_t>(g.option("seed"))}, static_cast<std::uint64_t>(g.option("step"))}};
@@ -23,7 +23,7 @@ inline View<const double, 1, Cpu> valid(Golden& g) {
 inline Index length(Golden& g) { return g.has("options.length") ? g.extent("length") : 0; }
 inline Linear small_expert(Golden& g) { return {.model_dim = g.extent("model_dim"), .output_dim = 2}; }
 
-/// A mixture of linear experts with the gate gate(case) agrees with every case of the file.
+/// Checks that a mixture of linear experts with the gate from gate(case) agrees with every case of the file.
 template <class GateF, class Give>
 void gate_agrees(const char* file, GateF&& gate, Give&& give) {
   agrees(

@@ -17,7 +17,7 @@ inline update::HeavyBall heavy_ball(Golden& g, const std::string& at = "") {
   return {.mu = g.option(at + "mu"), .gamma = g.option(at + "gamma")};
 }
 
-/// rule(case) around a small mixture agrees with every case of the file.
+/// Checks that the update rule from rule(case), around a small mixture, agrees with every case of the file.
 template <class RuleF>
 void rule_agrees(const char* file, RuleF&& rule) {
   agrees(std::string("update/") + file, [&](Golden& g) {

@@ -29,7 +29,7 @@ inline WithAuxiliary<SoftmaxTopK, Balance, ZLoss> with_losses(Golden& g) {
           .auxiliary = {Balance{.weight = g.option("balance"), .per_pick = g.flag("per_pick")},
                         ZLoss{.weight = g.option("z")}}};
 }
-/// A pre-norm stack agrees with every case of the file.
+/// Checks that a pre-norm stack agrees with every case of the file.
 template <class ExpertT>
 void stack_agrees(const char* file, auto&& rule, auto&& gate) {
   agrees(std::string("layer/") + file, [&](Golden& g) {

@@ -11,7 +11,7 @@
 
 namespace gatefold::support {
 
-/// A copy of numbers that ends where the memory does: a read past them stops the program, with or without a sanitizer.
+/// A copy of numbers at the end of readable memory. A read past them stops the program, with or without a sanitizer.
 template <class T>
 class Guarded {
  public:

@@ -2,7 +2,7 @@
 
 namespace gatefold::support {
 
-/// The larger of two numbers, NaN if one is: std::max(worst, v) would pass over an error that is no number.
+/// Returns the larger of two numbers, or NaN if one is NaN. std::max(worst, v) would ignore an error that is NaN.
 inline double larger(double worst, double v) { return v <= worst || worst != worst ? worst : v; }
 
 }  // namespace gatefold::support

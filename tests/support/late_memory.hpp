@@ -12,7 +12,7 @@
 
 namespace gatefold::test {
 
-/// Memory that does nothing before it must: a wait that is missing is a wrong value.
+/// Memory that delays all work until finish(). A missing wait then shows as a wrong value.
 struct LateMemory {
   static constexpr bool is_host = false;
   std::vector<std::function<void()>>* asked;
@@ -35,8 +35,8 @@ struct LateMemory {
   }
 };
 
-/// Shards give each other values that are made late, all of them of other lengths, and ask for another meanwhile. How
-/// many are wrong on this rank.
+/// Exchanges values of different lengths between shards. The values are made late, and each exchange also computes a
+/// value in its callback. Returns the number of wrong values on this rank.
 template <class W>
 int wrong_of_late(W& world, Index shards) {
   const auto at = [](Index i) { return static_cast<std::size_t>(i); };

@@ -14,34 +14,34 @@
 #include "gatefold/policies.hpp"
 #include "support/naive_backend.hpp"
 
-/// A layer with inputs of any kind, run by any backend, and how far two backends may differ.
+/// Runs a layer with inputs of any kind on any backend, and defines how much two backends may differ.
 namespace gatefold::test {
 
-/// What draws random numbers, the same for all backends.
+/// Draws random numbers on the host, the same for all backends.
 struct HostSide {
   Naive::Context naive;
 };
 
-/// How far two backends may differ, each element by itself, for sums of at most n terms, u half an epsilon:
+/// The largest difference between an element of two backends, for sums of at most n terms and u = half an epsilon:
 ///
 ///     |a − b| <= n u · (the largest |a| of that tensor) + (r − n u) |a|                                     (1)
 ///
-/// Another order moves a sum by n u of its terms; where those cancel, the largest element says how large they may be.
-/// What is relative are other roundings of exp and log.
+/// A different order changes a sum by up to n u times its terms. If terms cancel, the largest element of the tensor
+/// shows how large they may be. The relative part covers different roundings of exp and log.
 template <class T>
 inline constexpr double relative_tolerance = std::is_same_v<T, double> ? 1e-12 : 2e-5;  // r
 template <class T>
 inline constexpr double summation_tolerance = 256 * 0.5 * std::numeric_limits<T>::epsilon();  // n u
 
-/// What a case knows of its outcome beyond that both backends agree.
+/// Properties of the expected results, besides the agreement of both backends.
 struct Expected {
-  double scale = 1;                  // times (1), where a policy loses digits
-  double of_doubles = 1;             // times that, of double tensors which a policy computes from floats
-  std::vector<std::string> zeros{};  // names of tensors that are 0 all over: these and what is inside, and no others
-  bool any_zeros = false;            // whatever is 0 may be
-  double rounding = 0;               // what counts as 0 there: of sums whose terms cancel
-  bool nan = false;                  // NaN equals NaN
-  Index slots = -1, used = 0;  // of a tensor with `slots` rows, or so many each, `used` are defined: dropped picks
+  double scale = 1;                  // factor of (1), for policies that lose digits
+  double of_doubles = 1;             // an additional factor for double tensors that a policy computes from floats
+  std::vector<std::string> zeros{};  // names of all tensors that are entirely 0, with the tensors inside them
+  bool any_zeros = false;            // true if any tensor may be 0
+  double rounding = 0;               // largest value that counts as 0 in these tensors, for sums whose terms cancel
+  bool nan = false;                  // true if NaN equals NaN
+  Index slots = -1, used = 0;  // in a tensor with `slots` rows (or a multiple), only the part of `used` rows is defined
 
   bool zero(const std::string& name) const {
     return std::any_of(zeros.begin(), zeros.end(), [&](const std::string& z) {
@@ -50,24 +50,24 @@ struct Expected {
   }
 };
 
-/// A case: sizes, and what the extra inputs of policies are to be.
+/// A case: sizes, and the extra inputs of policies.
 struct Case {
   Index items = 37;
-  Index length = 0;      // items per sequence, for policies that know sequences; 0: all are one
-  bool padding = false;  // every fifth item, and what it holds is NaN
-  bool causal = true;    // of the attention that a gate follows
-  bool noise = true;     // for policies that draw some
+  Index length = 0;      // items per sequence, for policies that use sequences; 0: all items are one sequence
+  bool padding = false;  // true: every fifth item is padding and holds NaN
+  bool causal = true;    // for the attention that a gate follows
+  bool noise = true;     // for policies that draw noise
   bool auxiliary = true;
-  Index past = 0;               // items remembered before each sequence
-  Index k = 0;                  // picks of an item in this call, for selections that take it; 0: the option
-  std::optional<double> tau{};  // of similarity in this call; empty: the option
+  Index past = 0;  // number of earlier items before each sequence
+  Index k = 0;     // picks per item in this call, for selections that take this number; 0: the option of the policy
+  std::optional<double> tau{};  // temperature of a similarity in this call; empty: the option of the policy
   Seed seed{1};
-  double spread = 1;  // items are uniform in ±spread, but for those that `edit` changes
+  double spread = 1;  // items are uniform in ±spread, except for values that `edit` changes
   std::function<double(Index item, Index column, double value)> edit{};
   Expected expected{};
 };
 
-/// Random numbers, the same for both backends: drawn by the naive one.
+/// Returns random numbers, which the naive backend draws for both backends.
 template <class T, class... I>
 auto random_tensor(HostSide& on, Seed seed, double bound, I... extents) {
   return uniform_tensor<T>(on.naive, seed, bound, extents...);
@@ -76,8 +76,8 @@ template <class V>
 bool all_zero(const V& t) {
   return std::all_of(t.data(), t.data() + t.size(), [](auto v) { return v == 0; });
 }
-/// Fill the tensors of real numbers that hold zeros alone: parameters and carries that begin so would hide mistakes. A
-/// visitor with a name, so that parts which policies have in common are compiled once.
+/// Fills floating-point tensors that hold only zeros with random numbers, because parameters and carries that start as
+/// 0 would hide mistakes. It is a visitor with a name, so that parts that several policies share are compiled once.
 struct FillZeros {
   HostSide& on;
   Seed seed;
@@ -97,12 +97,12 @@ Tensor<T, 2, Naive> items_of(HostSide& on, const Case& c, Index width) {
   return x;
 }
 
-/// What extra inputs point to.
+/// The tensors to which extra inputs point.
 template <class T, class B>
 struct Inputs {
-  Tensor<T, 1, B> valid, attended;               // [N] or [0] without padding: masks of a gate and of attention
+  Tensor<T, 1, B> valid, attended;               // [N], or [0] without padding: masks of a gate and of attention
   Tensor<Index, 1, B> ids;                       // [N]
-  Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // of an attention with two heads
+  Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // the trace of an attention with two heads
   Tensor<T, 3, B> past;                          // [1, sequences · past, width]
 
   GATEFOLD_PACK(past, valid, attended, ids, q, k, v, log_sum_exp, output)
@@ -130,7 +130,7 @@ Inputs<T, Naive> inputs_of(HostSide& on, const Case& c, Index width) {
   return in;
 }
 
-/// The extra inputs of any policy, of the case and what it points to.
+/// Returns the extra inputs of any policy, from the case and its tensors.
 template <class E, class T, class B>
 E extra_of(const Case& c, const Inputs<T, B>& in) {
   if constexpr (requires(E e) { e.scores, e.mixing, e.selection; }) {
@@ -165,7 +165,7 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
   }
 }
 
-/// Copies real numbers to a backend of floats, or of doubles, and integers.
+/// Copies floating-point numbers to a backend as floats or doubles, and integers unchanged.
 template <class B>
 struct CopyTo {
   typename B::Context& ctx;
@@ -183,7 +183,7 @@ P copied_to(typename B::Context& ctx, const Q& from) {
   return to;
 }
 
-/// All a layer does on one backend.
+/// Runs all functions of a layer on one backend and holds their results.
 template <class L, class T, class B>
 struct LayerRun {
   typename B::Context& ctx;

@@ -4,12 +4,12 @@
 #include <type_traits>
 #include <utility>
 
-/// The members of an aggregate, in order, without their names: what a test needs to look into the Saved of any policy.
+/// Visits the members of an aggregate in order, without their names. Tests use this for the Saved of any policy.
 namespace gatefold::test {
 
 namespace members {
 
-/// Stands for any member in a list of initial values.
+/// Converts to any type, so that it can stand for any member in an initializer list.
 struct Any {
   template <class M>
   operator M() const;
@@ -28,7 +28,7 @@ constexpr std::size_t count() {
   }
 }
 
-/// f(member...), all N of s
+/// Calls f(member...) with all N members of s.
 template <std::size_t N, class S, class F>
 void apply(S& s, const F& f) {
   if constexpr (N == 0) {
@@ -62,7 +62,7 @@ void apply(S& s, const F& f) {
 
 }  // namespace members
 
-/// f(i, member i of p, member i of q) for two aggregates of at most 8 members each.
+/// Calls f(i, member i of p, member i of q) for all members of two aggregates with at most 8 members.
 template <class F, class P, class Q>
 void for_each_member(F&& f, P& p, Q& q) {
   constexpr std::size_t count = members::count<std::remove_const_t<P>>();

@@ -8,7 +8,8 @@
 
 namespace gatefold::support {
 
-/// Message `number` from one rank to another in a round, which both sides can write down: some are empty, some long.
+/// Message `number` from one rank to another in a round. Both sides can compute its contents. Some messages are empty,
+/// some long.
 struct Letter {
   int from, to, round, number;
 
@@ -18,7 +19,8 @@ struct Letter {
     return h ^ (h >> 13);
   }
   std::size_t bytes() const {
-    constexpr std::size_t longest[] = {0, 1, 100, 5000, 300000};  // the last is beyond what MPI sends unasked
+    constexpr std::size_t longest[] = {
+        0, 1, 100, 5000, 300000};  // MPI does not send messages of the last length before the receiver is ready
     return mixed(0) % (longest[mixed(1) % 5] + 1);
   }
   std::byte at(std::size_t i) const { return std::byte(mixed(std::uint32_t(i) + 2) & 255); }
@@ -29,7 +31,7 @@ struct Letter {
   }
 };
 
-/// The mail of one rank in a round: letters to send, and room for those that it gets.
+/// The mail of one rank in a round: the letters that it sends, and buffers for the letters that it receives.
 struct Mail {
   std::vector<Letter> sent, got;
   std::vector<std::vector<std::byte>> sent_texts, got_texts;

@@ -9,17 +9,17 @@
 #include "gatefold/core/types.hpp"
 #include "support/naive_moe.hpp"
 
-/// Paper 002 in plain loops: weights over tokens, mixed probabilities, entropies.
+/// The equations of paper 002 as plain loops: weights over tokens, mixed probabilities, entropies.
 namespace gatefold::naive {
 
-/// Σ −p log p with 0 log 0 = 0
+/// Returns Σ −p log p, with 0 log 0 = 0.
 inline double entropy(const std::vector<double>& p) {
   double h = 0;
   for (const double v : p)
     if (v > 0) h -= v * std::log(v);
   return h;
 }
-/// q = Σ_j w_j r_j, the rows r_j side by side
+/// Returns q = Σ_j w_j r_j. The rows r_j are contiguous.
 inline std::vector<double> mixed(const std::vector<double>& w, const std::vector<std::vector<double>>& r) {
   std::vector<double> q(r.empty() ? 0 : r[0].size());
   for (std::size_t j = 0; j < w.size(); ++j)
@@ -27,7 +27,7 @@ inline std::vector<double> mixed(const std::vector<double>& w, const std::vector
   return q;
 }
 
-/// log Σ_j w_j r_j[e], the rows log r_j side by side: also where the sum is too small for a double
+/// Returns log Σ_j w_j r_j[e], from contiguous rows log r_j. Works even if the sum is too small for a double.
 inline double log_mixed(const std::vector<double>& w, const std::vector<std::vector<double>>& log_r, std::size_t e) {
   double top = -std::numeric_limits<double>::infinity(), total = 0;
   for (std::size_t j = 0; j < w.size(); ++j)
@@ -36,7 +36,7 @@ inline double log_mixed(const std::vector<double>& w, const std::vector<std::vec
     if (w[j] > 0) total += std::exp(std::log(w[j]) + log_r[j][e] - top);
   return top + std::log(total);
 }
-/// log of the softmax
+/// Returns the logarithm of the softmax of z.
 inline std::vector<double> log_softmax(std::vector<double> z) {
   const double top = *std::max_element(z.begin(), z.end());
   double total = 0;

@@ -4,7 +4,7 @@
 
 namespace gatefold::support {
 
-/// MPI, which a process can start once, for all test cases that ask for it.
+/// Starts MPI once for all test cases, because a process can start it only once.
 inline void start_mpi() {
   struct Started {
     Started() { dist::mpi::start(); }
@@ -15,7 +15,7 @@ inline void start_mpi() {
   static Started started;
 }
 
-/// A communicator of a test's own, whose errors are returned.
+/// A separate communicator for a test. MPI returns its errors instead of ending the program.
 struct Communicator {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0, size = 1;

@@ -7,10 +7,11 @@
 
 #include "gatefold/core/types.hpp"
 
-/// Plain loops in double, written from the formulas of backend/backend.hpp: oracles for every backend.
+/// Plain loops in double, written from the formulas in backend/backend.hpp. Tests compare every backend with them.
 namespace gatefold::naive {
 
-/// n numbers in [-1, 1), each of two draws, as std::uniform_real_distribution makes them with a logarithm for each.
+/// Returns n random numbers in [-1, 1), each from two draws. std::uniform_real_distribution makes the same numbers, but
+/// computes a logarithm for each.
 template <class T>
 std::vector<T> random_vector(Index n, unsigned seed) {
   std::mt19937 generator(seed);
@@ -22,7 +23,7 @@ std::vector<T> random_vector(Index n, unsigned seed) {
   return x;
 }
 
-/// Row-major [rows, columns] numbers, transposed on request.
+/// Returns row-major [rows, columns] numbers, transposed if `transpose` is true.
 template <class T>
 struct Matrix {
   const T* data;
@@ -34,7 +35,7 @@ struct Matrix {
   }
 };
 
-/// Σ_k a[i, k] b[k, j]
+/// Returns Σ_k a[i, k] b[k, j].
 template <class T>
 double dot(const Matrix<T>& a, Index i, const Matrix<T>& b, Index j, Index depth) {
   double sum = 0;
@@ -42,7 +43,7 @@ double dot(const Matrix<T>& a, Index i, const Matrix<T>& b, Index j, Index depth
   return sum;
 }
 
-/// Slots of uneven experts: counts, offsets [E + 1] and a gather of rows.
+/// Slots of experts with different numbers of slots: the numbers, the offsets [E + 1] and the row that each slot reads.
 struct Slots {
   std::vector<Index> offsets{0}, rows;
 

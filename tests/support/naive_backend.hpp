@@ -19,13 +19,14 @@ class NaiveContext : public Scratch<B>, public ObjectPool {
  public:
   using Backend = B;
   NaiveContext() = default;
-  /// For texts that ask for threads: there is one.
+  /// For code that passes a number of threads; this backend always uses one.
   explicit NaiveContext(int) {}
 };
 
-/// The porting contract in its plainest form: one loop for each equation, one lane, one element at a time, no Eigen.
-/// What other backends are compared with, in files of any compiler.
-/// @param Operand  Operand::of(v) is what grouped products multiply of a value v
+/// The primitives in their plainest form: one loop for each equation, one lane, one element at a time, without Eigen.
+/// Tests compare other backends with this one. Any compiler can compile it, nvcc too.
+/// @param Operand  Operand::of(v) returns the number that grouped products multiply for a value v, for example v
+///         rounded
 template <class B, class Operand, class ContextT = NaiveContext<B>>
 struct NaivePrimitives {
   static constexpr bool is_host = true;

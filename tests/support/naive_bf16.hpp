@@ -5,7 +5,7 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "support/naive_backend.hpp"
 
-/// Plain loops that round the factors of experts' products to bfloat16, and what slots give, as CudaBf16 does.
+/// Plain loops that round the factors and results of experts' products to bfloat16, as CudaBf16 does.
 namespace gatefold::test {
 
 struct ToBfloat16 {

@@ -7,8 +7,8 @@
 
 #include "gatefold/core/types.hpp"
 
-/// The equations of gates and experts for one item, as loops in double over vectors. Nothing of the library is used but
-/// its tensors' elements.
+/// The equations of gates and experts for one item, as loops in double over vectors. From the library, they use only
+/// the elements of tensors.
 namespace gatefold::naive {
 
 using Row = std::vector<double>;
@@ -20,7 +20,7 @@ Row row(const M& matrix, Index n) {
   return r;
 }
 
-/// z = x W + b;  weight [D, E] of any expert: w(d, e)
+/// Computes z = x W + b. w(d, e) returns an element of the weight [D, E].
 template <class W, class Bias>
 Row affine(const Row& x, Index columns, const W& w, const Bias& b) {
   Row z;
@@ -41,7 +41,7 @@ inline Row softmax(const Row& z) {
   return p;
 }
 
-/// The k best places: larger first, NaN last, ties to the lower index.
+/// Returns the k places with the largest values. NaN comes last, and ties go to the lower index.
 inline std::vector<Index> best(const Row& rank, Index k) {
   std::vector<Index> order(rank.size());
   std::iota(order.begin(), order.end(), Index(0));
@@ -53,7 +53,7 @@ inline std::vector<Index> best(const Row& rank, Index k) {
   return order;
 }
 
-/// The logits of LinearScores for one item of one position.
+/// Returns the logits of LinearScores for one item with one position.
 template <class ScoresParams>
 Row logits(const ScoresParams& p, const Row& x) {
   return affine(
@@ -61,7 +61,7 @@ Row logits(const ScoresParams& p, const Row& x) {
       [&](Index e) { return double(p.bias(e)); });
 }
 
-/// z = act(x U_e + a_e) V_e + b_e
+/// Computes z = act(x U_e + a_e) V_e + b_e.
 template <class MlpParams, class Act>
 Row mlp(const MlpParams& p, Index e, const Row& x, Act act) {
   const bool bias = p.up_bias.extent(1) > 0;
@@ -77,7 +77,8 @@ Row mlp(const MlpParams& p, Index e, const Row& x, Act act) {
 inline double gelu(double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }
 inline double silu(double v) { return v / (1 + std::exp(-v)); }
 
-/// u = Σ over the k best of w · expert, w = softmax over the picked logits (renormalise) or of all logits.
+/// Computes u = Σ w · expert over the k best experts. The weights w are the softmax over the picked logits if
+/// `renormalise` is true, otherwise the softmax over all logits.
 template <class MixtureParams, class Expert>
 Row mixture(const MixtureParams& p, const Row& x, Index k, bool renormalise, Expert expert) {
   const Row z = logits(p.gate.scores, x), q = softmax(z);

@@ -9,7 +9,8 @@
 
 namespace gatefold::support {
 
-/// A loss of one's own on the CPU: the mean cross-entropy of labels that are not −1, which is 0/0 where there is none.
+/// A loss as a user would write it, on the CPU: the mean cross-entropy over the labels that are not −1. It is 0/0 = NaN
+/// if all labels are −1.
 struct NanOfNothing {
   CrossEntropy of{.ignore = -1};
 
@@ -36,7 +37,7 @@ struct NanOfNothing {
   }
 };
 
-/// One that learns, likewise, with gradients of NaN.
+/// A loss like NanOfNothing that also has learned parameters. If all labels are −1, its gradients are NaN.
 struct LearnedNanOfNothing {
   StreamedCrossEntropy of;
 

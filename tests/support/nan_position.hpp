@@ -8,8 +8,8 @@
 
 namespace gatefold::support {
 
-/// What experts on sequences owe to those who do not see a position that holds NaN: the bits they have without it. An
-/// item is seen by itself alone; with `causal`, the last but one of its positions by itself and the last.
+/// Puts NaN into one position of an item, the last but one, and checks that outputs that do not depend on this position
+/// keep their bits. Only the item itself depends on it; if `causal` is true, only its last two positions.
 template <class T, class E>
 std::vector<std::string> leaks_of_nan(const E& expert, bool causal) {
   std::vector<std::string> broken;

@@ -10,7 +10,7 @@
 #include "support/larger.hpp"
 #include "support/naive.hpp"
 
-/// A small pack of parameters, and how far two of them lie apart: what the optimizer tests step and compare.
+/// A small pack of parameters for the tests of optimizers, and a function that compares two packs.
 namespace optimized {
 
 using namespace gatefold;
@@ -39,7 +39,8 @@ std::vector<double> flat(const Pack<T>& p) {
   for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); }, p);
   return all;
 }
-/// The largest error of an element, relative to it, or to 0.1 where it is less: parameters and moments are of order 1.
+/// Returns the largest relative error of an element. Elements smaller than 0.1 count as 0.1, because parameters and
+/// moments are of about 1.
 inline double worst(const std::vector<double>& a, const std::vector<double>& b) {
   double w = a.size() == b.size() ? 0 : 1e300;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)

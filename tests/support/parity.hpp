@@ -17,7 +17,7 @@
 #include "support/layer_run.hpp"
 #include "support/members.hpp"
 
-/// One text run by the naive backend and by CUDA, and what came out of both compared.
+/// Runs the same code on the naive backend and on CUDA, and compares the results.
 namespace gatefold::test {
 
 struct Backends : HostSide {
@@ -33,7 +33,7 @@ struct Backends : HostSide {
   }
 };
 
-/// A pack (a tensor is one) on CUDA with the values of one of the naive backend.
+/// Copies a pack or tensor of the naive backend to CUDA.
 template <class Q, class P>
 Q on_cuda(Backends& on, const P& from) {
   Q to;
@@ -41,8 +41,8 @@ Q on_cuda(Backends& on, const P& from) {
   return to;
 }
 
-/// Check that two views hold the same numbers: integers exactly, others within the tolerance.
-/// @param to  compare the first `to` elements only
+/// Checks that two views hold the same numbers: integers exactly, other numbers within the tolerance.
+/// @param to  number of elements to compare, from the first; -1: all
 template <class T, int R>
 void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> naive, View<const T, R, Cuda> cuda,
                  const Expected& expected, Index to = -1) {
@@ -58,7 +58,7 @@ void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> 
     if (finite(naive.data()[i]) && finite(copied(i)))
       largest = support::larger(largest, std::abs(Number(naive.data()[i])));
   const double scale = std::is_same_v<T, double> ? expected.scale * expected.of_doubles : expected.scale;
-  double over = 0;  // how much the worst element is above (1)
+  double over = 0;  // how much the worst element exceeds (1) of layer_run.hpp
   Index at = 0, strange = 0, not_finite = 0;
   for (Index i = 0; i < count; ++i) {
     const Number a = naive.data()[i], b = copied(i), apart = std::abs(a - b);
@@ -78,7 +78,7 @@ void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> 
   if constexpr (std::is_floating_point_v<T>) {
     const bool zero = not_finite == 0 && std::max(largest, worst) <= expected.rounding;
     CHECK((count == 0 || expected.any_zeros ||
-           zero == expected.zero(name)));  // zeros show nothing, unless the case is about them
+           zero == expected.zero(name)));  // zeros would hide mistakes, so only these may be 0
     if (zero) return;
   }
   const bool same = strange == 0 && over <= 0;
@@ -96,12 +96,13 @@ void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> 
 template <class T, int R>
 void expect_same(Backends& on, const std::string& name, const Tensor<T, R, Naive>& naive,
                  const Tensor<T, R, Cuda>& cuda, const Expected& expected) {
-  const bool partly = expected.slots > 0 && naive.extent(0) % expected.slots == 0;  // also positions of slots
+  const bool partly =
+      expected.slots > 0 && naive.extent(0) % expected.slots == 0;  // also for tensors with several rows per slot
   expect_same<T, R>(on, name, naive.view(), cuda.view(), expected,
                     partly ? naive.size() / expected.slots * expected.used : -1);
 }
 
-/// The plan as far as it is defined: what lies past the last slot of an expert is not.
+/// Compares the defined part of two plans. The entries after the last slot of the last expert are undefined.
 template <class T>
 void expect_same(Backends& on, const std::string& name, const SparsePlan<T, Naive>& naive,
                  const SparsePlan<T, Cuda>& cuda, const Expected& expected) {
@@ -139,7 +140,7 @@ struct Ignore {
   void operator()(const A&...) const {}
 };
 
-/// Everything a pack, a Saved or a plan holds.
+/// Compares everything in a pack, a Saved or a plan.
 template <class P, class Q>
 void expect_same(Backends& on, const std::string& name, const P& naive, const Q& cuda, const Expected& expected) {
   const auto inside = [&](const auto& part) {
@@ -160,13 +161,14 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
             naive, cuda);
   } else if constexpr (requires { naive.plan.groups(), naive.z; }) {
     CHECK(naive.plan.offsets.size() == cuda.plan.offsets.size());
-    if (naive.plan.offsets.size() == 0) return;  // of a layer that keeps nothing
+    if (naive.plan.offsets.size() == 0) return;  // the layer keeps nothing
     Expected of_slots = expected;
     const auto groups = naive.plan.groups();
     of_slots.slots = groups.slots, of_slots.used = groups.offsets(groups.experts());
     expect_same(on, name + ".plan", naive.plan, cuda.plan, expected);
     expect_same(on, name + ".gate", naive.gate, cuda.gate, expected);
-    // Kinds of experts keep rows for all slots and write those of their own experts: z and gradients show them.
+    // Experts of several kinds keep rows for all slots, but write only those of their own kind. The comparisons of z
+    // and of the gradients check them.
     if constexpr (!requires { naive.expert.kinds; })
       expect_same(on, name + ".expert", naive.expert, cuda.expert, of_slots);
     expect_same(on, name + ".z", naive.z, cuda.z, of_slots);
@@ -184,7 +186,8 @@ struct ExpectSameInit {
     expect_same(on, "init." + name.str(), a, b, expected);
   }
 };
-/// Parameters drawn by both backends and compared; what begins as 0 then gets random values, the same on both.
+/// Initialises parameters on both backends and compares them. Then fills tensors that hold only zeros with random
+/// values, the same on both backends.
 template <class T, class P>
 auto params_of(Backends& on, const P& policy, const Case& c, const Expected& expected = {}) {
   auto naive = init_params<T, Naive>(policy, on.naive, c.seed);
@@ -195,7 +198,7 @@ auto params_of(Backends& on, const P& policy, const Case& c, const Expected& exp
   return std::pair{std::move(naive), std::move(cuda)};
 }
 
-/// The adjoint of a plan of any kind.
+/// The adjoint of any kind of plan.
 template <class T, class B>
 struct PlanAdjoint {
   Tensor<T, 1, B> weight;
@@ -209,7 +212,7 @@ template <class T>
 PlanAdjoint<T, Naive> random_adjoint(Backends& on, Seed seed, const SparsePlan<T, Naive>& plan) {
   PlanAdjoint<T, Naive> d{random_tensor<T>(on, seed, 1, plan.weight.size()), {}, {}, {}};
   for (Index p = 0; p < plan.expert.size(); ++p)
-    if (plan.expert(p) < 0) d.weight(p) = 0;  // nobody sees a dropped pick
+    if (plan.expert(p) < 0) d.weight(p) = 0;  // a dropped pick has no effect
   return d;
 }
 template <class T>
@@ -220,7 +223,7 @@ PlanAdjoint<T, Naive> random_adjoint(Backends& on, Seed seed, const DensePlan<T,
   return {{}, like(plan.dispatch_weight), like(plan.combine_weight), like(plan.inputs)};
 }
 
-/// The adjoint of an attention trace, 0 at first.
+/// The adjoint of an attention trace, initially 0.
 template <class T, class B>
 struct TraceAdjoint {
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;
@@ -236,7 +239,7 @@ struct TraceAdjoint {
   AttentionTrace<T, B> view() { return {q, k, v, log_sum_exp, output}; }
 };
 
-/// All a gate does on one backend.
+/// Runs all functions of a gate on one backend and holds their results.
 template <class G, class T, class B>
 struct GateRun {
   typename B::Context& ctx;
@@ -274,8 +277,8 @@ struct GateRun {
   }
 };
 
-/// A gate on both backends: initial parameters, the plan of forward and of infer, what forward keeps, and every
-/// gradient for random adjoints of the plan.
+/// Compares a gate on both backends: the initial parameters, the plan of forward and of infer, the saved values, and
+/// every gradient for random adjoints of the plan.
 template <class T, class G>
 void expect_same_gate(Backends& on, const G& given, Index width, const Case& c = {}) {
   const G gate = with_model_dim(given, width);
@@ -301,8 +304,8 @@ void expect_same_gate(Backends& on, const G& given, Index width, const Case& c =
     expect_same(on, "dtrace", naive.dtrace, cuda.dtrace, c.expected);
 }
 
-/// A layer, branch, stack or expert on both backends: initial parameters, forward and infer with what travels in depth,
-/// what forward keeps, and every gradient for random adjoints.
+/// Compares a layer, branch, stack or expert on both backends: the initial parameters, forward and infer with the
+/// carry, the saved values, and every gradient for random adjoints.
 template <class T, class L>
 void expect_same_layer(Backends& on, const L& part, const Case& c = {}) {
   const auto layer = as_layer<T, Naive>(part);

@@ -5,12 +5,13 @@
 #include "support/bank_run.hpp"
 #include "support/parity.hpp"
 
-/// A bank of experts, run by the naive backend and by CUDA on slots of any counts.
+/// Runs a bank of experts on the naive backend and on CUDA, with any number of slots per expert.
 namespace gatefold::test {
 
-/// A bank of experts on both backends: initial parameters, forward and infer, every gradient (0 where no slot is in
-/// use), and slots nobody may touch.
-/// What forward keeps is compared where there are no such slots and (`saved_is_whole`) an expert fills all of it.
+/// Compares a bank of experts on both backends: the initial parameters, forward and infer, and every gradient (0 for
+/// experts without slots). Also checks that spare slots are not touched. The saved values are compared only if there
+/// are no spare slots.
+/// @param saved_is_whole  false if the expert does not fill all of its saved values, which are then not compared
 template <class T, class E>
 void expect_same_bank(Backends& on, const E& expert, const Slots& slots, const Expected& expected = {},
                       bool saved_is_whole = true) {

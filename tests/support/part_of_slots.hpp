@@ -7,7 +7,8 @@
 
 namespace gatefold::support {
 
-/// What an expert owes to Experts: slots that lie after those of other kinds, so that the first offset is not 0.
+/// Checks that an expert works on slots that begin after the slots of other kinds of experts (`Experts`), so that its
+/// first offset is not 0. Returns a sentence for each failure.
 template <class T, class E>
 std::vector<std::string> broken_for_later_slots(const E& expert) {
   std::vector<std::string> broken;

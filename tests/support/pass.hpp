@@ -17,7 +17,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "support/larger.hpp"
 
-/// Running a layer in a test, and comparing what came out.
+/// Runs a layer in a test and compares its results.
 namespace gatefold::support {
 
 inline constexpr double quiet_nan = std::numeric_limits<double>::quiet_NaN();
@@ -29,7 +29,7 @@ struct Append {
     for (Index i = 0; i < t.size(); ++i) all.push_back(static_cast<double>(t.data()[i]));
   }
 };
-/// All numbers of packs or tensors, in the order of visiting. A float keeps its bits' meaning.
+/// Returns all numbers of packs or tensors, in the order of visiting. The conversion of floats to double is exact.
 template <class... P>
 std::vector<double> values(const P&... packs) {
   std::vector<double> all;
@@ -41,8 +41,9 @@ inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
-/// The largest error |a − b| of an element relative to that element b, or to `floor` where it is less; where all of
-/// them are less than 1, to that share of the largest. Infinite when the sizes differ or anything is not finite.
+/// Returns the largest error |a − b| of an element relative to |b|. If |b| is less than m, the error is relative to m,
+/// where m is `floor` times the largest |b|, at most `floor`. Returns infinity if the sizes differ or a number is not
+/// finite.
 inline double difference(const std::vector<double>& a, const std::vector<double>& b, double floor = 0.1) {
   if (a.size() != b.size()) return infinity;
   double largest = 0, worst = 0;
@@ -64,7 +65,7 @@ Tensor<T, 2, Cpu> matrix(std::initializer_list<std::initializer_list<double>> ro
   return m;
 }
 
-/// What an ArgumentError said.
+/// Returns the message of the ArgumentError that f() throws, or "no ArgumentError".
 template <class F>
 std::string message_of(F&& f) {
   try {
@@ -118,7 +119,7 @@ Pass<T, L> pass(Cpu::Context& ctx, const L& part, Index items, Seed seed = {1}) 
   return Pass<T, L>(ctx, part, items, seed);
 }
 
-/// u + x of a branch: added after forward, and as a step at the end of forward and of infer.
+/// The results u + x of a branch: x is added after forward, or by a step (functor) at the end of forward and of infer.
 struct Stepped {
   std::vector<double> after, forward, infer;
 };

@@ -6,8 +6,9 @@
 
 namespace gatefold::naive {
 
-/// f_o(x) = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}) of one item, as loops.
-/// @param w  (p, d, j) → weight;  b: (p, j) → bias
+/// Computes f_o(x) = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}) of one item, by loops.
+/// @param w  function (p, d, j) that returns a weight
+/// @param b  function (p, j) that returns a bias
 template <class W, class Bias, class Act>
 std::vector<double> patches(const std::vector<double>& x, Index patches, Index dim, Index filters, Index outputs,
                             const W& w, const Bias& b, const Act& act) {

@@ -9,12 +9,12 @@
 #include "gatefold/distributed.hpp"
 #include "gatefold/policies.hpp"
 
-/// A mixture on shards whose rows cross as bfloat16, and the same by loops in double that round what crosses. Values
-/// and weights are such that floats hold every sum of the experts exactly, in any order: what crosses is rounded from
-/// the same number on both sides.
+/// Compares a mixture on shards that exchange rows as bfloat16 with loops in double that round the same rows. Values
+/// and weights are such that floats hold every sum of the experts exactly, in any order. Both sides then round the same
+/// numbers.
 namespace gatefold::test {
 
-/// To 8 bits of mantissa, to nearest and ties to even, by powers of 2; subnormals are multiples of 2⁻¹³³.
+/// Rounds to 8 significant bits, to nearest, ties to even, by powers of 2. Subnormals are multiples of 2⁻¹³³.
 inline double to_bfloat16(double v) {
   int exponent = 0;
   std::frexp(v, &exponent);
@@ -23,7 +23,8 @@ inline double to_bfloat16(double v) {
   return std::abs(r) >= std::ldexp(1.0, 128) ? std::copysign(HUGE_VAL, v) : r;
 }
 
-/// A Linear whose backward is given an adjoint for each slot, whose results cross backward and are kept.
+/// A Linear without weighted_backward. Its backward gets an adjoint for each slot, and its results are exchanged and
+/// kept.
 struct UnweightedLinear {
   Linear linear;
   template <class T, class B>
@@ -46,12 +47,13 @@ struct UnweightedLinear {
   }
 };
 
-/// Two of four experts for an item, those of a pair, whose weights are 1/2: their logits are equal.
+/// A case in which each item picks a pair of the four experts. The weights are 1/2, because the logits of a pair are
+/// equal.
 struct PayloadCase {
   static constexpr Index items = 37, dim = 6, out = 5, experts = 4;
   using Values = std::vector<double>;  // row-major
   Values x{}, du{}, gate{}, weight{}, bias{};
-  // By the loops: the picks of an item are experts 2·pair and 2·pair + 1.
+  // The picks of an item are the experts 2·pair and 2·pair + 1.
   std::vector<Index> pair{};
   Values u{}, dx{}, dgate{}, dgate_bias{}, dweight{}, dbias{};
 
@@ -59,7 +61,8 @@ struct PayloadCase {
   static double uniform(std::uint64_t seed, Index i) {  // in (-1, 1), with 22 bits
     return std::ldexp(static_cast<double>(mix64(mix64(seed) + static_cast<std::uint64_t>(i)) >> 42), -21) - 1;
   }
-  /// @param keeps_results  whether the adjoint of a weight is found where items are, from results that have crossed
+  /// @param keeps_results  true if the shard of the item computes the adjoint of a weight, from results that were
+  ///         exchanged
   explicit PayloadCase(bool keeps_results) {
     const auto away_from_zero = [](double v) { return std::copysign((1 + std::abs(v)) / 2, v); };
     for (Index i = 0; i < items * dim; ++i) x.push_back(away_from_zero(uniform(1, i)));
@@ -118,7 +121,8 @@ struct PayloadCase {
   }
 };
 
-/// What shards find of a case, of all items and experts, and the bytes that each has given, forward and backward.
+/// The results of all shards for a case, for all items and experts, and the bytes that each shard has sent, forward and
+/// backward.
 struct PayloadRun {
   std::vector<float> u{}, dx{}, dweight{}, dbias{};
   std::vector<float> dgate{}, dgate_bias{};  // the sum over the shards
@@ -202,8 +206,8 @@ PayloadRun run_payload(W& world, const PayloadCase& c, const ExpertT& expert, In
   return found;
 }
 
-/// How many of the values are wrong: none of what is exact may differ, and of what the gate's floats are in none by
-/// more than 1e-6 of the largest.
+/// Returns the number of wrong values. Values that floats hold exactly must be equal. Values that depend on the gate's
+/// float arithmetic may differ by 1e-6 of the largest.
 inline int wrong_of_payload(const PayloadCase& c, const PayloadRun& found) {
   const auto differ = [](const std::vector<float>& values, const PayloadCase::Values& expected, double tolerance) {
     double largest = 0;

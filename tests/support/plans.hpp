@@ -12,7 +12,7 @@ struct Pick {
   double weight = 1;
 };
 
-/// A plan of given picks.
+/// Returns a plan of the given picks.
 template <class T>
 SparsePlan<T, Cpu> plan_of(Cpu::Context& ctx, Index items, Index experts, const std::vector<Pick>& picks) {
   SparsePlan<T, Cpu> plan;

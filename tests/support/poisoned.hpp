@@ -6,7 +6,7 @@ extern "C" int __asan_address_is_poisoned(const volatile void* p) __attribute__(
 
 namespace gatefold::support {
 
-/// Compiled with the address sanitizer?
+/// True if the program is compiled with the address sanitizer.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool address_sanitized = true;
 #elif defined(__has_feature)
@@ -15,7 +15,7 @@ constexpr bool address_sanitized = __has_feature(address_sanitizer);
 constexpr bool address_sanitized = false;
 #endif
 
-/// Would the address sanitizer report whoever touches the byte at p? No, where it is not there.
+/// Returns true if the address sanitizer would report an access to the byte at p. Returns false without this sanitizer.
 inline bool poisoned([[maybe_unused]] const void* p) {
 #if defined(__ELF__)
   if (__asan_address_is_poisoned) return __asan_address_is_poisoned(p) != 0;

@@ -15,7 +15,7 @@
 
 namespace gatefold::support {
 
-/// Processes that are threads of this one: a world for tests, whose messages are copied when both sides are there.
+/// A world for tests whose processes are threads of this process. A message is copied when both sides have reached it.
 class Processes {
  public:
   explicit Processes(int size) : queues_(static_cast<std::size_t>(size * size)) {}
@@ -40,7 +40,7 @@ class Processes {
     void fail(const std::string& sentence) noexcept { all->fail(of, sentence); }
     void listen() { all->listen(); }
   };
-  /// f(world) of every process, each in a thread. Throws what the lowest threw.
+  /// Calls f(world) for every process, each in a thread. Throws the exception of the lowest rank that threw.
   template <class F>
   void run(const F& f) {
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size()));

@@ -2,7 +2,7 @@
 
 #include "gatefold/core/bfloat16.hpp"
 
-/// What the tests of the CPU engine multiply; bfloat16 alone where tests/march compiles them for it.
+/// The element types that the tests of the CPU engine multiply: only bfloat16 if tests/march compiles them for it.
 #if defined(GATEFOLD_TEST_BFLOAT16_ALONE)
 #define GATEFOLD_PRODUCTS_OF gatefold::Bfloat16
 #else

@@ -10,8 +10,8 @@
 
 namespace gatefold::support {
 
-/// Addresses for `count` elements without memory behind them until they are touched: sizes beyond 32 bits on a small
-/// machine. `data()` is null where the system refuses.
+/// Reserves addresses for `count` elements. They use no memory until they are touched, so tests can have sizes beyond
+/// 32 bits on a small machine. `data()` is null if the system refuses.
 template <class T>
 class Reserved {
  public:

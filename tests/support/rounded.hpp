@@ -6,7 +6,7 @@
 
 namespace gatefold::support {
 
-/// What a few operations in T give of `expected`: within 8 roundings of it, or of 1 where it is less.
+/// Accepts the result of a few operations in T: within 8 roundings of `expected`, or of 1 if |expected| is less.
 template <class T = double>
 doctest::Approx rounded(double expected) {
   return doctest::Approx(expected).epsilon(8.0 * static_cast<double>(std::numeric_limits<T>::epsilon()));

@@ -12,27 +12,29 @@
 #include "support/larger.hpp"
 #include "support/naive_backend.hpp"
 
-/// Plain loops in double that round to bfloat16 what CpuBf16 or CudaBf16 round of floats.
+/// Plain loops in double that round the same values to bfloat16 as CpuBf16 or CudaBf16 round in float.
 namespace gatefold::test {
 
-/// Rounding of doubles that stand for floats. Such a float is off by some roundings of its own; where the border
-/// between two bfloat16 is closer than that, it may be rounded to the other one of the two. These values are listed,
-/// and one of them can be rounded the other way.
+/// Rounds doubles that stand for floats. The float may have a small rounding error. If it is closer to the border
+/// between two bfloat16 than this error, a backend may round it to the other bfloat16. These values are listed, and one
+/// of them can be rounded the other way.
 class Rounding {
  public:
-  /// How far a float may be off, by the largest value of its row: 16 roundings. Too few would hide nothing: a float
-  /// that is rounded the other way without being listed is far from what is expected.
+  /// The largest error of a float, relative to the largest value of its row: 16 roundings. A window that is too small
+  /// hides no mistakes: a float that is rounded the other way without being listed is far from the expected value.
   static constexpr double window = 16 * 0x1p-24;
 
-  /// The nearest bfloat16, the even one of two.
-  /// @param given  whether v, if it is a float, was given and not computed: a sum of few short products may be one
+  /// Returns the nearest bfloat16; ties go to the even one.
+  /// @param given  true if a v that a float holds exactly is an input, which has no error. False for computed values,
+  ///         because a sum of a few short products can also be such a number
   double operator()(double v, double largest, bool given = true) {
     if (v == 0 || !std::isfinite(v)) return v;
     int exponent = 0;
     std::frexp(v, &exponent);
     const double ulp = std::ldexp(1.0, exponent - 8), low = std::floor(v / ulp), rest = v / ulp - low;
     const double nearest = std::nearbyint(v / ulp);
-    // Where the window is as wide as steps of bfloat16, these are small beside the row: as errors of sums are.
+    // If the window is as wide as the steps of bfloat16, v is small next to the largest value of its row, as are the
+    // errors of sums.
     given = given && static_cast<double>(static_cast<float>(v)) == v;
     if (!given && std::abs(rest - 0.5) * ulp <= window * largest && ulp > 4 * window * largest) {
       close_.insert(v);
@@ -40,7 +42,7 @@ class Rounding {
     }
     return nearest * ulp;
   }
-  /// Values that were close to a border: each is rounded the same way wherever it is read.
+  /// Returns the values that were close to a border. Each of them is rounded the same way at every place.
   const std::set<double>& close() const { return close_; }
   void round_the_other_way(double v) { other_way_ = v; }
 
@@ -56,7 +58,7 @@ class RoundingContext : public NaiveContext<B> {
   Rounding rounding;
 };
 
-/// What an epilogue reads and writes: what it stores as bfloat16 is rounded once it is done.
+/// Loads and stores the values of an epilogue. Values that are stored as bfloat16 are rounded after the epilogue.
 struct LateStore {
   using Value = double;
   struct Store {
@@ -72,7 +74,7 @@ struct LateStore {
   GATEFOLD_HD void store(Bfloat16* p, double v) const { stores[(*count)++] = {p, v}; }
 };
 
-/// The primitives of such a backend B: what it multiplies is rounded in a copy.
+/// The primitives of a backend B that rounds the factors of experts' products, in copies.
 template <class B>
 struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
   using FullPrecision = NaivePrimitives<B, AsItIs, RoundingContext<B>>;
@@ -118,7 +120,7 @@ struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
     const double most = largest(from, columns);
     for (Index j = 0; j < columns; ++j) to[j] = ctx.rounding(from[j], most);
   }
-  /// The rows that slots in use read.
+  /// Returns a copy of `a` in which the rows of used slots are rounded.
   static Matrix rounded(Context& ctx, const Groups<B>& g, Matrix a) {
     const auto to = ctx.template scratch<double>(a.extent(0), a.extent(1));
     for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s)
@@ -162,9 +164,9 @@ struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
   }
 };
 
-/// What CpuBf16 rounds of floats,
+/// Rounds the values that CpuBf16 rounds in float.
 struct RoundedDouble : RoundingPrimitives<RoundedDouble> {};
-/// and what CudaBf16 rounds.
+/// Rounds the values that CudaBf16 rounds in float: also the values that are stored for each slot.
 struct RoundedSlots : RoundingPrimitives<RoundedSlots> {
   template <class T>
   using SlotValue = Stored<T>;

@@ -21,7 +21,7 @@
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 
-/// Training with copies of rounded weights and without: what comes out must have the same bits, whoever writes
+/// Trains with and without copies of rounded weights. The results must have the same bits, even if a test changes
 /// parameters in between.
 namespace gatefold::support::rounded_training {
 
@@ -34,7 +34,7 @@ inline auto model(bool recompute = false) {
                          recompute},
                layers};
 }
-/// All weights stay as they are, the rest learns.
+/// Returns an optimizer that changes only parameters that are not weights.
 inline auto frozen_weights() { return InGroups{is_weight, optim::Sgd{.lr = 0}, optim::AdamW{.lr = 0.05}}; }
 
 template <class B>
@@ -57,11 +57,11 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// Who writes parameters between two parts of a step, or between two steps.
+/// These functors change parameters between two parts of a step, or between two steps. This one changes nothing.
 struct Nobody {
   void operator()(auto&, Index) const {}
 };
-/// One weight, by an access of its own.
+/// Changes one weight, by a single write.
 struct OneWeight {
   void operator()(auto& trainer, Index time) const {
     const float value = 0.25f + 0.5f * static_cast<float>(time);
@@ -69,7 +69,7 @@ struct OneWeight {
     std::decay_t<decltype(trainer.context())>::Backend::from_host(trainer.context(), 1, &value, up.data() + 5);
   }
 };
-/// All of them, from a copy of the first ones.
+/// Changes all parameters: copies random numbers into them.
 struct CopyBack {
   void operator()(auto& trainer, Index) const {
     auto first = zeros_like(trainer.context(), trainer.params);
@@ -77,7 +77,7 @@ struct CopyBack {
     copy_pack(trainer.context(), first, trainer.params);
   }
 };
-/// All of them, by others in other memory.
+/// Replaces all parameters by tensors in different memory.
 struct Replace {
   void operator()(auto& trainer, Index time) const {
     auto others = zeros_like(trainer.context(), trainer.params);
@@ -87,8 +87,8 @@ struct Replace {
   }
 };
 
-/// Steps of one part and of three, and what is left: parameters, gradients and losses.
-/// @param count  called after each step and each part
+/// Trains with steps of one part and of three parts. Returns parameters, gradients and losses.
+/// @param count  called as count(trainer, time) after each step and each part
 template <class B, class O, class W = Nobody, class Count = Nobody>
 std::vector<float> train(typename B::Context& ctx, const O& optimizer, bool keeps, bool recompute = false,
                          const W& write = {}, const Count& count = {}) {
@@ -114,7 +114,7 @@ std::vector<float> train(typename B::Context& ctx, const O& optimizer, bool keep
   return all;
 }
 
-/// Whether copies change nothing.
+/// Returns true if training gives the same bits with and without copies.
 template <class B, class O, class W = Nobody>
 bool same_with_copies(const O& optimizer, bool recompute = false, const W& write = {}) {
   typename B::Context ctx;

@@ -15,29 +15,29 @@
 #include "support/layer_run.hpp"
 #include "support/rounded_double.hpp"
 
-/// A layer on a backend whose experts multiply bfloat16, beside the same text in double that rounds the same values
-/// (rounded_double.hpp).
+/// Compares a layer on a backend whose experts multiply bfloat16 with the same code in double, which rounds the same
+/// values (rounded_double.hpp).
 ///
-/// Both differ where a float is so close to the border between two bfloat16 that it is rounded to the other one. These
-/// few values are known from the run in double, and what comes out if one of them is rounded the other way is computed,
-/// so that an element is to be
+/// The two differ if a float is so close to the border between two bfloat16 that it is rounded to the other one. The
+/// run in double lists these few values v, and computes the results again with one of them rounded the other way. An
+/// element must satisfy
 ///
 ///     |got − expected| <= 2 Σ_v |expected where v is rounded the other way − expected| + (1) of layer_run.hpp     (2)
 ///
-/// Twice: two of them together change what comes out by a product of theirs more, each less than 2⁻⁷ of a factor. Where
-/// no such value leads to an element, (1) is left: 256 roundings u of the largest. A sum of K products takes K of them
-/// on the CPU and 4 (K/16 + 1) on tensor cores (bf16_product.cuh); here K is at most some 30, and a gradient lies
-/// behind half a dozen products.
+/// The factor 2 covers the product of two such changes, each less than 2⁻⁷ of a factor. If no such value affects an
+/// element, (1) is left: 256 roundings u of the largest element. A sum of K products takes K roundings on the CPU and 4
+/// (K/16 + 1) on tensor cores (bf16_product.cuh). Here K is at most about 30, and a gradient depends on about six
+/// products in a row.
 ///
-/// What this shows: products, epilogues and all that a backend does by code of its own. It does not show which values a
-/// policy hands to which product, as both runs have its text: by_hand does (bf16_by_hand.hpp), without a tolerance.
+/// This checks products, epilogues and all other code of a backend. It does not check which values a policy passes to
+/// which product, because both runs use the code of the policy. bf16_by_hand.hpp checks that, without a tolerance.
 namespace gatefold::test {
 
-/// Numbers of one run under a name.
+/// The numbers of a tensor of one run, and its name.
 struct NamedValues {
   std::string name;
   std::vector<double> values;
-  bool exact;  // integers
+  bool exact;  // integers, which must be equal
 };
 template <class B>
 struct Collect {
@@ -51,7 +51,7 @@ struct Collect {
     all.push_back({name + " " + part.str(), {v.begin(), v.end()}, !std::is_floating_point_v<T>});
   }
 };
-/// The numbers of a pack.
+/// Returns all numbers of a pack.
 template <class C, class P>
 std::vector<double> values_of(C& ctx, const P& pack) {
   std::vector<NamedValues> parts;
@@ -60,7 +60,7 @@ std::vector<double> values_of(C& ctx, const P& pack) {
   for (const NamedValues& part : parts) all.insert(all.end(), part.values.begin(), part.values.end());
   return all;
 }
-/// The plan of every mixture, outputs, and all gradients.
+/// Returns the plan of every mixture, all outputs, and all gradients.
 template <class L, class T, class B>
 std::vector<NamedValues> outcome(const LayerRun<L, T, B>& run) {
   std::vector<NamedValues> all;
@@ -90,7 +90,7 @@ inline bool same(const std::vector<NamedValues>& a, const std::vector<NamedValue
   return a.size() == b.size();
 }
 
-/// Rounded to floats, as doubles.
+/// Rounds doubles to floats and keeps them as doubles.
 struct ToFloats {
   void operator()(const Name&, auto& t) const {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*t.data())>, double>)
@@ -107,12 +107,12 @@ struct Move {
   }
 };
 
-/// A layer with parameters, items and adjoints that are floats, and what it is to give.
+/// A layer with parameters, items and adjoints that floats hold exactly, and its expected results.
 /// @tparam B  RoundedDouble for CpuBf16, RoundedSlots for CudaBf16
 template <class L, class B = RoundedDouble>
 class RoundedLayer {
  public:
-  /// @param moved  how far parameters are moved from where they begin
+  /// @param moved  largest random change of the initial parameters
   RoundedLayer(const L& part, const Case& c, double moved) : part_(part), c_(c) {
     const Layer layer = as_layer<double, B>(part);
     params_ = init_params<double, B>(layer, ctx_, c.seed);
@@ -140,10 +140,10 @@ class RoundedLayer {
           apart_[i][k] += std::abs(other[i].values[k] - expected_[i].values[k]);
     }
   }
-  /// Whether the routing is the same whichever way values are rounded.
+  /// Returns true if the routing stays the same when a value close to a border is rounded the other way.
   bool steady() const { return steady_; }
 
-  /// All the layer does on a backend.
+  /// Runs all functions of the layer on a backend.
   template <class T, class To>
   auto run(typename To::Context& ctx, bool infer = true) const {
     using Run = LayerRun<L, T, To>;
@@ -154,9 +154,9 @@ class RoundedLayer {
     to.backward(copied_to<Tensor<T, 2, To>, To>(ctx, dy_));
     return to;
   }
-  /// (2)
+  /// Checks (2) for the results of a backend.
   void expect(const std::vector<NamedValues>& got) const { expect_alike(expected_, got, 1); }
-  /// Of two backends, each as far from the run in double as (2) says: the sum of both bounds.
+  /// Compares two backends, each of which may differ from the run in double by (2). The bound is the sum of both.
   void expect_alike(const std::vector<NamedValues>& a, const std::vector<NamedValues>& b, double bounds = 2) const {
     REQUIRE(a.size() == expected_.size());
     REQUIRE(b.size() == expected_.size());
@@ -174,7 +174,7 @@ class RoundedLayer {
  private:
   using Layer = AsLayer<L, double, B>;
 
-  /// The first element of a tensor that is further apart than `bounds` times (2), in words.
+  /// Returns a message about the first element of a tensor whose difference is more than `bounds` times (2), or "".
   std::string difference(std::size_t i, const std::vector<double>& a, const std::vector<double>& b,
                          double bounds) const {
     const std::vector<double>& expected = expected_[i].values;
@@ -183,7 +183,7 @@ class RoundedLayer {
     for (std::size_t k = 0; k < expected.size(); ++k) {
       const double bound = 2 * apart_[i][k] + summation_tolerance<float> * largest +
                            (relative_tolerance<float> - summation_tolerance<float>)*std::abs(expected[k]);
-      if (std::abs(b[k] - a[k]) <= bounds * bound) continue;  // NaN is not
+      if (std::abs(b[k] - a[k]) <= bounds * bound) continue;  // false for NaN
       std::ostringstream message;
       message.precision(9);
       message << "[" << k << "] of " << expected.size() << ": expected " << a[k] << ", got " << b[k] << ", off by "

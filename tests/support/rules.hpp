@@ -17,13 +17,14 @@
 #include "gatefold/layer/stack.hpp"
 #include "support/pass.hpp"
 
-/// What the tests of update rules share: a cheap branch, and a driver that runs the recursion a test states beside the
-/// rule's.
+/// Shared code of the tests of update rules: a cheap branch, and a function that compares a rule with a recursion that
+/// the test states.
 namespace gatefold::support {
 
 using Numbers = std::vector<double>;
 
-/// u[d] = w[d] sin(x[d] + x[d+1] / 2), the dimensions in a circle: smooth, and every dimension meets another.
+/// A branch that computes u[d] = w[d] sin(x[d] + x[d+1] / 2), where the dimension after the last is the first. It is
+/// smooth and connects all dimensions.
 struct Swirl {
   Index model_dim = 4;
 
@@ -82,7 +83,7 @@ struct Swirl {
   }
 };
 
-/// Swirl again, on plain numbers.
+/// Computes Swirl on plain numbers.
 inline Numbers swirl(const Numbers& w, const Numbers& x) {
   Numbers u(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -94,7 +95,8 @@ inline Numbers swirl(const Numbers& w, const Numbers& x) {
 
 using Evaluate = std::function<Numbers(const Numbers&)>;
 
-/// What a rule is handed for a branch f(point, u, call) that cannot take steps while it writes u.
+/// Returns the evaluation that a rule gets for a branch f(point, u, call), if the branch cannot take steps while it
+/// writes u.
 template <class T, class F>
 auto with_steps(Cpu::Context& ctx, const F& f) {
   return make_evaluation<T, Cpu>([&ctx, f](View<const T, 2, Cpu> point, View<T, 2, Cpu> u, int call, const auto& step) {
@@ -103,9 +105,10 @@ auto with_steps(Cpu::Context& ctx, const F& f) {
   });
 }
 
-/// Runs `rule` around Swirl through `depth` layers, and beside it a recursion on plain numbers:
-/// `step(t, x, u)` gives the stream after layer t = 1, 2, … from the stream before it and the layer's u(point).
-/// @return  the pass, forward done, for tests that look at the carry or what was learned
+/// Runs `rule` around Swirl through `depth` layers, and compares the result with a recursion on plain numbers: `step(t,
+/// x, u)` returns the stream after layer t = 1, 2, …. x is the stream before the layer, and u(point) evaluates the
+/// branch of the layer.
+/// @return  the pass after forward, for tests that check the carry or learned parameters
 template <class RuleT, class Step>
 auto follow(Cpu::Context& ctx, const RuleT& rule, Step&& step, Index depth = 4) {
   auto p = pass<double>(ctx, Stack{Residual{rule, Swirl{}}, depth}, 3);
@@ -115,13 +118,14 @@ auto follow(Cpu::Context& ctx, const RuleT& rule, Step&& step, Index depth = 4) 
     const Numbers w = values(p.params.layers[static_cast<std::size_t>(l)].branch);
     const Numbers before = stream;
     stream = step(static_cast<int>(l) + 1, before, Evaluate([&](const Numbers& point) { return swirl(w, point); }));
-    CHECK(difference(stream, before) > 1e-4);  // every layer does something
+    CHECK(difference(stream, before) > 1e-4);  // every layer must change the stream
   }
   CHECK(difference(values(p.y), stream) <= 1e-14);
   return p;
 }
 
-/// Gradients and promises of a rule through four layers: x, the branch's parameters, the rule's, and the carry.
+/// Checks the conformance of a rule through several layers, with the gradients of x, of the parameters of branch and
+/// rule, and of the carry.
 template <class RuleT>
 void keeps_its_promises(const RuleT& rule, check::ConformanceOptions options = {.items_are_independent = true},
                         Index depth = 4) {
@@ -130,7 +134,8 @@ void keeps_its_promises(const RuleT& rule, check::ConformanceOptions options = {
   CHECK_MESSAGE(report, report.str());
 }
 
-/// What a rule with options outside their range says before anything is written.
+/// Returns the message for a rule with options outside their range. Checks that nothing was written before the
+/// exception.
 template <class RuleT>
 std::string refusal(const RuleT& rule) {
   Cpu::Context ctx(1);
@@ -140,7 +145,7 @@ std::string refusal(const RuleT& rule) {
   return message;
 }
 
-/// Two layers joined by a Chain share the rule's state as those of a Stack do.
+/// Checks that two layers in a Chain share the state of the rule as two layers in a Stack do.
 template <class RuleT>
 void survives_a_chain(const RuleT& rule) {
   Cpu::Context ctx(1);
@@ -163,7 +168,7 @@ inline Numbers operator*(double scale, Numbers a) {
   for (double& v : a) v *= scale;
   return a;
 }
-/// Element by element; a scalar where `f` takes one.
+/// Applies f element by element. An argument may also be a single number, which is used for every element.
 template <class F, class... More>
 Numbers each(F&& f, const Numbers& a, const More&... more) {
   Numbers out(a.size());

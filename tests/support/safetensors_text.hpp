@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-/// Safetensors files put together by hand.
+/// Makes the bytes of safetensors files without the library.
 namespace gatefold::support {
 
 template <class T>
@@ -15,7 +15,7 @@ struct GivenTensor {
   std::vector<T> elements;
 };
 
-/// The bytes of a file of floats or doubles.
+/// Returns the bytes of a file of floats or doubles.
 template <class T>
 std::string safetensors_text(const std::vector<GivenTensor<T>>& tensors) {
   std::string header, bytes;

@@ -1,8 +1,9 @@
 #pragma once
 
-// Test policies that prove the seams the catalogue will use: rules that look ahead, evaluate twice, count layers or
-// learn; mixings with typed extra inputs and parameters; noisy selection; whole sequences as items; a dense plan;
-// experts of different kinds in one layer. Plain loops, written from the papers' equations; not the catalogue itself.
+// Test policies for features that the policies of the library need: rules that evaluate at a point ahead, evaluate
+// twice, count layers or learn; mixings with typed extra inputs and parameters; noisy selection; whole sequences as
+// items; a dense plan; experts of different kinds in one layer. They are plain loops, written from the papers'
+// equations, and share no code with the library's policies.
 
 #include <cmath>
 #include <gatefold/gatefold.hpp>
@@ -15,7 +16,7 @@ using namespace gatefold;
 
 // ---------------------------------------------------------------------------------------------- update rules
 
-/// y = x + γ q', q' = μ q + u(x + a q): robust momentum's shape, the branch seen at a point ahead.
+/// y = x + γ q', q' = μ q + u(x + a q), the form of robust momentum. The branch is evaluated at a point ahead of x.
 struct LookAhead {
   double mu = 0.4, gamma = 0.9, ahead = 0.3;
   template <class T, class B>
@@ -57,7 +58,7 @@ struct LookAhead {
   }
 };
 
-/// y = x + u(x + ρ u(x)): two evaluations, as sharpness-aware rules need (without the normalisation).
+/// y = x + u(x + ρ u(x)): two evaluations, as in sharpness-aware rules (without the normalisation).
 struct Twice {
   double rho = 0.3;
   static constexpr int evaluations = 2;
@@ -92,7 +93,7 @@ struct Twice {
   }
 };
 
-/// Heavy ball with learned μ and γ, whose μ also fades with depth: Params, Saved and a carry that counts layers.
+/// Heavy ball with learned μ and γ; μ also decreases with depth. It has Params, Saved and a carry that counts layers.
 struct LearnedFading {
   double mu = 0.7, gamma = 0.9;
   template <class T, class B>
@@ -179,7 +180,7 @@ struct LearnedFading {
 
 // ---------------------------------------------------------------------------------------------- mixing
 
-/// q_n = Σ_j weights[n,j] r[g+j] over the L items of n's sequence, which begins at g; log q beside it.
+/// Computes q_n = Σ_j weights[n,j] r[g+j] over the L items of n's sequence, which begins at g. Also writes log q.
 template <class S, class T, class B>
 void mix_row(S& s, Index n, Index L, View<T, 2, B> q) {
   const Index g = n / L * L;
@@ -189,7 +190,8 @@ void mix_row(S& s, Index n, Index L, View<T, 2, B> q) {
     s.log_q(n, e) = std::log(q(n, e));
   }
 }
-/// Its adjoint: writes dweight, adds to dr, and returns Σ_j weights[n,j] dweight[j], which the softmax takes off.
+/// The adjoint of mix_row: writes dweight, adds to dr, and returns Σ_j weights[n,j] dweight[j], which the adjoint of
+/// the softmax subtracts.
 template <class S, class T, class B>
 T mix_row_backward(const S& s, Index n, Index L, View<const T, 2, B> q, View<const T, 2, B> drank,
                    View<const T, 2, B> dq, View<T, 2, B> dr, View<T, 1, B> dweight) {
@@ -207,8 +209,8 @@ T mix_row_backward(const S& s, Index n, Index L, View<const T, 2, B> q, View<con
   return mean;
 }
 
-/// q_i = Σ_j S_ij softmax(z_j), S = softmax_j(scale ⟨x_i, x_j⟩) within a sequence; ranks by log q; `scale` is learned.
-/// Keeps S, which the real one must not.
+/// q_i = Σ_j S_ij softmax(z_j), S = softmax_j(scale ⟨x_i, x_j⟩) within a sequence. The ranks are log q, and `scale` is
+/// learned. Saves S, which the policy of the library must not.
 struct Similarity {
   bool causal = true;
   template <class T, class B>
@@ -279,8 +281,9 @@ struct Similarity {
   }
 };
 
-/// The posterior of paper 002: q_i = Σ_j AP_ij softmax(z_j), AP_ij ∝ A_ij exp(−‖x_i − m_j‖² / 2σ²), with A and m of the
-/// head of lowest mean entropy, both recomputed from the trace; a row without mass keeps its own probabilities.
+/// The posterior of paper 002: q_i = Σ_j AP_ij softmax(z_j), AP_ij ∝ A_ij exp(−‖x_i − m_j‖² / 2σ²). A and m belong to
+/// the head with the lowest mean entropy, and are recomputed from the attention trace. A row whose weights are all 0
+/// keeps its own probabilities.
 struct Posterior {
   double sigma = 1;
   template <class T, class B>
@@ -297,7 +300,7 @@ struct Posterior {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> r, log_q, means;  // [N, E], [N, E], [N, D]
-    Tensor<T, 2, B> weights;          // [N, L] (kept here; the real one recomputes it)
+    Tensor<T, 2, B> weights;          // [N, L] (saved here; the library recomputes it)
     Tensor<Index, 1, B> head;         // [sequences]
     void choices(auto&& f) const {
       for (Index g = 0; g < head.size(); ++g) f(head(g));
@@ -405,8 +408,8 @@ struct Posterior {
 
 // ---------------------------------------------------------------------------------------------- selection
 
-/// The expert of largest rank + noise, weighted by tanh(rank + x·a): a selection with noise, parameters and gradients
-/// to x, rank and its own parameters, as Shazeer's noisy top-K needs.
+/// Picks the expert with the largest rank + noise, and weights it by tanh(rank + x·a). Like Shazeer's noisy top-K, it
+/// has noise, parameters, and gradients of x, of the ranks and of its own parameters.
 struct NoisyPick {
   struct Noise {
     std::optional<Random> random{};  // empty: no noise
@@ -466,7 +469,7 @@ struct NoisyPick {
 
 // ---------------------------------------------------------------------------------------------- a dense plan
 
-/// Soft MoE's plan: every slot is a mixture of items, every item a mixture of slots (one sequence).
+/// The plan of Soft MoE, for one sequence: every slot is a mixture of items, and every output a mixture of slots.
 template <class T, class B>
 struct DensePlan {
   Tensor<T, 2, B> dispatch_weight, combine_weight;  // [N, S]
@@ -501,7 +504,7 @@ struct DensePlan {
   }
 };
 
-/// Z = x Φ; dispatch = softmax over items, combine = softmax over slots.
+/// Computes Z = x Φ. The dispatch weights are its softmax over items, the combine weights its softmax over slots.
 struct SoftSlots {
   Index model_dim = 0, count = 0, slots_per_expert = 1;
   template <class T, class B>
@@ -551,7 +554,7 @@ struct SoftSlots {
 
 // ---------------------------------------------------------------------------------------------- experts
 
-/// Whole sequences as items: f(X) = Σ_l ⟨w_e, X_l⟩ · tanh(⟨w_e, X_(l+1)⟩), a scalar out of an item [L·D].
+/// An expert on whole sequences: f(X) = Σ_l ⟨w_e, X_l⟩ · tanh(⟨w_e, X_(l+1)⟩), one number for an item [L·D].
 struct PairExpert {
   Index model_dim = 0, length = 1;
   template <class T, class B>
@@ -602,7 +605,7 @@ struct PairExpert {
   }
 };
 
-/// Two kinds of experts in one layer: the first `split` experts are of kind A, the rest of kind B.
+/// A layer with two kinds of experts: the first `split` experts are of kind A, the rest of kind Z.
 template <class A, class Z>
 struct TwoKinds {
   Index split = 1, total = 2;

@@ -10,7 +10,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 
-/// Calls of a second thread in the middle of a call of the first, at a place that does not depend on timing.
+/// Calls functions on a second thread in the middle of a call on the first, at a place that does not depend on timing.
 namespace gatefold::support {
 
 inline const std::string second_thread_refused =
@@ -27,13 +27,13 @@ std::string on_this_thread(const F& f) {
   }
   return "none";
 }
-/// The same on a thread of its own.
+/// Returns the result of on_this_thread(f) on a separate thread.
 template <class F>
 std::string on_second_thread(const F& f) {
   return std::async(std::launch::async, [&] { return on_this_thread(f); }).get();
 }
 
-/// A place at which the first thread calls f, once after each setting.
+/// A place at which the first thread calls f. Each f is called once.
 struct Interruption {
   std::function<void()> f{};
   void reach() {
@@ -41,7 +41,7 @@ struct Interruption {
   }
 };
 
-/// u = x, a branch that reaches the interruption between the primitives of a forward or backward.
+/// A branch u = x. Its forward and backward call reach() between two primitives.
 struct Interrupted {
   Index model_dim = 0;
   Interruption* at = nullptr;
@@ -63,7 +63,7 @@ struct Interrupted {
   }
 };
 
-/// A loss that reaches the interruption before its forward.
+/// A loss that calls reach() before its forward.
 struct InterruptedLoss : MeanSquaredError {
   Interruption* at = nullptr;
 

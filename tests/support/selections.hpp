@@ -10,12 +10,12 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "support/pass.hpp"
 
-/// Selections and gates without a layer.
+/// Runs selections and gates without a layer.
 namespace gatefold::support {
 
 using Ids = std::vector<Index>;
 
-/// A selection run on given ranks; q is their softmax, the items are random.
+/// Runs a selection on given ranks. The probabilities q are the softmax of the ranks, and the items are random.
 template <class S, class T = double>
 struct Selected {
   Cpu::Context ctx;
@@ -56,7 +56,7 @@ inline Tensor<double, 2, Cpu> equal_ranks(Index items, Index experts, double val
   return constant_tensor<double>(ctx, value, items, experts);
 }
 
-/// Every item has `k` picks of distinct experts that exist, n·k, n·k + 1, …
+/// Returns true if every item n has the picks n·k, …, n·k + k − 1, of k different experts that exist.
 inline bool picks_are_distinct(const SparsePlan<double, Cpu>& plan, Index k) {
   bool good = plan.expert.size() == plan.items() * k;
   for (Index n = 0; good && n < plan.items(); ++n) {
@@ -70,7 +70,8 @@ inline bool picks_are_distinct(const SparsePlan<double, Cpu>& plan, Index k) {
   return good;
 }
 
-/// A gate alone: f = Σ over the picks of c · weight + auxiliary losses, c random, and all its gradients.
+/// A gate without experts. Computes f = Σ c · weight over the picks, with random c, plus the auxiliary losses, and all
+/// gradients of f.
 template <class GateT>
 struct GateAlone {
   Cpu::Context ctx;
@@ -130,13 +131,14 @@ struct GateAlone {
     return check::compare_gradients(
         slots, [&] { return loss(); }, routing, options);
   }
-  /// What comes out of one forward and `backwards` backward passes on a number of threads.
+  /// Returns the results of one forward and `backwards` backward passes on the given number of threads.
   std::vector<double> outcome(int threads, int backwards) {
     GateAlone fresh(gate, x.extent(0), extra, Seed{1}, threads);
     for (int i = 0; i < backwards; ++i) fresh.backward();
     return values(fresh.plan.weight, fresh.saved.auxiliary, fresh.dx, fresh.grads);
   }
-  /// Runs and threads give the same bits; backward adds.
+  /// Returns true if repeated runs and different numbers of threads give the same bits, and backward adds to its
+  /// gradients.
   bool keeps_promises() {
     const auto once = outcome(1, 1), twice = outcome(1, 2);
     const std::size_t from = static_cast<std::size_t>(plan.weight.size() + saved.auxiliary.size());

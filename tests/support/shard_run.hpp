@@ -9,7 +9,7 @@
 #include "gatefold/distributed.hpp"
 #include "gatefold/policies.hpp"
 
-/// A training on shards, the same program on every backend.
+/// A training on shards. The program is the same on every backend.
 namespace gatefold::test {
 
 /// The loss of each step, and all parameters at the end.
@@ -19,7 +19,7 @@ struct ShardRun {
 };
 
 inline constexpr Index run_dim = 6, run_experts = 5;
-/// Items of the batches: of one, some shards have none.
+/// Numbers of items of the batches. With the smallest batches, some shards have no items.
 inline constexpr Index run_items[] = {11, 1, 7, 2};
 
 inline auto run_mixture() {
@@ -28,7 +28,7 @@ inline auto run_mixture() {
 }
 auto run_model(const auto& branch) { return Stack{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0}, branch}, 2}; }
 
-/// Of a shard whose context is on any backend.
+/// Returns the trainer of a shard. The context can belong to any backend.
 template <class C>
 auto run_trainer(auto& shard, C& ctx, Seed seed = Seed{5}) {
   return Trainer{
@@ -39,7 +39,7 @@ auto run_trainer(auto& shard, C& ctx, Seed seed = Seed{5}) {
       seed,
       Element<double>{}};
 }
-/// Its next step. Returns the loss.
+/// Runs the next training step of the trainer. Returns the loss.
 double run_step(auto& shard, auto& ctx, auto& trainer) {
   const auto number = static_cast<std::uint64_t>(trainer.state.step);
   const Index items = run_items[number % std::size(run_items)];
@@ -50,9 +50,9 @@ double run_step(auto& shard, auto& ctx, auto& trainer) {
   return trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
 }
 
-/// The run of this rank of a world: of rank 0 what shard 0 has at the end.
-/// @param begin  called in the thread of each shard, with its number
-/// @param moves  whether experts move between steps
+/// Runs the training on the shards of this rank. On rank 0, returns the losses and final parameters of shard 0.
+/// @param begin  function that is called with the number of the shard, in the thread of each shard
+/// @param moves  true if experts move between steps
 template <class B, class W, class F>
 ShardRun run_on_shards(W& world, Index shards, const F& begin, bool moves) {
   ShardRun found;
@@ -81,7 +81,7 @@ ShardRun run_on_shards(W& world, Index shards, const F& begin, bool moves) {
   return found;
 }
 
-/// That of the CPU backend, whose headers nvcc does not read (cuda/shards_on_cpu.cpp).
+/// Returns the run on the CPU backend, whose headers nvcc does not read (cuda/shards_on_cpu.cpp).
 ShardRun shard_run_on_cpu(Index shards);
 
 }  // namespace gatefold::test

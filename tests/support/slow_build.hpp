@@ -1,7 +1,7 @@
 #pragma once
 
-/// Cases that take long where every access is checked, and walk what shorter ones walk too, are left to
-/// `tests/run.sh --full` there: `TEST_CASE("…" * doctest::skip(support::slow_build))`.
+/// True in builds with address or thread sanitizer. Test cases that take long in these builds, and only run code that
+/// shorter cases also run, are left to `tests/run.sh --full`: `TEST_CASE("…" * doctest::skip(support::slow_build))`.
 namespace gatefold::support {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

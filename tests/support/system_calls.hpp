@@ -1,7 +1,7 @@
 #pragma once
 
-// What the library asks of the system, told to a test before it is done (Linux). A program's own names go before those
-// of the C library; they are weak, so that several sources of a program may include this.
+// Tells a test about the system calls of the library before they happen (Linux). The functions of the program replace
+// those of the C library. They are weak, so that several sources of a program may include this file.
 
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -17,11 +17,11 @@ namespace gatefold::support {
 
 struct SystemCall {
   enum Kind { write, write_at, sync, rename, remove } kind;
-  int file = -1;             // that is written or synced
-  std::string_view bytes{};  // that are written
+  int file = -1;             // the file that is written or synced
+  std::string_view bytes{};  // the bytes that are written
   const char *from = "", *to = "";
 };
-/// False where the address sanitizer's names, which are weak too, go before these.
+/// False if the address sanitizer is used, because its functions, which are also weak, replace these.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define GATEFOLD_HEARS_SYSTEM_CALLS false

@@ -6,7 +6,7 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Tables of keys, and the plan that the primitive group_table makes of them, by its definition.
+/// Tables of keys, and the plan that the primitive group_table must make from them.
 namespace gatefold::test {
 
 struct KeyTable {
@@ -26,7 +26,8 @@ struct TablePlan {
   bool operator==(const TablePlan&) const = default;
 };
 
-/// Slots key by key, those of one key by position; then, row by row, the slots that lead to it.
+/// Returns the plan by its definition: slots sorted by key, and by position within a key; then, for each row, its
+/// slots.
 inline TablePlan defined(const KeyTable& t) {
   TablePlan p(t, 0);
   std::vector<std::vector<Index>> positions(static_cast<std::size_t>(t.groups)),
@@ -53,7 +54,8 @@ inline TablePlan defined(const KeyTable& t) {
   return p;
 }
 
-/// Keys of some shape: at random, distinct in a row (as long as groups last), or all the last one.
+/// Returns a table of keys.
+/// @param kind  0: random keys; 1: keys that differ within a row, if there are enough groups; 2: only the last key
 inline KeyTable table(Index rows, Index columns, Index groups, int kind = 0) {
   KeyTable t{rows, columns, groups, {}};
   for (Index n = 0; n < rows; ++n)
@@ -64,7 +66,8 @@ inline KeyTable table(Index rows, Index columns, Index groups, int kind = 0) {
   return t;
 }
 
-/// No row, one, and so many as fill a tile of the CUDA backend (2048 keys) and go past it; few groups, and too many.
+/// Returns tables with no row, with one row, and with as many rows as fill a tile of the CUDA backend (2048 keys) or
+/// exceed it; with few and with many groups.
 inline std::vector<KeyTable> tables() {
   std::vector<KeyTable> all{table(0, 2, 5), table(1, 1, 1), table(4, 4, 4, 1), table(9, 3, 257), table(1, 300, 300, 1)};
   for (const Index rows : {31, 32, 33, 1023, 1024, 1025, 3000}) all.push_back(table(rows, 2, 8, 1));

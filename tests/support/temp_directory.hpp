@@ -10,7 +10,7 @@
 
 namespace gatefold::support {
 
-/// A directory of a test's own, gone at the end of the scope.
+/// A separate directory for a test. It is removed at the end of the scope.
 struct TempDirectory {
   std::filesystem::path path;
   TempDirectory() {

@@ -8,10 +8,10 @@
 
 #include "gatefold/core/error.hpp"
 
-/// Files for tests of what reads texts.
+/// Files for the tests of functions that read text.
 namespace gatefold::support {
 
-/// A file of its own with some text, gone at the end of the scope.
+/// A temporary file with some text. It is removed at the end of the scope.
 struct TextFile {
   std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("gatefold_text_" + std::to_string(std::random_device{}()));
@@ -21,7 +21,7 @@ struct TextFile {
   ~TextFile() { std::filesystem::remove(path); }
 };
 
-/// What a FileError said.
+/// Returns the message of the FileError that f() throws.
 template <class F>
 std::string refusal(F&& f) {
   try {

@@ -6,7 +6,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/model/vision_transformer.hpp"
 
-/// The parts of the small vision transformers of the tests, and of tests/golden/vision.py.
+/// The parts of the small vision transformers in the tests and in tests/golden/vision.py.
 namespace gatefold::support {
 
 inline VisionSizes tiny_images(bool class_token) {

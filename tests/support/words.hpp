@@ -7,7 +7,7 @@
 
 namespace gatefold::support {
 
-/// Value i of a packed word.
+/// Returns value i of a packed word.
 template <class P>
 float value_of_word(float word, Index i) {
   const auto bits = std::bit_cast<std::uint32_t>(word);
@@ -21,7 +21,7 @@ double value_of_word(double word, Index) {
   return word;
 }
 
-/// A value as products of P take it.
+/// Returns a value as products with elements P use it: rounded if P is Bfloat16.
 template <class P, class T>
 T factor(T v) {
   if constexpr (std::is_same_v<P, Bfloat16>)

@@ -4,18 +4,18 @@
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
 
-/// Computes matrix products with few columns or rows, in registers and without copies of their factors.
+/// Computes matrix products that have few columns or rows. Holds the sums in registers and does not copy the factors.
 ///
-/// The library's engine copies both factors into tiles, which is worth it if a copy is used often. Here there are eight
-/// filters, and a copy would be used once. Sums use the library's order, so that all bits are equal: chains of
-/// multiply-adds from zero over at most kChain steps, then the sum of the chains in order.
+/// The library's products copy both factors into tiles, which saves time if a copy is used often. Here, with eight
+/// filters, each copy would be used once. The order of the sums is the library's, so that all bits are equal: chains of
+/// at most kChain multiply-adds, each starting at zero, then the sum of the chains in order.
 namespace studies::expert_count {
 
 using namespace gatefold;
 
 inline constexpr Index kChain = cpu::Tile<float>::depth;
 
-/// Returns the number of elements in register `i` of `columns` columns.
+/// Returns the number of used elements in register `i`, if a row of `columns` elements is spread over registers.
 template <class T>
 int in_register(Index columns, Index i) {
   constexpr Index size = cpu::Register<T>::size;
@@ -27,12 +27,13 @@ Index registers_of(Index columns) {
   return (columns + size - 1) / size;
 }
 
-/// s[r] = chain over k < depth of x[r][k] w[k, :] for R rows and C registers of `columns` columns.
-/// @param w  [depth, stride]
+/// Computes s[r] = Σ_k x[r][k] w[k, :] for R rows of x as one chain over k < depth. The `columns` columns of w take C
+/// registers.
+/// @param w  [depth, stride], of which the first `columns` columns are used
 template <int R, int C, class T>
 void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index columns, cpu::Register<T> (&s)[R][C]) {
   using V = cpu::Register<T>;
-  V own[R][C];  // local, because the compiler would store elements of s in every step
+  V own[R][C];  // local, because otherwise the compiler would store elements of s in every step
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -54,8 +55,8 @@ void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index 
     for (int c = 0; c < C; ++c) s[r][c] = own[r][c];
 }
 
-/// Calls f(first, number) for blocks that cover n. The block sizes are Sizes, in descending order down to 1, as
-/// constants.
+/// Divides the range 0 … n − 1 into blocks and calls f<size>(first) for each. `Sizes` are the possible sizes, in
+/// descending order down to 1.
 template <int... Sizes, class F>
 void in_steps(Index n, const F& f) {
   Index i = 0;
@@ -65,14 +66,15 @@ void in_steps(Index n, const F& f) {
   (take.template operator()<Sizes>(), ...);
 }
 
-/// Prefetches memory that will be read soon.
+/// Prefetches `count` elements from p.
 template <class T>
 void prefetch_range(const T* p, Index count) {
   constexpr Index line = 64 / sizeof(T);
   for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
 }
 
-/// c[j, i] += chain over r < rows of d[r, j] x[r][i] for J rows and C registers of c, `columns` columns of it.
+/// Adds Σ_r d[r, j] x[r][from + i] to c[j, i], as one chain over r < rows, for J rows of c. The `columns` columns of c
+/// take C registers.
 template <int J, int C, class T>
 void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_stride, Index columns, T* c,
                  Index c_stride) {
@@ -105,8 +107,8 @@ void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_
     }
 }
 
-/// c[j, i] += Σ_r d[r, j] x[r][i], chain by chain.
-/// @param x  rows of `columns` elements
+/// Adds Σ_r d[r, j] x[r][i] to c[j, i], one chain of kChain rows after the other.
+/// @param x  [rows] pointers to rows of `columns` elements
 /// @param d  [rows, heads]
 /// @param c  [heads, columns] in, out
 template <class T>
@@ -128,7 +130,7 @@ void outer_sum(Index rows, const T* const* x, Index columns, const T* d, Index h
   }
 }
 
-/// z = x w for some rows, chain by chain.
+/// Computes z = x w for some rows of x, one chain after the other.
 /// @param w  [depth, columns],  z [rows, columns] out
 template <class T>
 void product_of_rows(Index rows, const T* const* x, Index depth, const T* w, Index columns, T* z) {

@@ -7,7 +7,7 @@
 
 #include "summary.hpp"
 
-/// Varies one choice at a time, among those that the paper leaves open, to measure how much depends on each.
+/// Measures how much the results depend on each choice that paper 003 leaves open. Each run changes one choice.
 namespace studies::expert_count::choices {
 
 inline std::vector<std::pair<std::string, Setting>> variants(const Options& o, const std::string& kind) {

@@ -7,9 +7,9 @@
 
 #include "reference.hpp"
 
-/// The ten published runs of a mixture share one data set. Measures how much of a mean is due to the data set. Draws
-/// several data sets, and on each of them trains the linear mixture several times, with different initial weights and
-/// noise.
+/// Measures how much the mean of several runs depends on their data set, because the ten published runs of a mixture
+/// share one. Draws several data sets. Trains the linear mixture on each of them several times, with different initial
+/// weights and noise.
 namespace studies::expert_count::data_sets {
 
 inline std::string label(Index setting, Index data) {
@@ -26,7 +26,8 @@ inline void add(const Options& o, Jobs& jobs) {
       });
 }
 
-/// Reports the mean of each data set, the deviation of these means, and the mean deviation of the runs on one data set.
+/// Reports the mean over the runs on each data set, the deviation of these means, and the deviation of the runs on one
+/// data set (root mean square over the data sets).
 inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {

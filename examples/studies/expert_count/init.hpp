@@ -6,7 +6,8 @@
 #include "summary.hpp"
 #include "theorem.hpp"
 
-/// Tests lemmas 2 and 3: initial weights that are equal at all patches, compared with independent ones.
+/// Tests Lemmas 2 and 3 of paper 003. Compares initial weights that are equal at all patches with weights that are
+/// drawn independently for each patch.
 namespace studies::expert_count::init {
 
 inline Setting independent(Setting s) {

@@ -16,14 +16,14 @@
 
 namespace studies::expert_count {
 
-/// The runs of all studies. A run that several studies use is computed once.
+/// The runs of all studies of this program. A run that several studies use is computed only once.
 class Jobs {
  public:
   explicit Jobs(const Options& options) : options_(options) {}
 
-  /// Adds the runs of a label, one per seed.
-  /// @param make  make(seed) returns a run, without its name
-  /// @throws ArgumentError if runs with different options have this label
+  /// Adds runs under a label, one per seed.
+  /// @param make  make(seed) returns the run of a seed; its name is set here
+  /// @throws ArgumentError if the label already has runs, with different options
   void add(const std::string& label, Index seeds, const std::function<Run(std::uint64_t seed)>& make) {
     std::vector<Run> runs;
     add_seeds(runs, label, options_.common.seed, seeds, make);
@@ -47,7 +47,7 @@ class Jobs {
   }
   void compute() { results_ = studies::compute(options_.common, runs_); }
 
-  /// Returns true if any run has this value of an option.
+  /// Returns true if at least one run has this value of an option.
   bool have(const char* option, const Json& value) const {
     return std::any_of(runs_.begin(), runs_.end(),
                        [&](const Run& run) { return run.options.contains(option) && run.options[option] == value; });

@@ -11,8 +11,8 @@
 #include "routing_probabilities.hpp"
 #include "summary.hpp"
 
-/// Tests Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise. Searches for the largest
-/// ratio of the two norms.
+/// Tests Lemma 1 of paper 003: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞, where p and p̂ are the routing probabilities with uniform noise
+/// for the scores h and ĥ. Searches for the largest ratio of the two norms.
 ///
 /// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m'), and h_m − Z changes by at most 2
 /// ‖h − ĥ‖∞, so no ratio exceeds 2 for any M. Without noise p is one-hot and there is no bound: if the best expert
@@ -24,9 +24,9 @@ inline constexpr std::array kSizes{1e-8, 1e-5, 1e-2, 1.0};  // values of ‖h �
 
 inline double bound(std::size_t experts) { return static_cast<double>(experts * experts); }
 
-/// Two score vectors, h and ĥ = h + size · direction.
+/// Two vectors of scores: h, and ĥ = h + size · direction, which moved() returns.
 struct Pair {
-  std::vector<double> h, direction;  // |direction| ≤ 1, and 1 in some element
+  std::vector<double> h, direction;  // each |direction[m]| ≤ 1, at least one is 1
   double size;
 
   std::vector<double> moved() const {
@@ -35,7 +35,8 @@ struct Pair {
     return other;
   }
 };
-/// Returns ‖p − p̂‖∞ / ‖h − ĥ‖∞. The denominator is that of the rounded scores.
+/// Returns ‖p − p̂‖∞ / ‖h − ĥ‖∞. The denominator is computed from h and ĥ as rounded to double, because it can differ
+/// from `size`.
 template <class F>
 double ratio(const F& probabilities, const Pair& pair) {
   const std::vector<double> moved = pair.moved(), p = probabilities(pair.h), q = probabilities(moved);
@@ -58,8 +59,8 @@ class Numbers {
   std::uint64_t next_ = 0;
 };
 
-/// Draws scores within `spread` of each other, and moves them by `size`: all by the same amount, or by random shares of
-/// it.
+/// Draws scores in [0, spread] and a direction in which to move them. With probability 1/2, all elements of the
+/// direction are ±1. Otherwise they are uniform in [−1, 1], except one element, which is ±1.
 inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, double size) {
   Pair pair{std::vector<double>(experts), std::vector<double>(experts), size};
   for (double& v : pair.h) v = numbers.uniform(0, spread);
@@ -69,7 +70,8 @@ inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, do
   return pair;
 }
 
-/// Returns the largest ratio found by steps from a pair. Each step changes one score or direction.
+/// Searches for a larger ratio than that of `pair`, and returns the largest. Each step changes one score or one element
+/// of the direction at random, and keeps the change if the ratio grows.
 template <class F>
 double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
   double best = ratio(probabilities, pair);
@@ -89,13 +91,14 @@ double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
   return best;
 }
 
-/// The largest ratios for each size: of random pairs, and after climbing from the best of these.
+/// The largest ratios that search() finds: `random` among random pairs, `adversarial` after climb() from the best
+/// random pair of each size, and `by_size` the result of climb() for each size.
 struct Found {
   double random = 0, adversarial = 0;
   std::vector<double> by_size{};
 };
 /// Searches for the largest ratios. The pairs depend only on the seed, not on the probabilities.
-/// @param searched  called after each size
+/// @param searched  function that is called after the search for each size, to report progress
 template <class F, class G>
 Found search(const F& probabilities, std::size_t experts, Index trials, std::uint64_t seed, const G& searched) {
   Numbers numbers(seed);
@@ -119,7 +122,7 @@ Found search(const F& probabilities, std::size_t experts, Index trials, std::uin
   return found;
 }
 
-/// Returns the largest difference between exact probabilities and their estimates from some draws of the noise.
+/// Returns the largest difference between the exact probabilities and their frequencies in `draws` draws of the noise.
 inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t experts, Index draws,
                                   std::uint64_t seed) {
   Numbers numbers(seed);
@@ -141,7 +144,7 @@ inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t
   return difference;
 }
 
-/// Measures with noise and, as a control, without.
+/// Searches for the largest ratios with noise and, as a control, without noise.
 inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const Report& report) {
   const RoutingProbabilities exact(experts);
   std::size_t sizes = 0;

@@ -66,7 +66,8 @@ Json json(const Options& o) {
   return j;
 }
 
-/// @throws ArgumentError if none of the chosen studies uses a value of the command line
+/// @throws ArgumentError if the command line has a value, for example of --experts, that none of the chosen studies
+///   uses
 void expect_taken(const Options& o, const Jobs& jobs) {
   const auto expect_all = [&](const char* option, const char* key, const auto& values) {
     if (!o.given(option)) return;

@@ -18,12 +18,12 @@ using Matrix = std::vector<std::vector<double>>;
 using Sample = SignalMixture::Sample<float, Cpu>;
 using Signals = SignalMixture::Signals<float, Cpu>;
 
-/// Percentages of correct items, overall and for each cluster; NaN for a cluster without items.
+/// Percentage of correct items among all items, and for each cluster. For a cluster without items it is NaN.
 struct Accuracy {
   double all = 0;
   std::vector<double> cluster{};
 };
-/// @param right  [N] as from right()
+/// @param right  [N] 1 for a correct item, 0 for a wrong one: the result of right() below
 inline Accuracy accuracy(const std::vector<double>& right, View<const Index, 1, Cpu> cluster) {
   std::vector<double> hit(kClusters), count(kClusters);
   for (std::size_t n = 0; n < right.size(); ++n) {
@@ -40,20 +40,21 @@ inline Accuracy accuracy(const std::vector<double>& right, View<const Index, 1, 
   a.all = 100 * hits / static_cast<double>(right.size());
   return a;
 }
-/// Returns 1 if y F > 0, else 0: a score of 0 is an error, as in the paper. NaN stays NaN.
+/// Returns 1 if the score y F of an item is above 0, otherwise 0, so that a score of 0 is an error, as in the paper.
+/// Returns NaN if the score is NaN.
 inline double right(double score) { return std::isnan(score) ? score : score > 0 ? 1 : 0; }
-/// Returns for each item whether it is correct, [N].
+/// Returns right(score) of each item, [N].
 inline std::vector<double> right(View<const float, 2, Cpu> output, View<const float, 2, Cpu> target) {
   std::vector<double> hit(static_cast<std::size_t>(output.extent(0)));
   for (Index n = 0; n < output.extent(0); ++n) hit[static_cast<std::size_t>(n)] = right(target(n, 0) * output(n, 0));
   return hit;
 }
 
-/// Returns P(y f_m ≤ 0 | Ω_k) for each expert and cluster, [M][K], over all items, independent of their routing. It is
-/// NaN for a cluster without items.
+/// Returns the error P(y f_m ≤ 0 | Ω_k) of each expert m on each cluster k, [M][K]. It is computed from all items of
+/// the cluster, whether or not they are routed to the expert. It is NaN for a cluster without items.
 template <class M, class P>
 Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, const Sample& sample) {
-  constexpr Index part = 1000;  // all experts on all items at once would need gigabytes
+  constexpr Index part = 1000;  // items at a time, because all experts on all items would need gigabytes
   const Index items = sample.x.extent(0);
   Matrix errors(static_cast<std::size_t>(mixture.experts()), std::vector<double>(kClusters));
   std::vector<double> count(kClusters);
@@ -72,7 +73,8 @@ Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, cons
   return errors;
 }
 
-/// Returns k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩: definition 2 of the paper, with the initial W.
+/// Returns the cluster of each expert, k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩. With the initial weights, it is the
+/// cluster in definition 2 of the paper.
 /// @param weight [M, P, d, J] in
 inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu> weight, const Signals& signals) {
   const Index experts = weight.extent(0), parts = weight.extent(1), dim = weight.extent(2), filters = weight.extent(3);
@@ -84,7 +86,8 @@ inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu>
   return metric::specialisation(ctx, neurons.view(), signals.feature).signal;
 }
 
-/// Returns the shares of each cluster that go to each expert, [K][M]; NaN for a cluster without items.
+/// Returns the share of the items of each cluster that goes to each expert, [K][M]. For a cluster without items it is
+/// NaN.
 inline Matrix shares(const metric::RoutingTable& table) {
   Matrix share(static_cast<std::size_t>(table.classes), std::vector<double>(static_cast<std::size_t>(table.experts)));
   for (Index k = 0; k < table.classes; ++k)

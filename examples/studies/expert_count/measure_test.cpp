@@ -30,7 +30,7 @@ TEST_CASE("cluster_errors: the share of a cluster's items with y f <= 0, by naiv
                         Logistic{}, Seed{3}};
   auto& weight = trainer.params.expert.weight;
   REQUIRE(weight.size() == 3 * kDim);
-  for (Index j = 0; j < kDim; ++j) {  // has learned cluster 0; 1 and a bit of 2; nothing, so y f = 0 is an error
+  for (Index j = 0; j < kDim; ++j) {  // expert 0 knows cluster 0; expert 1: 1 and a bit of 2; expert 2: none
     weight.data()[j] = c.signals.feature(0, j);
     weight.data()[kDim + j] = c.signals.feature(1, j) + c.signals.feature(2, j) / 4;
     weight.data()[2 * kDim + j] = 0;
@@ -66,9 +66,9 @@ TEST_CASE("strongest: the signal of the largest single product over filters and 
   };
   put(0, 0, 0, 1, 2);
   put(0, 1, 2, 2, 3);
-  put(1, 0, 1, 0, -5);  // magnitudes do not count
+  put(1, 0, 1, 0, -5);  // the sign counts, not only the magnitude
   put(1, 1, 3, 3, 0.5);
-  put(2, 0, 0, 1, 2);  // sums over filters or patches do not count
+  put(2, 0, 0, 1, 2);  // sums over filters or patches have no effect
   put(2, 0, 1, 1, 2);
   put(2, 1, 1, 1, 2);
   put(2, 0, 3, 0, 3);

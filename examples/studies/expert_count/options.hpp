@@ -19,7 +19,7 @@ struct Options {
   std::string expert = "both";
   std::vector<Index> experts{4, 8, 16, 32, 64}, patches{4, 8}, picks{1, 2, 4};
   std::vector<double> decays{1, 0.7, 0.5};
-  Setting base{};         // of every run; the studies fill in experts, patches and other values
+  Setting base{};         // base of every run; the studies set experts, patches and other values
   double eta_router = 0;  // 0: the paper's rate for each M
   Index trials = 2000, draws = 100000;
   Index reference_seeds = 10, data_sets = 5;
@@ -37,7 +37,8 @@ struct Options {
     s.eta_router = eta_router > 0 ? eta_router : Setting::paper_eta_router(expert_count);
     return s;
   }
-  /// Returns the smaller numbers of experts, for the studies of the outlook, which do not depend on M.
+  /// Returns the numbers 8 and 16 if they are in `experts`, otherwise the first number in it. The studies whose
+  /// question is not the number of experts use only these numbers.
   std::vector<Index> few_experts() const {
     std::vector<Index> few;
     for (const Index m : experts)
@@ -106,7 +107,8 @@ inline void add_options(CLI::App& app, Options& o) {
   app.add_flag("--self-check", o.self_check, "check the program's own loss, selection and probabilities, and stop");
 }
 
-/// Applies --quick to options that were not given, and the dependencies between options. Call it after parsing.
+/// Sets the options that depend on other options. If --quick is given, also makes the options smaller that are not on
+/// the command line. Call it after parsing.
 inline void settle(const CLI::App& app, Options& o) {
   o.given = [&app](const char* option) { return app.count(option) > 0; };
   if (!o.references.empty()) {

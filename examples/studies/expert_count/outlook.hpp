@@ -7,11 +7,11 @@
 
 #include "summary.hpp"
 
-/// Tests the paper's outlook: more than one pick, and clusters of unequal size.
+/// Tests two questions from the outlook of paper 003: more than one pick per item, and clusters of unequal size.
 namespace studies::expert_count::outlook {
 
-/// Returns those of the numbers of picks that do not exceed the number of experts.
-/// @throws ArgumentError if none fits
+/// Returns the values of --picks that are at most the number of experts.
+/// @throws ArgumentError if all of them are larger
 inline std::vector<Index> picks(const Options& o, Index experts) {
   std::vector<Index> fit;
   for (const Index k : o.picks)

@@ -8,13 +8,13 @@
 
 #include "reference.hpp"
 
-/// Finds which random numbers of a run determine its result: those of the data, of the initial weights or of the noise.
-/// For the linear mixture, each of these is drawn in turn from a different seed, and the result is compared with the
-/// unchanged runs.
+/// Finds which random numbers determine the result of a run: those of the data, the initial weights or the noise. Draws
+/// each of these three in turn from a different seed, and compares the result with the unchanged run. Uses the linear
+/// mixture.
 namespace studies::expert_count::parts {
 
 inline constexpr std::array kParts{"data", "start", "noise"};
-inline constexpr std::uint64_t kOther = 1000;  // is added to the seed
+inline constexpr std::uint64_t kOther = 1000;  // added to the seed of the part that is changed
 
 inline std::string label(Index setting, const std::string& part) {
   return reference::label(setting, "moe", true) + ".other_" + part;
@@ -37,7 +37,8 @@ inline void add(const Options& o, Jobs& jobs) {
   }
 }
 
-/// Reports the runs of each part, and their difference from the unchanged runs with the same seed.
+/// Reports the results of the runs in which one part has a different seed, and their difference from the unchanged
+/// runs.
 inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {

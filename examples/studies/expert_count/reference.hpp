@@ -11,12 +11,12 @@
 #include "reference_run.hpp"
 #include "summary.hpp"
 
-/// Compares the published results of the code of Chen et al. 2022 (arXiv:2208.02813, uclaml/MoE) with the results of
-/// the same rules here.
+/// Repeats the experiments of the code of Chen et al. 2022 (arXiv:2208.02813, uclaml/MoE), and compares the results
+/// with the published ones.
 namespace studies::expert_count::reference {
 
-/// Results from the outputs stored in the repository's notebooks: ten runs of the mixtures on one data set (deviations
-/// with n), one run of each single network.
+/// Published results: the outputs in the notebooks of the repository. For a mixture, mean and deviation (with n, not
+/// n − 1) of ten runs on one data set; for a single network, one run.
 struct Published {
   std::array<double, 2> cubic_accuracy, cubic_entropy, linear_accuracy, linear_entropy;  // mean, deviation
   double single_linear, single_cubic;
@@ -62,7 +62,8 @@ inline void add(const Options& o, Jobs& jobs) {
     }
 }
 
-/// Returns true if runs have the published size. Other runs are not compared.
+/// Returns true if the runs have as many items and iterations as the published runs. The results of other runs are not
+/// compared with published results.
 inline bool of_published_size(const Setting& s) {
   const Setting published;
   return s.train == published.train && s.test == published.test && s.iterations == published.iterations;

@@ -8,10 +8,10 @@
 
 namespace studies::expert_count {
 
-/// One run of the experiments of uclaml/MoE.
+/// One run of an experiment in the code of Chen et al. 2022 (uclaml/MoE).
 struct ReferenceRun {
   Index setting = 1;    // s1 … s4
-  bool linear = false;  // no cube
+  bool linear = false;  // true: experts without the cubic activation
   Index train = 16000, test = 16000, epochs = 501;
   std::uint64_t seed = 1;
   std::uint64_t data = 0, start = 0, noise = 0;  // seeds; 0: the seed of the run
@@ -26,16 +26,17 @@ struct ReferenceRun {
   double cost() const { return static_cast<double>(train * epochs * 4); }
 };
 
-/// A mixture of eight experts. Differences from the papers:
+/// Trains a mixture of eight experts by the rules of that code. Its differences from the papers:
 /// - The weight of a pick is its noisy score.
-/// - Two logits go through two softmaxes.
+/// - The loss applies softmax to the two logits twice (TwiceSoftmax).
 /// - The norms of an expert's weights and biases are added.
 /// - Experts have biases.
 /// - Inputs are ten times as large.
 /// - Tests have noise, too.
-/// - Training ends at a loss of 0.314, or of 0.02 above its least.
+/// - Training ends at the first loss that is not a new minimum and is at most 0.314, or more than 0.02 above the
+///   minimum.
 Json train_reference(const ReferenceRun&, const Report&);
-/// One network of 40 channels per logit without a gate, trained by Adam.
+/// Trains one network without a gate, with 40 channels per logit, by Adam.
 Json train_single(const ReferenceRun&, const Report&);
 
 }  // namespace studies::expert_count

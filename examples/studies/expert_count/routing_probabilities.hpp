@@ -9,7 +9,8 @@
 
 namespace studies::expert_count {
 
-/// Returns nodes and weights on [−1, 1] that integrate polynomials of degree 2n − 1 exactly (Gauss–Legendre).
+/// Returns the n nodes and weights of Gauss–Legendre quadrature on [−1, 1]. It integrates polynomials up to degree
+/// 2n − 1 exactly.
 inline std::vector<std::pair<double, double>> gauss_legendre(std::size_t n) {
   std::vector<std::pair<double, double>> rule(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -33,7 +34,8 @@ inline std::vector<std::pair<double, double>> gauss_legendre(std::size_t n) {
 ///
 ///     p_m = ∫_{h_m}^{h_m + 1} Π_{m' ≠ m} F(s − h_m') ds,   F(z) = min(max(z, 0), 1)
 ///
-/// Below the largest h some factor is 0; above it the integrand is a polynomial between the points h_i + 1.
+/// For s below the largest h, a factor is 0. Above the largest h, the integrand is a polynomial between the points
+/// h_i + 1.
 class RoutingProbabilities {
  public:
   explicit RoutingProbabilities(std::size_t experts) : rule_(gauss_legendre(experts / 2 + 1)) {}
@@ -65,7 +67,7 @@ class RoutingProbabilities {
   std::vector<std::pair<double, double>> rule_;
 };
 
-/// Returns the probabilities without noise.
+/// Returns the routing probabilities without noise: 1 for the expert with the largest score, otherwise 0.
 inline std::vector<double> without_noise(const std::vector<double>& h) {
   std::vector<double> p(h.size());
   p[static_cast<std::size_t>(std::max_element(h.begin(), h.end()) - h.begin())] = 1;

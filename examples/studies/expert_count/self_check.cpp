@@ -82,7 +82,8 @@ void check_probabilities() {
   }
 }
 
-/// Checks Lemma 1's bound with noise. The same search without noise must break the bound.
+/// Checks that the search finds no ratio above the bound of Lemma 1 with noise, and that it finds larger ratios without
+/// noise.
 void check_lemma1() {
   for (const std::size_t experts : {2, 4, 8, 16, 32, 64}) {
     const Json found = lemma1::measure(experts, 40, 1, 1, [](double) {});

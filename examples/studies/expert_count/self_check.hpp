@@ -2,11 +2,11 @@
 
 namespace studies::expert_count {
 
-/// Checks the parts that only this program has, and prints what it did:
-/// - the loss against finite differences,
+/// Checks the parts of this program that are not in the library, and prints each check:
+/// - the gradient of the loss against finite differences,
 /// - the selection by the library's conformance suite and against NoisyTop1,
-/// - routing probabilities against closed forms,
-/// - lemma 1's bound with noise and without.
+/// - the routing probabilities against closed forms,
+/// - the bound of Lemma 1 with noise and without.
 ///
 /// @throws std::runtime_error if a check fails
 void self_check();

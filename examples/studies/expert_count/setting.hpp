@@ -23,18 +23,18 @@ struct Setting {
   std::string activation = "cubic";  // of the proofs; the main text does not name one
   Index patches = 4, experts = 8, filters = 8, k = 1;
   Index train = 16000, test = 16000, iterations = 501;  // not in the paper
-  double sigma0 = 8.2e-5;                               // not in the paper: 0.001 of U(±1/√50), its deviation
+  double sigma0 = 8.2e-5;                               // not in the paper: the deviation of 0.001 · U(±1/√50)
   double scale = 10;                                    // not in the paper
-  double decay = 1;                                     // cluster k has a share ∝ decayᵏ
+  double decay = 1;                                     // the share of cluster k is ∝ decayᵏ
   double eta = 1e-3, eta_router = 0.1;
-  bool equal_patches = true;  // eq. (2); false is Lemma 3
+  bool equal_patches = true;  // initial weights; true: eq. (2), false: Lemma 3
   bool test_noise = false;    // eq. (1) routes without noise; the code of Chen et al. with noise
   std::uint64_t seed = 1;
 
-  /// Returns the router rate of the paper, which found it separately for each M.
+  /// Returns the learning rate of the router in the paper, which has a different rate for each number of experts.
   static double paper_eta_router(Index experts) { return experts <= 16 ? 0.1 : experts <= 32 ? 0.25 : 0.4; }
 
-  /// Rounds down to an iteration. Limited to 1e15, which is after every last iteration.
+  /// Rounds a time down to a whole iteration, at most 1e15, which is later than any last iteration.
   static Index whole(double t) { return static_cast<Index>(std::floor(std::min(t, 1e15))); }
   /// Returns the end of the exploration stage, T₁ = ⌊σ₀^½/η⌋.
   Index t1() const { return whole(std::sqrt(sigma0) / eta); }
@@ -61,14 +61,14 @@ struct Setting {
             {"test_noise", test_noise},
             {"seed", seed}};
   }
-  /// Returns the cost relative to other runs. It grows with items and patches and, for the gate and its noise, with
-  /// experts.
+  /// Returns the cost of the run relative to other runs. It grows with the number of items and patches. It also grows
+  /// with the number of experts, because of the gate and its noise.
   double cost() const {
     return static_cast<double>(train * iterations * patches) * (1 + 0.02 * static_cast<double>(experts));
   }
 };
 
-/// Trains one layer. Each combination of expert and activation is defined in a separate file.
+/// These functions train one layer. There is one for each combination of expert and activation, in a separate file.
 Json train_mlp_cubic(const Setting&, const Report&);
 Json train_mlp_other(const Setting&, const Report&);
 Json train_cnn_cubic(const Setting&, const Report&);

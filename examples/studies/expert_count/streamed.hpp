@@ -8,11 +8,11 @@
 
 #include "chains.hpp"
 
-/// Wraps policies so that they are faster for the shapes of these studies, on the CPU. The wrappers give the same bits
-/// as the policies and read each item once. The studies also run without them.
+/// Wrappers of policies that are faster on the CPU for the shapes of these studies, because they read each item once.
+/// They give the same bits as the policies that they wrap, so the studies could also run without them.
 namespace studies::expert_count {
 
-/// Wraps PatchMlp or PatchCnn without bias, with one output and eight filters.
+/// Wraps a PatchMlp or PatchCnn. It is faster only for experts without bias, with one output and eight filters.
 template <template <class> class ExpertT, class Act>
 struct Streamed : ExpertT<Act> {
   using Expert = ExpertT<Act>;
@@ -67,7 +67,7 @@ struct Streamed : ExpertT<Act> {
   struct Range {
     const Groups<B>& groups;
     Index expert, first, count;
-    /// Returns the row of patch l of slot s, see Positions.
+    /// Returns the row of patch l of slot s in the order of Positions.
     Index position(Index s, Index l, Index patches) const {
       return apart ? first * patches + l * count + s - first : s * patches + l;
     }
@@ -117,8 +117,8 @@ struct Streamed : ExpertT<Act> {
 template <template <class> class ExpertT, class Act>
 Streamed(ExpertT<Act>) -> Streamed<ExpertT, Act>;
 
-/// Holds sums over the patches of items, computed once for each array. Arrays must not change or move while this object
-/// lives.
+/// Holds the sums over the patches of each item. They are computed once for each array of items, which must not change
+/// or move while this object exists.
 template <class T>
 class PatchSums {
  public:

@@ -13,8 +13,8 @@ using namespace studies::expert_count;
 
 namespace {
 
-/// Compares the bits of losses, outputs, choices and gradients of both mixtures after some steps, with and without
-/// noise.
+/// Trains a mixture and its streamed version for some steps, with and without noise. Checks that losses, outputs,
+/// choices and gradients have the same bits.
 template <class GateA, class GateB, class ExpertA, class ExpertB>
 void same_bits(const GateA& gate, const GateB& streamed_gate, const ExpertA& expert, const ExpertB& streamed_expert,
                Index items) {
@@ -42,7 +42,7 @@ void same_bits(const GateA& gate, const GateB& streamed_gate, const ExpertA& exp
   auto router_b = of_router.begin(ctx, b.params.gate);
   auto experts_a = of_experts.begin(ctx, a.params.expert);
   auto experts_b = of_experts.begin(ctx, b.params.expert);
-  for (Index t = 0; t < 6; ++t) {  // scores move apart: all experts are rivals, some, none
+  for (Index t = 0; t < 6; ++t) {  // the scores move apart, so fewer and fewer experts can win
     typename decltype(a)::Extra noise;
     typename decltype(b)::Extra streamed_noise;
     if (t != 4) noise.selection.random = streamed_noise.selection.random = Random{Seed{4}, std::uint64_t(t)};

@@ -16,7 +16,7 @@
 
 namespace studies::expert_count {
 
-/// The results of the studies.
+/// Collects the numbers, curves and pictures of the studies.
 struct StudySummary {
   std::vector<Result> results{};
   Json curves = Json::object();
@@ -36,13 +36,13 @@ struct StudySummary {
   std::vector<std::function<void(const std::filesystem::path&)>> pictures_{};
 };
 
-/// Returns one number of each seed.
+/// Returns the number `key` of each run.
 inline std::vector<double> values(std::span<const Json> runs, const std::string& key) {
   return numbers(runs, [&](const Json& run) { return number(run.at(key)); });
 }
 inline std::vector<double> as_doubles(const std::vector<Index>& list) { return {list.begin(), list.end()}; }
 
-/// Returns a curve over x with one number of the labels' runs, mean ± std.
+/// Returns a curve whose point x[i] is mean ± std of the number `key` over the runs of labels[i].
 inline Curve curve(const Jobs& jobs, std::string title, const std::vector<double>& x,
                    const std::vector<std::string>& labels, const std::string& key) {
   Curve c{std::move(title), {}, {}};
@@ -50,7 +50,7 @@ inline Curve curve(const Jobs& jobs, std::string title, const std::vector<double
   return c;
 }
 
-/// Returns a curve over the iterations of a run, mean ± std over its seeds; x is "iteration".
+/// Returns the curve `key` over the iterations of training, mean ± std over the runs.
 inline Curve course(std::span<const Json> runs, std::string title, const std::string& key) {
   Curve c{std::move(title), {}, {}};
   const Json& iterations = runs.front().at("curve").at("iteration");
@@ -65,7 +65,7 @@ inline Lines accuracy_panel(const std::string& title, const std::string& x_label
 inline Lines entropy_panel(const std::string& title, const std::string& x_label) {
   return {.title = title, .x_label = x_label, .y_label = "dispatch entropy", .least = 0, .most = std::log(kClusters)};
 }
-/// Returns the curve as JSON. With one seed there is no deviation, and it is null, as in the results.
+/// Returns the curve as JSON. If it has no deviations, because there is only one seed, "std" is null.
 inline Json json(const Curve& c) {
   return {{"x", c.x}, {"mean", c.y}, {"std", c.error.empty() ? Json() : Json(c.error)}};
 }

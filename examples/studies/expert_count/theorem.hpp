@@ -11,7 +11,7 @@
 
 #include "summary.hpp"
 
-/// Tests Theorem 1 and lemmas 2 and 3: the error of each expert on each cluster.
+/// Tests Theorem 1 and Lemmas 2 and 3 of paper 003. Measures the error of each expert on each cluster.
 namespace studies::expert_count::theorem {
 
 using Errors = std::vector<std::vector<double>>;  // [M][K]
@@ -25,9 +25,11 @@ inline std::size_t lowest(const std::vector<double>& of_clusters) {
 /// Statistics of the errors at the end of one stage.
 struct Stage {
   double own = 0, other = 0, best = 0;  // mean error on the expert's own cluster, on the others, on its best one
-  double covered = 0;                   // clusters that are the best of some expert
+  double covered = 0;                   // number of clusters that are the best one of some expert
 };
-/// @param own  the cluster of each expert
+/// Computes the statistics of one stage.
+/// @param errors  [M][K]
+/// @param own     [M] the cluster of each expert
 inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
   Stage s;
   const double experts = static_cast<double>(errors.size());
@@ -43,7 +45,8 @@ inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
   s.covered = static_cast<double>(std::count(seen.begin(), seen.end(), true));
   return s;
 }
-/// Returns the share of the test items that go, without noise, to an expert of their cluster.
+/// Returns the share of the test items that go to an expert of their own cluster: the mean over the shares of the
+/// clusters.
 inline double routed(const Json& run, const std::vector<std::size_t>& own) {
   const auto shares = matrix(run.at("routing"));  // [K][M]
   double sum = 0, clusters = 0;
@@ -55,7 +58,7 @@ inline double routed(const Json& run, const std::vector<std::size_t>& own) {
   return sum / clusters;
 }
 
-/// Adds numbers of the stages of a label's runs, under <name>.t1.… and <name>.end.…
+/// Adds the statistics (Stage) of the runs of a label, under the names <name>.t1.… and <name>.end.…
 inline void report_stages(const Jobs& jobs, const std::string& label, const std::string& name, StudySummary& summary) {
   for (const std::string at : {"t1", "end"}) {
     std::vector<double> own, other, best, covered;
@@ -77,7 +80,8 @@ inline void report_stages(const Jobs& jobs, const std::string& label, const std:
   }
 }
 
-/// These functions return the least and the largest M of Theorem 1, K ln K ln ln d and σ₀^−0.075, with constants 1.
+/// These functions return the least and the largest number of experts M in Theorem 1, if all constants are 1:
+/// K ln K ln ln d and σ₀^−0.075.
 inline double least_experts() { return kClusters * std::log(kClusters) * std::log(std::log(kDim)); }
 inline double most_experts(double sigma0) { return std::pow(sigma0, -0.075); }
 
@@ -86,8 +90,8 @@ struct Case {
   std::string label;
   Setting setting;
 };
-/// Returns the default layers, and a layer with the values of Theorem 1: the least σ₀ that the theorem admits, inputs
-/// of size one, T = 1/η, so that T₁ < T.
+/// Returns the default layers. For the kind "mlp", also returns a layer with values that Theorem 1 admits: its least
+/// σ₀, inputs of size one, and T = 1/η, so that T₁ < T.
 inline std::vector<Case> cases(const Options& o, Index experts) {
   std::vector<Case> all;
   for (const auto& kind : o.kinds()) {
@@ -111,7 +115,8 @@ inline void add(const Options& o, Jobs& jobs) {
     for (const Case& c : cases(o, m)) jobs.add(c.label, c.setting);
 }
 
-/// Returns the errors of one run as a picture. Experts are sorted by their best cluster at the end.
+/// Returns a picture of the errors of one run. Experts are sorted by their best cluster in `order_of`, the errors at
+/// the end.
 inline HeatMap picture(const std::string& title, const Errors& errors, const Errors& order_of) {
   std::vector<std::size_t> order(errors.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
@@ -133,8 +138,8 @@ inline HeatMap picture(const std::string& title, const Errors& errors, const Err
   return map;
 }
 
-/// Adds the sizes of the sets, how many experts keep their cluster, and the share of items routed to an expert of their
-/// set.
+/// Adds the number of sets M_k (definition 2) that are not empty and the share of experts that keep their cluster. Also
+/// adds the share of items that go to an expert of their own set, or whose best cluster is theirs.
 inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name, StudySummary& summary) {
   std::vector<double> to_own, to_best, kept, non_empty;
   for (const Json& run : jobs.of(c.label)) {

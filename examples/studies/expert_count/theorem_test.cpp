@@ -16,7 +16,7 @@ using namespace studies::expert_count;
 
 namespace {
 
-/// Errors of three experts on four clusters: the best are 0, 2, 2.
+/// Errors of three experts on four clusters [M][K]. The best clusters of the experts are 0, 2 and 2.
 const theorem::Errors kErrors{{0.1, 0.4, 0.5, 0.6}, {0.3, 0.2, 0.1, 0.4}, {0.5, 0.5, 0.05, 0.45}};
 const theorem::Errors kShares{{0.7, 0.2, 0.1}, {0.5, 0.5, 0}, {0, 0.25, 0.75}, {1, 0, 0}};  // [K][M]
 
@@ -29,7 +29,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Jobs with hand-made runs, two seeds of one label.
+/// Jobs with two hand-made runs of one label, for two seeds.
 struct Case {
   Folder folder;
   Options options;
@@ -109,11 +109,11 @@ TEST_CASE("lemma 1: within M^2 with noise, beyond it without, for the same pairs
     const lemma1::Found with = lemma1::search(exact, experts, 24, 1, [] {}),
                         without = lemma1::search(without_noise, experts, 24, 1, [] {});
     CHECK(with.adversarial <= lemma1::bound(experts));
-    CHECK(with.adversarial <= 2 + 1e-5);              // bound by the derivative of p_m, plus rounding
-    if (experts == 2) CHECK(with.adversarial > 1.9);  // 2 if equal scores move apart
+    CHECK(with.adversarial <= 2 + 1e-5);              // the bound from the derivative of p_m, plus rounding
+    if (experts == 2) CHECK(with.adversarial > 1.9);  // the ratio is 2 if equal scores move apart
     CHECK(without.adversarial > lemma1::bound(experts));
     REQUIRE(without.by_size.size() == lemma1::kSizes.size());
-    for (std::size_t i = 0; i < lemma1::kSizes.size(); ++i)  // the best expert changes, and p changes by 1
+    for (std::size_t i = 0; i < lemma1::kSizes.size(); ++i)  // if the best expert changes, p changes by 1
       CHECK(without.by_size[i] * lemma1::kSizes[i] == doctest::Approx(1).epsilon(1e-6));
   }
 }

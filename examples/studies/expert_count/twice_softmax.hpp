@@ -6,7 +6,7 @@ namespace studies::expert_count {
 
 using namespace gatefold;
 
-/// Cross-entropy that uses probabilities as logits, as in the code of Chen et al.:
+/// A cross-entropy that applies softmax twice: it uses probabilities as logits, like the code of Chen et al. 2022.
 ///
 ///     loss = (1/N) Σ_n (log Σ_c exp q[n,c] − q[n, label[n]]),   q = softmax(y)
 ///
@@ -42,7 +42,7 @@ struct TwiceSoftmax {
   }
 };
 
-/// Adam with weight decay as part of the gradient, as torch.optim.Adam.
+/// Adam that adds weight decay to the gradient, like torch.optim.Adam.
 struct AdamL2 {
   using IsOptimizer = void;
   double lr = 1e-3, l2 = 0;

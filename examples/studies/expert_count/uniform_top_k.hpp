@@ -6,8 +6,8 @@ namespace studies::expert_count {
 
 using namespace gatefold;
 
-/// The paper's outlook "top-k gating": picks the K best of h + r and weights each by its noise-free probability, so
-/// that F = Σ_{m ∈ T} π_m f_m with |T| = K. K = 1 is NoisyTop1.
+/// The "top-k gating" in the outlook of paper 003. Picks the set T of the K experts with the largest h + r (score plus
+/// noise), and weights each by its probability without noise: F = Σ_{m ∈ T} π_m f_m. For K = 1 it is NoisyTop1.
 struct UniformTopK {
   Index k = 2;
 

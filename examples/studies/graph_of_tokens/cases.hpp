@@ -16,7 +16,7 @@ using lm::Case;
 using lm::Group;
 using lm::Printed;
 
-/// All comparisons of the paper, the most important first, with their headings.
+/// All comparisons of paper 002 with their headings. The most important are first.
 class Cases {
  public:
   std::vector<Case> all{};

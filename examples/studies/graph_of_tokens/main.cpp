@@ -3,8 +3,8 @@
 // not. Also measures how stable the routing is, and its entropy.
 //
 //   graph_of_tokens [--quick] [--seeds 3] [--steps 1600] [--only smoe,smoe_similarity] …
-//   graph_of_tokens --tables     of the runs that are done so far
-//   graph_of_tokens --costs      time and memory of each relative to its base
+//   graph_of_tokens --tables     prints the tables of the runs that are done so far
+//   graph_of_tokens --costs      prints time and memory of each model relative to its base
 //
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 

@@ -10,7 +10,7 @@
 
 namespace studies::lm {
 
-/// Prints the costs of all cases, measured with the first batch of the text.
+/// Prints time and memory of all cases, measured with the first batch of the text.
 inline void print_costs(const Comparison& comparison, const Text& text) {
   std::vector<Costed<Model>> models;
   for (const Case& c : comparison.cases) {

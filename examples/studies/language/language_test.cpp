@@ -22,7 +22,7 @@ namespace {
 
 using Either = OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
 
-/// The output of two layers, and all gradients of their backward.
+/// Returns the output of two layers and all gradients that their backward computes, as one list.
 template <class RuleT>
 std::vector<double> passes(const RuleT& rule) {
   Cpu::Context ctx(1);
@@ -64,7 +64,7 @@ TEST_CASE("words change their experts where the set is another, in whatever orde
 }
 
 TEST_CASE("an eigenvalue settles where lemma 1 says") {
-  // 0 < σ < 2 for the plain sum, 0 < σ < 3.4 with μ = 0.7.
+  // A layer is stable for 0 < σ < 2 with the plain sum, and for 0 < σ < 3.4 with heavy ball and μ = 0.7.
   const std::vector<std::complex<double>> sigma{-1, 1, 2.5, 3};
   CHECK(settles(sigma, 0)["stable"] == 0.25);
   CHECK(settles(sigma, 0.7)["stable"] == 0.75);
@@ -73,7 +73,7 @@ TEST_CASE("an eigenvalue settles where lemma 1 says") {
 
 namespace {
 
-/// Predicts w with probability 1/2 after the word w. All other words are equally likely.
+/// A model that predicts the last word again with probability 1/2. All other words are equally probable.
 class Echo final : public Model {
  public:
   void step(const Ids&, const Ids&) override {}

@@ -18,7 +18,7 @@
 
 namespace studies::lm {
 
-/// A part of a text, read in blocks.
+/// Reads a part of a text in blocks: `batch` sequences of `length` words each, and the word after each word.
 class Blocks {
  public:
   Blocks(std::span<const TokenId> ids, const Setting& s, Seed seed = {})
@@ -33,7 +33,8 @@ class Blocks {
   Ids x, next;
 };
 
-/// Returns exp of the mean over words of −log p. Each sequence begins without context.
+/// Returns exp of the mean over words of −log p. The second function computes p with a model, which predicts each
+/// sequence without the words before it.
 inline double perplexity(const std::vector<double>& surprises) { return std::exp(mean(surprises)); }
 inline double perplexity(Model& model, std::span<const TokenId> ids, const Setting& s, Index most = Index(1) << 40) {
   Blocks blocks(ids, s);
@@ -46,9 +47,9 @@ inline double perplexity(Model& model, std::span<const TokenId> ids, const Setti
   return perplexity(all);
 }
 
-/// Perplexities of a text and of the same text under attack. As in the papers, swapped words must be predicted, too.
-/// `harm` is the factor by which the attack raises the perplexity of unchanged words, which measures the effect of a
-/// swapped context.
+/// Perplexities of a text and of the same text under attack. As in the papers, the model must predict the swapped
+/// words, too. `harm` is the factor by which the attack raises the perplexity of the unchanged words, so it measures
+/// the effect of swapped words in the context.
 struct Perplexities {
   double clean = 0, attacked = 0, harm = 0;
 };
@@ -72,7 +73,7 @@ inline Perplexities perplexities(Model& model, std::span<const TokenId> clean, s
   return {perplexity(of_clean), perplexity(of_attacked), perplexity(alone_after) / perplexity(alone_before)};
 }
 
-/// Returns the routing on the first blocks of the validation text, joined.
+/// Returns the routing of each mixture on the first blocks of the validation text together.
 inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s) {
   Blocks blocks(text.valid, s);
   const Index count = std::min<Index>(blocks.count(), 8);
@@ -98,7 +99,7 @@ inline std::vector<Routing> routing(Model& model, const Text& text, const Settin
   return all;
 }
 
-/// Returns the share of words whose set of experts changed.
+/// Returns the share of words whose set of experts is not the same in `before` and `after`, which are [N, k] picks.
 inline double fluctuation(std::vector<Index> before, std::vector<Index> after, Index k) {
   Index changed = 0;
   for (std::size_t n = 0; n < after.size(); n += static_cast<std::size_t>(k)) {
@@ -113,7 +114,7 @@ inline double fluctuation(std::vector<Index> before, std::vector<Index> after, I
   return static_cast<double>(changed) / (static_cast<double>(after.size()) / static_cast<double>(k));
 }
 
-/// √(Σ_e (c_e − c̄)² / E) / c̄
+/// Returns √(Σ_e (c_e − c̄)² / E) / c̄, the coefficient of variation of the picks c_e of the experts.
 inline double variation(const std::vector<Index>& load) {
   return gatefold::metric::Load{load}.coefficient_of_variation();
 }
@@ -142,7 +143,7 @@ inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
   return {{"stable", static_cast<double>(stable) / n}, {"radius", radius / n}};
 }
 
-/// Trains a case and takes all measurements.
+/// Trains one case and returns all its measurements.
 ///
 /// The routing on the same words is compared between step 59/60 · steps and the last step, because the papers compare
 /// epochs 59 and 60.

@@ -21,24 +21,25 @@ struct Routing {
   std::vector<Index> load{};   // [E] picks of each expert
   std::vector<Index> picks{};  // [N, K] experts of each word, best first
   double norm = 0;             // mean over words of ‖u‖
-  std::vector<double> rank{};  // [E] share of the picks whose expert's output has the largest, the second … norm
+  std::vector<double> rank{};  // [E] share of picks whose expert has the output with the largest, second … norm
 };
 
-/// Interface of a language model in training, for any layers and any backend. The rest of the program is compiled once.
+/// Interface of a language model in training. It hides layers and backend, so that the rest of the program is compiled
+/// once.
 class Model {
  public:
   virtual ~Model() = default;
 
-  /// Runs one training step on sequences [N].
+  /// Runs one training step. x [N] are the words of whole sequences, next [N] is the word after each of them.
   virtual void step(const Ids& x, const Ids& next) = 0;
-  /// Returns −log p of the word after each word [N].
+  /// Returns −log p [N] of the word next[n] that follows each word x[n].
   virtual std::vector<double> surprises(const Ids& x, const Ids& next) = 0;
   /// Returns the routing of the model's mixtures on sequences [N], in the order of depth.
   virtual std::vector<Routing> routing(const Ids& x) = 0;
-  /// Returns ∂u/∂x at some words of sequences [N], layer by layer. Empty if the model does not offer them.
+  /// Returns, for each layer, ∂u/∂x at some of the words [N]. The list is empty if the model cannot compute them.
   virtual std::vector<std::vector<Matrix>> jacobians(const Ids&) { return {}; }
-  /// Like surprises(), but each word is predicted only from the words before it; the words after it are cut off. Empty
-  /// if the model does not offer them.
+  /// Like surprises(), but each word is predicted from only the words before it, even if attention normally also reads
+  /// the words after it. The list is empty if the model cannot compute it.
   virtual std::vector<double> surprises_of_prefixes(const Ids&, const Ids&) { return {}; }
 
   virtual Index parameters() const = 0;
@@ -53,9 +54,9 @@ struct Printed {
 
 /// One model of a study.
 struct Case {
-  std::string name;      // of [a-z0-9_.-]
-  std::string label;     // in tables
-  std::string baseline;  // name of the case that it is compared with, or its own name
+  std::string name;      // characters: a-z 0-9 _ . -
+  std::string label;     // name in tables
+  std::string baseline;  // name of the case to compare with, or its own name
   Setting setting;
   std::function<std::unique_ptr<Model>(const Setting&, Seed)> make;
   std::optional<Printed> printed{};

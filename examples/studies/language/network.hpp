@@ -22,7 +22,7 @@ inline LanguageSizes sizes(const Setting& s, Index vocabulary) {
           .embedding = Initial::normal(0.1)};
 }
 
-/// Implements Model for any language model of the library, with one thread.
+/// Implements Model for any language model of the library. Uses one thread.
 /// @tparam B  Cpu or Cuda
 template <class B, class ModelT>
 class Network : public Model {
@@ -50,7 +50,7 @@ class Network : public Model {
     std::vector<Routing> all;
     for (training::Routing& one : training::routing(ctx, saved, setting.k))
       all.push_back({one.entropy, std::move(one.load), std::move(one.picks)});
-    // With a rule that evaluates twice, each mixture occurs twice.
+    // If the update rule evaluates its branch twice, each mixture occurs twice in the list.
     const std::size_t depth = static_cast<std::size_t>(setting.depth), each = all.size() / depth;
     for (std::size_t l = 1; l < depth && each > 1; ++l) all[l] = std::move(all[l * each]);
     all.resize(depth);
@@ -68,12 +68,12 @@ class Network : public Model {
   View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
     return training::from_host(ctx, from.data(), to, std::ssize(from));
   }
-  /// Computes y, the input of the output layer.
+  /// Computes y, the output of the layers, which the output layer reads.
   void infer(const Ids& x, const Extra& of) {
     y.resize(std::ssize(x), setting.dim);
     trainer.infer(here(x, ids), y, of);
   }
-  /// Returns −log p of each word, computed from the input of the output layer.
+  /// Returns −log p of each word of `next`. `read` is the input of the output layer for each of them.
   std::vector<double> surprises_after(View<const float, 2, B> read, const Ids& next) {
     each.resize(read.extent(0));
     trainer.loss.each(ctx, trainer.params.loss, trainer.model(), read, here(next, labels), each);

@@ -11,8 +11,8 @@ namespace studies::lm {
 
 using namespace gatefold;
 
-/// One of several update rules, chosen at run time, so that networks of all rules compile once. It costs only the
-/// choice: the other rules have no parameters, no carry and no saved state.
+/// One of several update rules, chosen at run time. A network then has one type for all rules and is compiled once. The
+/// only cost is the choice at run time: the other rules have no parameters, no carry and no saved state.
 template <class... RuleT>
 struct OneOf {
   std::variant<RuleT...> rule{};

@@ -12,8 +12,8 @@
 
 namespace studies::lm {
 
-/// The size of all models of a study, how they are trained and where. Depth and number of experts are those of the
-/// papers' medium model; width, words and steps are smaller, because they cost time.
+/// The size of all models of a study, their training and their backend. Depth and number of experts are those of the
+/// medium model in papers 001 and 002. Width, number of words and number of steps are smaller, to save time.
 struct Setting {
   Index depth = 6, dim = 64, heads = 4, experts = 16, k = 2, hidden = 64, length = 64;
   Index batch = 16, steps = 1600, warmup = 100, threshold = 10;
@@ -44,7 +44,7 @@ struct Setting {
     note_backend(j, backend);
     return j;
   }
-  /// @throws ArgumentError
+  /// @throws ArgumentError unless `heads` divides `dim`, k <= experts, and warmup < steps
   void validate() const {
     using gatefold::expect;
     using gatefold::Joined;

@@ -26,7 +26,7 @@ struct Options {
   Common common{.seeds = 3};
   Setting setting{};
   std::filesystem::path data{};
-  std::vector<std::string> only{};  // cases; none: all
+  std::vector<std::string> only{};  // names of cases; if empty, all cases
   bool tables = false, costs = false;
 };
 
@@ -48,8 +48,8 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--costs", o.costs, "time and memory of each case, in turn, and nothing else");
 }
 
-/// Returns the runs of all cases, one per seed, in the order of the list. The most important cases come first, so that
-/// a table after the first hour has complete rows.
+/// Returns the runs of all cases in the order of the list, one per seed. The most important cases come first, so that
+/// after an hour a table already has complete rows.
 std::vector<Run> runs_of(const std::vector<Case>& cases, const Common& common, const Text& text) {
   std::vector<Run> runs;
   for (const Case& c : cases)
@@ -60,7 +60,8 @@ std::vector<Run> runs_of(const std::vector<Case>& cases, const Common& common, c
   return runs;
 }
 
-/// @param found  results in the order of runs_of; empty if a run is not done
+/// Returns the results of the cases whose runs for all seeds are done.
+/// @param found  the result of each run in the order of runs_of(); no value if a run is not done
 Done whole_cases(const std::vector<Case>& cases, Index seeds, const std::vector<std::optional<Json>>& found) {
   Done done;
   for (std::size_t i = 0; i < cases.size(); ++i) {

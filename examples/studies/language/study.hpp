@@ -7,7 +7,8 @@
 
 namespace studies::lm {
 
-/// A measurement of every layer after training: its title, its place in the results of a layer, and its format.
+/// A measurement of every layer after training: its title, the JSON pointer to the number in the results of a layer,
+/// and its format.
 struct LayerNumber {
   std::string title, pointer;  // "/norm"
   double scale = 1;
@@ -15,8 +16,8 @@ struct LayerNumber {
   bool drawn = false;
 };
 
-/// The content of a study: the cases, the most important first; their headings; the names of the cases whose layers are
-/// examined; and the measurements of these layers.
+/// The content of a study. `cases` are the models to compare, the most important first; `groups` have their headings.
+/// `seen` are the names of the cases whose layers are measured, and `of_layers` are these measurements.
 struct Comparison {
   std::vector<Case> cases;
   std::vector<Group> groups;
@@ -24,8 +25,9 @@ struct Comparison {
   std::vector<LayerNumber> of_layers;
 };
 
-/// Runs a study of language models: the body of main.
-/// @param make  make(setting, words of the vocabulary) returns the comparison
+/// Runs a study of language models. A study's main() only calls this function.
+/// @param what  description of the program for --help
+/// @param make  make(setting, size of the vocabulary) returns the content of the study
 int study_of_language(const char* program, const char* what, int argc, char** argv,
                       Comparison (*make)(const Setting&, Index));
 

@@ -18,7 +18,7 @@
 
 namespace studies::lm {
 
-/// The results of the cases that are done, by name of the case. Each has one result per seed.
+/// The results of the cases that are done: name of the case → one result per seed.
 using Done = std::map<std::string, std::vector<Json>>;
 
 inline std::vector<double> values(const std::vector<Json>& runs, const char* key) {
@@ -37,7 +37,7 @@ inline std::string shown(const std::vector<double>& of_seeds, int decimals, bool
   return shown(mean(of_seeds), decimals, sign) + (std ? " ± " + shown(*std, decimals) : "");
 }
 
-/// Returns a table of the page: test perplexities, their differences from the baseline with the same seed, their
+/// Returns a table for the study's page: test perplexities, their differences from the baseline with the same seed, the
 /// relative change, and the change in the paper. Leaves out cases that are not done.
 inline std::string perplexity_table(const Group& group, const std::vector<Case>& cases, const Done& done) {
   if (std::none_of(group.cases.begin(), group.cases.end(),
@@ -80,7 +80,7 @@ inline std::string perplexity_table(const Group& group, const std::vector<Case>&
   return text + '\n';
 }
 
-/// Returns one number of every layer of a run, if the run has this number.
+/// Returns one number for every layer of a run. Returns no value if the run does not have this number.
 inline std::optional<std::vector<double>> of_layers(const Json& run, const std::string& pointer) {
   std::vector<double> all;
   for (const Json& layer : run["layers"]) {
@@ -91,7 +91,7 @@ inline std::optional<std::vector<double>> of_layers(const Json& run, const std::
   return all;
 }
 
-/// Calls f(case, its runs) for the examined cases that are done.
+/// Calls f(case, its results) for each case that is done and is in comparison.seen.
 template <class F>
 void for_each_seen(const Comparison& comparison, const Done& done, const F& f) {
   for (const Case& c : comparison.cases)
@@ -127,7 +127,8 @@ inline std::string layer_table(const LayerNumber& what, const Comparison& compar
   return head + " |\n" + line + "|\n" + rows + '\n';
 }
 
-/// Returns a table of word perplexities, with the following words present and with them cut off.
+/// Returns a table of word perplexities: in one column the model can read the words after a word, in the other they are
+/// cut off.
 inline std::string prefix_table(const Comparison& comparison, const Done& done) {
   std::string rows;
   for_each_seen(comparison, done, [&](const Case& c, const std::vector<Json>& runs) {

@@ -16,15 +16,16 @@ namespace studies::lm {
 using gatefold::Seed;
 using gatefold::data::TokenId;
 
-/// A text of words in three parts. The last two also exist after the word-swap attack of papers 001 and 002. All runs
-/// use the same attacked text, so that differences come from the models.
+/// A text of words in three parts: training, validation and test. Of the validation and the test part it also has a
+/// copy after the word-swap attack of papers 001 and 002. All runs use the same copy, so that differences come from the
+/// models.
 struct Text {
   gatefold::data::Vocabulary vocabulary{};
   std::vector<TokenId> train{}, valid{}, test{}, valid_attacked{}, test_attacked{};
 
   /// Returns the values that the result of a run depends on.
   Json json() const {
-    std::uint64_t h = 14695981039346656037u;  // FNV-1a, a token at a time
+    std::uint64_t h = 14695981039346656037u;  // FNV-1a, which reads whole tokens instead of bytes
     for (const auto* part : {&train, &valid, &test, &valid_attacked, &test_attacked}) {
       for (const TokenId id : *part) h = (h ^ static_cast<std::uint64_t>(id)) * 1099511628211u;
       h = (h ^ part->size()) * 1099511628211u;
@@ -33,9 +34,9 @@ struct Text {
   }
 };
 
-/// @param folder     with train.txt, valid.txt and test.txt
-/// @param threshold  rarer words are unknown; counted in all three parts, as in the papers
-/// @throws FileError if the folder has no texts, and as the readers of gatefold/data
+/// @param folder     folder that contains train.txt, valid.txt and test.txt
+/// @param threshold  words that occur less often in all three parts together become the unknown word, as in the papers
+/// @throws FileError if the folder has no texts. Also throws what the readers of gatefold/data throw
 inline Text read_text(const std::filesystem::path& folder, Index threshold) {
   using namespace gatefold::data;
   const std::vector<std::filesystem::path> parts{folder / "train.txt", folder / "valid.txt", folder / "test.txt"};

@@ -16,7 +16,7 @@ using lm::Case;
 using lm::Group;
 using lm::Printed;
 
-/// All comparisons of the paper, the most important first, with their headings.
+/// All comparisons of paper 001 with their headings. The most important are first.
 class Cases {
  public:
   std::vector<Case> all{};
@@ -55,7 +55,7 @@ class Cases {
     add(make_glam, "glam_adam", "Adam first", {AdamFirst{{}, heavy}}, {{34.32, 42.81}});
 
     begin("The skeleton of the paper's code", "reference");
-    const HeavyBall subtracted{.mu = 0.7, .gamma = -1};  // the code subtracts the rule's output
+    const HeavyBall subtracted{.mu = 0.7, .gamma = -1};  // the paper's code subtracts the rule's output
     Adam adam = Adam::reference();
     adam.gamma = -1;
     add(make_reference, "reference", "SMoE", {Plain{}}, {{35.55, 44.19}});

@@ -1,9 +1,9 @@
 // Paper 001, MomentumSMoE: word perplexity of language models, clean and after the word-swap attack. Compares mixtures
-// that enter the residual stream by momentum with the plain sum, and measures the layers.
+// whose output is added to the residual stream with momentum, and without (plain sum). Also measures each layer.
 //
 //   momentum [--quick] [--seeds 3] [--steps 1600] [--only smoe,heavy_ball] …
-//   momentum --tables     of the runs that are done so far
-//   momentum --costs      time and memory of each rule relative to the plain sum
+//   momentum --tables     prints the tables of the runs that are done so far
+//   momentum --costs      prints time and memory of each rule relative to the plain sum
 //
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 

@@ -11,23 +11,25 @@ using namespace gatefold::update;
 using lm::Model;
 using lm::Setting;
 
-/// The paper uses Adam and RmsProp only in the first layer.
+/// As in paper 001, Adam is used only in the first layer, and heavy ball in the others. RmsPropFirst is the same with
+/// RmsProp.
 using AdamFirst = First<Adam, HeavyBall>;
 using RmsPropFirst = First<RmsProp, HeavyBall>;
 
-/// The rules for the layouts on which the paper compares only three.
+/// The rules for those layouts of the model for which the paper compares only three rules.
 using Basic = lm::OneOf<Plain, HeavyBall, AdamFirst>;
 /// All rules that the paper compares.
 using Rule = lm::OneOf<Plain, HeavyBall, AdamFirst, Robust, Nesterov, RmsPropFirst, SharpnessAware, ComplexMomentum,
                        TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold>;
 
-/// Make a model with a mixture in every layer (switch), in every second layer (glam), or in every layer of the skeleton
-/// of the paper's code (reference). Each has its own source file, so that they compile in parallel.
+/// These functions make a model with a mixture in every layer (switch), in every second layer (glam), or in every layer
+/// of a model that is built like the one in the paper's code (reference). Each is in a separate file, so that they
+/// compile in parallel.
 std::unique_ptr<Model> make_switch(const Setting&, Index vocabulary, const Rule&, Seed);
 std::unique_ptr<Model> make_glam(const Setting&, Index vocabulary, const Basic&, Seed);
 std::unique_ptr<Model> make_reference(const Setting&, Index vocabulary, const Basic&, Seed);
 
-// Make the same models on a GPU. nvcc compiles these functions.
+// These functions make the same models on a GPU. nvcc compiles them.
 std::unique_ptr<Model> make_switch_on_cuda(const Setting&, Index vocabulary, const Rule&, Seed);
 std::unique_ptr<Model> make_glam_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);
 std::unique_ptr<Model> make_reference_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);

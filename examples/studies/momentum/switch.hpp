@@ -21,14 +21,14 @@ inline auto switch_of(const Setting& s, Index vocabulary, const Rule& rule) {
   return switch_model(lm::sizes(s, vocabulary), rule, mixture(s));
 }
 
-/// A network whose layers can be examined.
+/// A language model that also gives measurements of each layer.
 template <class B>
 class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule{}))> {
   using Base = lm::Network<B, decltype(switch_of(Setting{}, 0, Rule{}))>;
   using Base::ctx, Base::saved, Base::setting, Base::trainer, Base::y;
 
-  // The stack is between the embedding and the last norm, inside the position keys. A layer is attention, then the
-  // mixture.
+  // The model is Chain{embedding, RelativeKeys{…, stack}, norm}, so get<1> reaches the stack: RelativeKeys, which holds
+  // the position keys, contains it. A layer of the stack is Chain{attention, mixture}.
   const auto& layer(Index l) const { return std::get<1>(saved.layers).layers[static_cast<std::size_t>(l)]; }
   const auto& kept(Index l) const { return std::get<1>(layer(l).layers); }
   const auto& stream(Index l) const { return layer(l).between[0]; }
@@ -39,7 +39,8 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
  public:
   using Base::Base;
 
-  /// Also computes norms of the mixtures' outputs, and the rank of the picked experts among all by norm.
+  /// In addition to the routing, computes the mean norm of each mixture's output, and the rank of the picked experts
+  /// when all experts are ordered by the norm of their outputs.
   std::vector<lm::Routing> routing(const lm::Ids& x) override {
     std::vector<lm::Routing> all = Base::routing(x);
     const auto layer = mixture(setting);
@@ -56,7 +57,7 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
     return all;
   }
 
-  /// Returns Jacobians of the branch with its norm, at words far apart.
+  /// Returns Jacobians of the branch, including its layer norm, at up to 16 words that are far apart.
   std::vector<std::vector<lm::Matrix>> jacobians(const lm::Ids& x) override {
     this->forward(x);
     const PreNorm branch{LayerNorm{}, Dropout{0, mixture(setting)}};

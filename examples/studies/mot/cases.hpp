@@ -13,13 +13,13 @@
 
 namespace studies::mot {
 
-/// All runs of the study: each case once per seed. Equal cases are stored once.
+/// All runs of the study: one run per seed for each case. Of equal cases, only one is stored.
 class Cases {
  public:
   explicit Cases(const Options& o) : options_(o) {}
 
   /// Adds a case.
-  /// @return the number of the case, or of an equal case that exists already
+  /// @return the number of the case. If an equal case has been added before, it is the number of that case
   std::size_t add(Model model, const Setting& setting, const std::string& difference = "") {
     const Json what = json(model, setting);
     for (std::size_t i = 0; i < cases_.size(); ++i)
@@ -40,7 +40,7 @@ class Cases {
     results_ = studies::compute(options_.common, runs);
   }
 
-  /// Returns the results of a case, one per seed.
+  /// Returns the results of the case with this number, one per seed.
   std::vector<Json> of(std::size_t number) const {
     const auto seeds = static_cast<std::ptrdiff_t>(options_.common.seeds);
     const auto first = results_.begin() + static_cast<std::ptrdiff_t>(number) * seeds;
@@ -58,8 +58,8 @@ class Cases {
     j["model"] = name(model);
     return j;
   }
-  /// Returns the relative cost of a case. Measured: a head costs more than an expert, because each head computes all
-  /// items.
+  /// Returns the cost of a case relative to other cases. Measured: a head costs more than an expert, because each head
+  /// computes all items.
   static double cost(const Case& c) {
     const double size = static_cast<double>(c.setting.samples) * static_cast<double>(c.setting.epochs);
     return size * (c.model == Model::multi_head         ? 1.2 * static_cast<double>(c.setting.experts)
@@ -72,11 +72,11 @@ class Cases {
   std::vector<Json> results_;
 };
 
-/// The cases that answer each question.
+/// The numbers of the cases that answer each question of the study.
 struct Questions {
-  std::vector<std::size_t> models;                           // by Model
-  std::vector<std::size_t> noise_mot, noise_absent, counts;  // by noises and counts
-  std::vector<Index> t1, stage2;                             // lengths of stages I and II in the grid
+  std::vector<std::size_t> models;                           // indexed by Model
+  std::vector<std::size_t> noise_mot, noise_absent, counts;  // indexed like options.noises, options.counts
+  std::vector<Index> t1, stage2;                             // lengths of stages I and II in the grid below
   std::vector<std::vector<std::size_t>> grid;                // [t1][stage2]
 
   Questions(const Options& o, Cases& cases) {

@@ -10,7 +10,7 @@ namespace studies::mot {
 using gatefold::Cpu;
 using gatefold::Seed;
 
-/// The items of a run, and the signals in them.
+/// The training and test items of a run, and the signals that they contain.
 struct Data {
   gatefold::SignalMixture law;
   gatefold::SignalMixture::Signals<float, Cpu> signals;
@@ -27,7 +27,7 @@ struct Data {
   }
 };
 
-/// The share of items with label and output of equal sign.
+/// Returns the share of items whose output has the sign of the label.
 template <class Outputs>
 double accuracy(const Outputs& y, const gatefold::Tensor<float, 2, Cpu>& target) {
   Index right = 0;

@@ -13,7 +13,8 @@
 
 namespace studies::mot {
 
-/// Returns a curve of the mean over seeds with its deviation.
+/// Returns the curve of y over epochs: mean over the seeds, and deviation. If `from` is above 0, the curve has only
+/// later epochs, and counts them from there.
 inline Curve curve(const std::string& title, const std::vector<Json>& runs,
                    const std::function<double(const Json&, std::size_t)>& y, Index from = 0) {
   Curve c{title, {}, {}};
@@ -28,7 +29,8 @@ inline Curve curve(const std::string& title, const std::vector<Json>& runs, cons
   return curve(
       title, runs, [&](const Json& run, std::size_t i) { return number(run[key][i]); }, from);
 }
-/// Returns a curve of values after training, whose x values are not epochs.
+/// Returns a curve of values after training, over a different quantity x than epochs. values[i] has one value per seed
+/// for x[i].
 inline Curve over(const std::string& title, const std::vector<double>& x,
                   const std::vector<std::vector<double>>& values) {
   Curve c{title, {}, {}};
@@ -49,7 +51,7 @@ inline const char* title(Model model) {
   }
 }
 
-/// All pictures of the study, in the folder of its results.
+/// Draws all pictures of the study into the folder of its results.
 class Pictures {
  public:
   Pictures(const Options& o, const Cases& cases, const Questions& q)
@@ -73,7 +75,7 @@ class Pictures {
   std::vector<double> marks() const {
     return {static_cast<double>(options_.base.t1), static_cast<double>(options_.base.t2)};
   }
-  /// Returns one number of every run of every case.
+  /// Returns f(run) for every run of the cases with the numbers `group`, [case][seed].
   std::vector<std::vector<double>> each(const std::vector<std::size_t>& group,
                                         const std::function<double(const Json&)>& f) const {
     std::vector<std::vector<double>> values;
@@ -93,7 +95,7 @@ class Pictures {
     put("curves.svg", {loss, right});
   }
 
-  /// Draws one seed, because an order of experts has no mean.
+  /// Draws only the first seed, because the order of the experts differs between seeds and has no mean.
   void specialisation() const {
     const Json& end = mot_[0]["end"];
     std::vector<std::size_t> order;

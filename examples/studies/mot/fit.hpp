@@ -10,7 +10,7 @@ namespace studies::mot {
 
 /// A line y = a + slope · x, fitted by least squares.
 struct Fit {
-  double slope = 0, r2 = 0;  // r2 = 0 if y is constant
+  double slope = 0, r2 = 0;  // r2: share of the variance that the line explains; 0 if y is constant
 };
 inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
   const double mx = mean(x), my = mean(y);
@@ -23,7 +23,7 @@ inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
   return {xx > 0 ? xy / xx : 0, xx > 0 && yy > 0 ? xy * xy / (xx * yy) : 0};
 }
 
-/// Two laws for the decrease of a loss with the epochs t after the end of stage II. Both have two constants and are
+/// Two models of how a loss decreases with the number t of epochs after stage II. Both have two constants and are
 /// fitted to the same points.
 struct Shapes {
   Fit exponential;  // log loss = a + slope · t: O(log 1/ε) epochs to a loss of ε

@@ -15,8 +15,8 @@
 #include "draw.hpp"
 #include "fit.hpp"
 
-/// Tests Lemma 1: does the loss of the model without attention end at a floor? Trains only that model, for many epochs,
-/// at each noise.
+/// Tests Lemma 1 of paper 000: the loss of the model without attention does not fall below a floor. Trains only this
+/// model, for many epochs and with each value of the noise.
 namespace studies::mot {
 
 /// Returns the fit of log loss = a + slope · log t over the second half of the epochs. The slope is 0 if the loss is at
@@ -32,7 +32,7 @@ inline Fit late_fit(const Json& run, const std::string& curve) {
   return shapes(t, loss).power;
 }
 
-/// Returns the epoch of the least test loss.
+/// Returns the epoch with the smallest test loss.
 inline double epoch_of_least(const Json& run) {
   const Json& losses = run["test_loss"];
   const auto least = std::min_element(losses.begin(), losses.end(),

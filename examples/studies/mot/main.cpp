@@ -1,6 +1,6 @@
 // Paper 000, mixture of transformers, on the data of its definition 1: tests its propositions, theorem and lemma, and
 // its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults` lists
-// our constants, with reasons.
+// the values chosen here, with reasons.
 //
 //   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
 //   mot --router-rates [0.1,1.6,25.6]    only the router's rate
@@ -23,7 +23,7 @@ namespace {
 using namespace studies;
 using namespace studies::mot;
 
-/// Data of the pictures: the curves of each model, and all final numbers of one run of MoT.
+/// Returns the data of the pictures: the curves of each model, and all numbers at the end of one run of MoT.
 Json curves(const Cases& cases, const Questions& q) {
   Json all = Json::object();
   for (std::size_t m = 0; m < q.models.size(); ++m) {

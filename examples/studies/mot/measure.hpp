@@ -16,7 +16,7 @@ namespace studies::mot {
 
 using gatefold::metric::Specialisation;
 
-/// Returns the neurons of the experts, one for each expert: [E, 1, d].
+/// Returns the weights of the experts' neurons, [E, 1, d]: each expert has one neuron.
 template <class Params>
 gatefold::View<const float, 3, Cpu> neurons(const Params& p) {
   if constexpr (requires { p.value; }) {
@@ -37,9 +37,9 @@ inline Json matrix(Index rows, Index columns, const auto& at) {
 
 /// Measures Proposition 1 and eq. (11): the class that each expert has learned, and the items that each expert gets.
 ///
-/// Two results have a second value <name>_by_chance, which is expected under random routing. For `share`, each expert
-/// gets as many items, but of random classes. For `one_label`, each expert gets as many items of each class, but with
-/// random labels.
+/// The results `share` and `one_label` each have a second value <name>_by_chance, the expected value for random
+/// routing. For `share`, each expert gets the same number of items, but of random classes. For `one_label`, each expert
+/// gets the same number of items of each class, but with random labels.
 ///
 /// @param plan  the routing of the test items
 inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<const float, 3, Cpu> w,
@@ -47,7 +47,7 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
   const Specialisation of = gatefold::metric::specialisation(ctx, w, data.signals.feature);
   const Specialisation center = gatefold::metric::specialisation(ctx, w, data.signals.center);
   const Index classes = of.count, experts = plan.experts(), items = plan.items();
-  // Each class has one row per label, so that a split by label shows.
+  // Each class has one row per label, so that the table shows if experts specialise in a label.
   std::vector<Index> labels;
   for (Index n = 0; n < items; ++n) labels.push_back(2 * data.test.cluster(n) + (data.test.target(n, 0) > 0));
   const auto cells = gatefold::metric::routing_table(ctx, plan, labels, 2 * classes);
@@ -119,8 +119,9 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
            matrix(2 * classes, experts, [&](Index row, Index i) { return cells.share_of_class(row, i); })}};
 }
 
-/// Returns the mean over items of the largest score max_i h_i, h = Σ_l Θᵀ X_l. The scores of an item sum to 0. Noise in
-/// [0, 1) decides between scores that differ by less than 1.
+/// Returns the mean over items of the largest score max_i h_i, with h = Σ_l Θᵀ X_l. The value shows how much the noise
+/// matters: the scores of an item sum to 0, and noise in [0, 1) can only change the order of scores that differ by less
+/// than 1.
 /// @param theta  [d, E]
 inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::View<const float, 2, Cpu> theta) {
   const Index items = x.extent(0), dim = theta.extent(0), length = x.extent(1) / dim;
@@ -138,15 +139,16 @@ inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::
   return sum / static_cast<double>(items);
 }
 
-/// The content of a position: v_n, c_n, v_n' or noise.
+/// Number of kinds of content that a position can have: v_n, c_n, v_n' or noise.
 inline constexpr std::size_t kKinds = 4;
 using Attention = std::array<std::array<double, kKinds>, kKinds>;
 
 /// Measures Proposition 2: the probabilities softmax(Xᵀ K X_l)_h, averaged by the content at l (the query) and at h
-/// (the key). The first average is over items of a class and the specialists of that class, the second over items and
-/// the experts that they go to.
+/// (the key). Returns two averages. The first is over all pairs of an item and an expert that is specialised in the
+/// item's class. The second is over all pairs of an item and the expert that it goes to.
 ///
-/// @param routed  the expert of each test item
+/// @param of      the class that each expert is specialised in
+/// @param routed  the expert that each test item goes to
 inline std::pair<Attention, Attention> attention(Cpu::Context& ctx, const Data& data,
                                                  gatefold::View<const float, 3, Cpu> key_query,
                                                  const Specialisation& of,

@@ -19,8 +19,8 @@ using namespace gatefold;
 
 namespace {
 
-/// A run with four classes and no noise. Its weights are sums of the centers and features of the classes, so that all
-/// results are known in advance.
+/// A trained model, made by hand, for four classes and no noise. Its weights are sums of the centers and features of
+/// the classes, so that all results are known in advance.
 struct Case {
   Setting setting;
   Cpu::Context ctx{1};
@@ -43,11 +43,11 @@ struct Case {
       for (Index j = 0; j < 50; ++j) trainer.params.expert.value(i, j, 0) -= 3 * data.signals.center(i, j);
     }
   }
-  /// W_i += size v_n
+  /// Adds size · v_n to the neuron W_i.
   void know(Index i, Index n, float size) {
     for (Index j = 0; j < 50; ++j) trainer.params.expert.value(i, j, 0) += size * data.signals.feature(n, j);
   }
-  /// θ_i += c c_n + v v_n
+  /// Adds c · c_n + v · v_n to the router's weights θ_i.
   void route(Index i, Index n, float c, float v) {
     for (Index j = 0; j < 50; ++j)
       trainer.params.gate.scores.weight(j, i) += c * data.signals.center(n, j) + v * data.signals.feature(n, j);
@@ -72,7 +72,7 @@ void check_numbers(const Json& found, const std::vector<std::pair<const char*, d
   }
 }
 
-/// E|s_1 + … + s_c| over all 2^c signs.
+/// Returns the mean of |s_1 + … + s_c| over all 2^c combinations of signs.
 double mean_over_signs(int c) {
   double sum = 0;
   for (int signs = 0; signs < 1 << c; ++signs) sum += std::abs(c - 2 * std::popcount(static_cast<unsigned>(signs)));
@@ -157,7 +157,7 @@ TEST_CASE("specialists: three experts for one class, one for another, none for t
 
 TEST_CASE("specialists: one expert gets everything") {
   Case c;
-  set_zero(c.ctx, c.trainer.params.gate);  // ties go to the first
+  set_zero(c.ctx, c.trainer.params.gate);  // with equal scores, all items go to expert 0
   check_numbers(c.measured(), {{"used", 1}, {"share", c.count(0) / 64}, {"share_by_chance", c.count(0) / 64}});
 }
 
@@ -209,5 +209,5 @@ TEST_CASE("shapes: fits exponential and power laws and tells them apart") {
   CHECK(p.power.slope == doctest::Approx(-1).epsilon(1e-13));
   CHECK(p.power.r2 == doctest::Approx(1).epsilon(1e-13));
   CHECK(p.exponential.r2 < 0.95);
-  CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // two points do not determine a law
+  CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // two points are too few for a fit
 }

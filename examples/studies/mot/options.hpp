@@ -19,8 +19,8 @@ struct Setting {
   double noise = 0.5, start = 0.1, eta = 0.1, eta_attention = 16, eta_router = 25.6, eta_multi_head = 0;
   Index t1 = 50, t2 = 250, epochs = 800, every = 10;
 
-  /// Calls f(option, value, symbol, description, reason for the default) for each value: for the command line,
-  /// `--defaults` and the runs' options.
+  /// Calls f(option, value, symbol, description, reason for the default) for each value. Used to make the command line,
+  /// the list for `--defaults`, and the stored options of the runs.
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("--classes", s.classes, "N", "kinds of items", "as paper 003 and Chen et al. 2022, whose data these are");
@@ -71,8 +71,8 @@ struct Options {
   Setting base{};
   std::vector<double> noises{0, 0.05, 0.1, 0.25, 0.5, 1, 2}, grid{0.5, 1, 2};  // 1/L = 0.125
   std::vector<Index> counts{1, 4, 8, 16, 32};
-  std::vector<double> router_rates{};  // empty: the whole study
-  Index floor = 0;                     // 0: the whole study
+  std::vector<double> router_rates{};  // if empty, the whole study runs
+  Index floor = 0;                     // epochs; if 0, the whole study runs
   bool defaults = false;
 
   Json json() const {

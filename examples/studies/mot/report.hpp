@@ -15,20 +15,20 @@
 
 namespace studies::mot {
 
-/// Returns the index of an epoch among the measured epochs.
+/// Returns the position of an epoch in the list of measured epochs.
 inline std::size_t at(const Json& run, Index epoch) {
   const Json& epochs = run["epoch"];
   return static_cast<std::size_t>(std::find(epochs.begin(), epochs.end(), Json(epoch)) - epochs.begin());
 }
 
-/// Returns the least expected loss of a run over all epochs.
+/// Returns the smallest test loss of a run over all measured epochs.
 inline double least(const Json& run) {
   double floor = INFINITY;
   for (const Json& loss : run["test_loss"]) floor = std::min(floor, number(loss));
   return floor;
 }
 
-/// Returns the fits of a loss curve in stage III.
+/// Fits both models (Shapes) to a curve of the loss in stage III.
 inline Shapes shapes_of(const Json& run, const std::string& curve, Index t2) {
   std::vector<double> t, loss;
   for (std::size_t i = 0; i < run["epoch"].size(); ++i) {
@@ -38,7 +38,7 @@ inline Shapes shapes_of(const Json& run, const std::string& curve, Index t2) {
   return shapes(t, loss);
 }
 
-/// The numbers of the study, claim by claim.
+/// Computes the results of the study, for one claim of the paper after the other.
 class Numbers {
  public:
   Numbers(const Options& o, const Cases& cases, const Questions& q)

@@ -12,7 +12,7 @@
 #include "../support/results.hpp"
 #include "cases.hpp"
 
-/// Measures the effect of the router's rate. Trains only MoT, with all other options unchanged.
+/// Measures the effect of the router's learning rate. Trains only MoT, with all other options unchanged.
 namespace studies::mot {
 
 inline void run_router_rates(const Options& o) {

@@ -31,13 +31,13 @@ inline const char* name(Model model) {
   }
 }
 
-/// Returns true if an epoch is measured.
+/// Returns true if measurements are taken after epoch t.
 inline bool measured(const Setting& s, Index t) { return t % s.every == 0 || t == s.t1 || t == s.t2 || t == s.epochs; }
 
 /// Trains a model in the stages of algorithm 1 and takes measurements.
 ///
 /// @param step      runs one epoch and returns the loss before it
-/// @param loss_now  returns the training loss without an epoch
+/// @param loss_now  returns the training loss without training
 /// @param measure   measure(epoch, report) adds the numbers of an epoch to the curves
 template <class Step, class LossNow, class Measure>
 Json follow(const Setting& s, const Report& report, const Step& step, const LossNow& loss_now, const Measure& measure) {
@@ -87,7 +87,7 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
     curves[how + "_loss"].push_back(trainer.evaluate(data.test.x, data.test.target, extra).experts);
     curves[how + "_accuracy"].push_back(accuracy(trainer.expert_output(), data.test.target));
   };
-  // Adds numbers of the routing in the last test.
+  // If t is the end of a stage or of training, adds measurements of the routing in the last test.
   const auto snapshots = [&](Index t, Json& curves, const std::string& how) {
     for (const auto& [epoch, stage] : {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
       if (t != epoch) continue;

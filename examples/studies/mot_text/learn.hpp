@@ -8,11 +8,14 @@ struct Sets {
   Items train, test;
 };
 
-/// Trains a model on which_book or which_place. Each has its own source file, so that they compile in parallel.
+/// These functions train a model on the task which_book or which_place. Each is in a separate file, so that they
+/// compile in parallel.
 Json learn_book(const Model&, WholeTransformer, const Sets&, const Recipe&, Seed, const Report&);
 Json learn_place(const Model&, WholeTransformer, const Sets&, const Recipe&, Seed, const Report&);
 
-/// @param net  its outputs are set here
+/// Trains a model on the task TaskT.
+/// @param net      the transformer; this function sets its member `outputs`
+/// @param outputs  number of outputs of the model
 template <class TaskT>
 Json learn_text(const Model& model, WholeTransformer net, Index outputs, const Sets& sets, const Recipe& r, Seed seed,
                 const Report& report) {

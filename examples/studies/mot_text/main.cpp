@@ -14,12 +14,12 @@
 
 namespace studies::mot_text {
 
-/// T₁ and T₂ have about the shares of T that the paper uses for Yahoo Answers: 50, 200, 300.
+/// T₁ and T₂ are about the same shares of T as in the paper for Yahoo Answers, which has T₁ = 50, T₂ = 200, T = 300.
 struct Options {
   Index train = 6000, test = 2000, vocabulary = 2000;
   std::vector<Index> experts{2, 4, 8};
   Recipe recipe{.epochs = 18, .first = 3, .second = 12};
-  double linear_lr = 1e-2;  // initial weights of a linear map are small compared with the final ones
+  double linear_lr = 1e-2;  // large, because the weights of a linear map start small
   WholeTransformer net{.token_dim = 96, .model_dim = 48, .hidden_dim = 192, .heads = 4, .length = 24, .blocks = 2};
 };
 
@@ -45,7 +45,7 @@ struct Data {
   }
 };
 
-/// Returns the root mean squared error of a constant prediction, the mean of the training verses.
+/// Returns the root mean squared error of a constant prediction: the mean position of the training verses.
 double error_of_mean(const Sets& sets) {
   double sum = 0, squares = 0;
   for (Index n = 0; n < sets.train.size(); ++n) sum += double(sets.train.value(n, 0));

@@ -18,7 +18,7 @@ struct Verses {
   std::vector<const Verse*> verses{};
   std::vector<Index> labels{};
 };
-/// Verses for training and for test.
+/// The training verses, the test verses and the names of the classes.
 struct Task {
   std::vector<std::string> classes{};
   Verses train{}, test{};
@@ -40,7 +40,8 @@ void add(Task& task, std::vector<const Verse*> verses, Index train, Index test, 
 
 constexpr Index kBooks = 10;
 
-/// Returns the task: which of the ten longest books is a verse from? All books have the same number of verses.
+/// Returns the task to predict which of the ten longest books a verse is from. Takes the same number of verses from
+/// each book.
 /// @throws ArgumentError unless `train` and `test` are multiples of ten and at most what the shortest of the books has
 inline Task which_book(const std::vector<Verse>& verses, Index train, Index test) {
   std::map<std::string, std::vector<const Verse*>> of_book;
@@ -64,8 +65,8 @@ inline Task which_book(const std::vector<Verse>& verses, Index train, Index test
   return task;
 }
 
-/// Returns the task: where in the whole Bible is a verse, between 0 and 1? Its classes are tenths, which only routing
-/// tables use.
+/// Returns the task to predict the position of a verse in the whole Bible: 0 is the first verse, 1 the last. The
+/// classes are ten equal parts of this range. Only routing tables use them; the loss does not.
 inline Task which_place(const std::vector<Verse>& verses, Index train, Index test) {
   std::vector<const Verse*> all;
   for (const Verse& v : verses) all.push_back(&v);
@@ -75,7 +76,7 @@ inline Task which_place(const std::vector<Verse>& verses, Index train, Index tes
   return task;
 }
 
-/// Returns verses as items of x [N, columns]. `fill(verse, row)` writes one row, which contains zeros before.
+/// Returns verses as items x [N, columns]. `fill(verse, row)` writes one row, which is all zeros before the call.
 template <class F>
 Items items(const Verses& part, Index columns, const F& fill) {
   const Index count = static_cast<Index>(part.verses.size());
@@ -90,13 +91,13 @@ Items items(const Verses& part, Index columns, const F& fill) {
   return all;
 }
 
-/// Calls f(word) for each word of a verse that is read.
+/// Calls f(word, position) for each of the first `length` words of a verse. The models read only these words.
 template <class F>
 void each_word(const Verse& verse, Index length, const F& f) {
   for (std::size_t l = 0; l < std::min(verse.words.size(), static_cast<std::size_t>(length)); ++l)
     f(verse.words[l], static_cast<Index>(l));
 }
-/// Returns the frequencies, in the training verses, of the words that are read.
+/// Returns how often each word occurs among the first `length` words of the training verses.
 inline std::map<std::string, Index> words_of_training(const Verses& train, Index length) {
   std::map<std::string, Index> counts;
   for (const Verse* v : train.verses) each_word(*v, length, [&](const std::string& word, Index) { ++counts[word]; });
@@ -107,8 +108,8 @@ inline std::map<std::string, Index> words_of_training(const Verses& train, Index
 ///
 /// The vector of a word is drawn from N(0, 1) by a hash of the word, and is the same in all runs. It is not learned, so
 /// the router is linear in the sum over the words. Words that are in no training verse share one vector. The mean over
-/// all words of the training verses is subtracted, as for the pixels of images, because it would send every verse to
-/// the same expert.
+/// all words of the training verses is subtracted, as for the pixels of images, because with the mean the router would
+/// send every verse to the same expert.
 class WordVectors {
  public:
   WordVectors(const std::map<std::string, Index>& words, Index length, Index dim)
@@ -130,7 +131,8 @@ class WordVectors {
   void tokens(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index l) { add(word, 1, row + l * dim()); });
   }
-  /// Computes the mean of the vectors, zeros included. Up to a factor, this is the input of a router.
+  /// Computes the mean of the vectors, including the zeros after the last word. Up to a factor, the mean is the input
+  /// of a router.
   void mean(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index) { add(word, 1 / static_cast<float>(length_), row); });
   }
@@ -154,7 +156,7 @@ class WordVectors {
   std::map<std::string, std::vector<float>> vectors_;
 };
 
-/// The number of occurrences of each of the most frequent words in a verse.
+/// Counts how often each of the most frequent words occurs in a verse.
 class WordCounts {
  public:
   WordCounts(const std::map<std::string, Index>& words, Index most, Index length) : length_(length) {

@@ -18,7 +18,7 @@ using gatefold::Index;
 /// A verse of the King James Bible.
 struct Verse {
   std::string book, place;           // "Ge", "Ge1:1"
-  std::vector<std::string> words{};  // of lower-case letters
+  std::vector<std::string> words{};  // in lower case
   double position = 0;               // in the whole book: 0 is the first verse, 1 the last
 };
 
@@ -53,9 +53,10 @@ inline Verse parse_verse(const std::string& line) {
 }
 
 /// Reads all verses in order from the output of the program `bible`.
-/// @throws gatefold::FileError unless the program exists and prints all of them
+/// @throws gatefold::FileError unless the program exists and prints all verses
 inline std::vector<Verse> read_verses() {
-  // Without -f it prints chapters in a format for people. Its stderr is dropped, because the error below is clearer.
+  // Without -f, `bible` prints whole chapters in a format for reading. Its stderr is dropped, because the error below
+  // is clearer.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen("bible -f Ge1:1-Rev22:21 2>/dev/null", "r"), pclose);
   std::string text;
   std::array<char, 1 << 16> buffer;

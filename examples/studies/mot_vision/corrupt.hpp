@@ -17,11 +17,11 @@ namespace studies::mot_vision {
 using gatefold::Index;
 using gatefold::Seed;
 
-/// How the patches of an image are corrupted.
+/// Options of the corruption of an image's patches.
 struct Corruption {
   double replaced = 0.15;  // share of the patches that come from an image of a different class
   double noisy = 0.1;      // share of the patches that are Gaussian noise
-  double deviation = 1;    // of that noise, not in the paper; the normalised pixels have 1
+  double deviation = 1;    // of the noise, not in the paper; that of the normalised pixels is 1
 };
 
 /// Corrupts patches of every image. round(replaced · patches) patches are replaced by the patch at the same position of

@@ -12,9 +12,9 @@
 
 namespace studies::mot_vision {
 
-/// Differences from the paper, so that 48 runs take 25 minutes on two cores: fewer and smaller images, neither flipped
-/// nor cropped; 2 blocks instead of 4; 16 epochs instead of 600, with T₁ and T₂ at about the same shares of them;
-/// batches of 64.
+/// The options differ from the paper, so that 48 runs take only 25 minutes on two cores. Images are fewer and smaller,
+/// and are neither flipped nor cropped. There are 2 blocks instead of 4, 16 epochs instead of 600 (with T₁ and T₂ at
+/// about the same shares), and batches of 64.
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   Index train = 4000, test = 1500;
@@ -27,7 +27,7 @@ struct Options {
 
 constexpr Index patch = 4;
 
-/// Returns the first images of a set.
+/// Returns the first `count` images of a set.
 fashion::Dataset first_of(fashion::Dataset set, Index count, const char* option) {
   expect(count <= set.count, "options", option, Joined{"at most ", set.count}, count);
   set.count = count;

@@ -15,8 +15,9 @@ inline void add_backend(CLI::App& app, std::string& backend) {
       ->capture_default_str();
 }
 
-/// @param costs  whether the program will measure costs
-/// @throws ArgumentError unless the program has the backend, and can measure costs on it if `costs`
+/// @param costs  true if the program will measure costs
+/// @throws ArgumentError if the program was built without the backend, or if `costs` is true and the backend is not the
+///   CPU, because costs include host memory
 inline void expect_backend(const std::string& backend, bool costs) {
   using gatefold::expect;
 #ifndef GATEFOLD_EXAMPLES_CUDA
@@ -25,7 +26,8 @@ inline void expect_backend(const std::string& backend, bool costs) {
   expect(backend == "cpu" || !costs, "options", "--backend", "cpu with --costs, which measures host memory", backend);
 }
 
-/// Adds the backend to the values that a result depends on. Adds nothing for the CPU, so that older runs stay valid.
+/// Adds the backend to the options that are stored with a result. Adds nothing for the CPU, so that stored runs from
+/// before there was this option stay valid.
 inline void note_backend(Json& options, const std::string& backend) {
   if (backend != "cpu") options["backend"] = backend;
 }

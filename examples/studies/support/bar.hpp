@@ -13,14 +13,15 @@
 
 namespace studies {
 
-/// One progress line for many runs at once: the share of all work that is done, weighted by the cost of the runs, and
-/// the remaining time. Its members can be called from any thread.
+/// One progress line for many runs at once. It shows the share of the work that is done, in which each run counts with
+/// its cost, and the remaining time. Its members can be called from any thread.
 class Bar {
  public:
   explicit Bar(std::vector<double> costs)
       : costs_(std::move(costs)), shares_(costs_.size()), total_(std::accumulate(costs_.begin(), costs_.end(), 0.0)) {}
 
-  /// @param share  of the run, between 0 and 1
+  /// @param run    number of the run, an index of `costs`
+  /// @param share  share of this run that is done, between 0 and 1
   void update(std::size_t run, double share) {
     const std::lock_guard lock(mutex_);
     shares_[run] = std::clamp(share, 0.0, 1.0);

@@ -15,10 +15,10 @@ namespace studies {
 
 using gatefold::Index;
 
-/// The options of every program.
+/// The options that all programs of the studies have.
 struct Common {
-  Index seeds = 5;              // runs per setting, mean ± std over them
-  std::uint64_t seed = 1;       // of the first run; run i has seed + i
+  Index seeds = 5;              // runs per setting; tables have mean ± std over them
+  std::uint64_t seed = 1;       // seed of the first run; run i has seed + i
   int threads = 0;              // number of runs at once, each on one thread (0: all cores)
   bool quick = false;           // a small version in under a minute
   std::filesystem::path out{};  // folder of results.json, results.csv, pictures and runs/
@@ -58,7 +58,8 @@ inline void add_common(CLI::App& app, Common& common) {
   });
 }
 
-/// Makes an option accept several values, 2,4 or 2 4. If it is given twice, it has all values.
+/// Makes an option accept several values, as `2,4` or `2 4`. If the option is given several times, it has the values of
+/// all of them.
 inline CLI::Option* as_list(CLI::Option* option) {
   return option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->capture_default_str();
 }

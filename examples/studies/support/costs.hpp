@@ -21,14 +21,14 @@ namespace studies {
 /// inference on the same data.
 template <class Model>
 struct Costed {
-  std::string name, label, baseline;  // the baseline is the name of a different model, or of this one
+  std::string name, label, baseline;  // baseline: name of the model to compare with, or its own name
   std::function<std::unique_ptr<Model>()> make;
   std::function<void(Model&)> step, read;
 };
 
-/// Prints milliseconds of a training step and of inference on the same data, and the bytes held after the first steps.
-/// All models run in turn, so that other load of the machine affects all equally; the fastest of several rounds counts.
-/// Leaves out models whose baseline is not in the list.
+/// Prints the milliseconds of a training step and of inference on the same data, and the bytes of memory that a model
+/// holds after its first steps. All models run in turn, so that other load of the machine affects all models equally.
+/// The fastest of several rounds counts. Leaves out models whose baseline is not in the list.
 template <class Model>
 void print_costs(const std::vector<Costed<Model>>& models) {
   struct Cost {

@@ -15,7 +15,7 @@ inline void make_folder(const std::filesystem::path& folder) {
   if (error) throw gatefold::FileError(folder.string() + ": cannot make this folder: " + error.message());
 }
 
-/// Writes a file, which appears complete or not at all.
+/// Writes a file. If writing fails, an existing file is unchanged.
 /// @throws gatefold::FileError if it cannot be written
 inline void write_file(const std::filesystem::path& path, const std::string& text) {
   gatefold::io::Replacement file(path);

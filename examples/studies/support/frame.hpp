@@ -10,13 +10,14 @@
 
 namespace studies::pictures {
 
-inline constexpr double kWidth = 520, kHeight = 380;  // of a panel, in pixels
+inline constexpr double kWidth = 520, kHeight = 380;  // size of a panel in pixels
 
-/// The place of a panel: shares of the picture from the lower left.
+/// The place of a panel in a picture. All members are shares of the picture's width or height, measured from the lower
+/// left.
 struct Frame {
   double left, bottom, width, height;
-  double x(double pixels) const { return left + width * pixels / kWidth; }      // from the left of the panel
-  double y(double pixels) const { return bottom + height * pixels / kHeight; }  // from its bottom
+  double x(double pixels) const { return left + width * pixels / kWidth; }      // distance from the panel's left
+  double y(double pixels) const { return bottom + height * pixels / kHeight; }  // from the panel's bottom
 };
 
 /// Estimates the width of a text in pixels, because the room in a panel must be known before gnuplot measures it.
@@ -30,8 +31,9 @@ inline double text_width(const std::vector<std::string>& texts, double font = 12
   return most;
 }
 
-/// Returns commands that place the plot within its panel, with margins in pixels, and its texts. The texts have fixed
-/// places in the panel, because gnuplot would move them by the size of the tics.
+/// Returns gnuplot commands that place the plot and its texts in the panel. The last four arguments are the margins of
+/// the plot in pixels. The texts have fixed places in the panel, because gnuplot would move them by the size of the
+/// tics.
 inline std::string place(const Frame& frame, const std::string& title, const std::string& x_label,
                          const std::string& y_label, double left, double right, double bottom, double top) {
   const double center = (left + kWidth - right) / 2, room = 2 * std::min(center, kWidth - center) - 8;

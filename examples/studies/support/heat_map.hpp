@@ -14,20 +14,21 @@
 
 namespace studies {
 
-/// A matrix in colour, the first row on top. Uses one hue if no value is negative, otherwise two about zero.
+/// A matrix drawn in colour, with the first row at the top. If no value is negative, it uses one hue. Otherwise it uses
+/// two hues, one for each sign.
 struct HeatMap {
   std::string title, x_label, y_label;
   std::vector<std::string> columns{}, rows{};
   std::vector<std::vector<double>> values{};  // [rows][columns]
-  bool numbers = true;                        // printed in the cells if they fit
-  bool log = false;                           // colours by order of magnitude
+  bool numbers = true;                        // true: numbers are printed in the cells if they fit
+  bool log = false;                           // true: the colours have a logarithmic scale
 };
 
 namespace pictures {
 
-/// Formats a value. All cells have the same number of digits: as many as the largest value needs, and one more if the
-/// cells differ little.
-/// @param spread  largest minus least value
+/// Formats a value. All cells have the same number of decimals: fewer if the largest value is large, one more if the
+/// values differ little.
+/// @param spread  largest minus smallest value of the map
 inline std::string cell_text(double value, double largest, double spread, bool log) {
   std::ostringstream out = gnuplot::stream();
   if (log || (largest > 0 && largest < 0.01) || largest >= 1e4) {
@@ -40,7 +41,8 @@ inline std::string cell_text(double value, double largest, double spread, bool l
   return text.find_first_of("123456789") == std::string::npos && text[0] == '-' ? text.substr(1) : text;
 }
 
-/// Returns `set xtics (…)` with at most `most` of the names.
+/// Returns a gnuplot command, for example `set xtics (…)`, with at most `most` of the names, evenly spaced. `axis` is
+/// the part before the parenthesis.
 inline std::string tics(const char* axis, const std::vector<std::string>& names, std::size_t most) {
   const std::size_t step = std::max<std::size_t>(1, (names.size() + most - 1) / most);
   std::string text = std::string(axis) + " (";
@@ -65,7 +67,7 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
     range.high = largest;
     range.low = -largest;
   } else if (!map.log && (range.low < range.high / 2 || range.high - range.low < 0.02 * range.high)) {
-    range.low = 0;  // small values are pale, and equal values show no pattern
+    range.low = 0;  // so that small values are pale, and nearly equal values show no pattern
   }
   if (nothing || range.low == range.high) range.widen(0);
 
@@ -112,7 +114,7 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
   if (nothing) {
     script << "set label 4 'no data' at graph 0.5, graph 0.5 center textcolor rgb '#808080'\nplot NaN notitle\n";
   } else {
-    // Drawn as boxes, because gnuplot would write an image into a second file.
+    // The cells are drawn as boxes, because gnuplot would write an image into a second file.
     script << "plot $cells using 1:2:(0.5):(0.5):5 with boxxyerror fs solid 1 border lc rgb '#ffffff' fc palette";
     if (map.numbers && font >= 7)
       script << ", $cells using 1:2:3:4 with labels font '," << font << "' textcolor rgb variable";

@@ -22,8 +22,8 @@ struct Curve {
   std::vector<double> x, y;
   std::vector<double> error{};  // ± std; may be empty
 
-  /// Adds a point at the mean over seeds, with the deviation over seeds as its bar. Each point needs the same number of
-  /// seeds. With one seed there is no bar.
+  /// Adds a point whose y is the mean over the seeds, with the deviation over the seeds as error. All points need the
+  /// same number of seeds. With one seed there is no error.
   void add(double at, const std::vector<double>& of_seeds) {
     x.push_back(at);
     y.push_back(mean(of_seeds));
@@ -31,21 +31,22 @@ struct Curve {
   }
 };
 
-/// Curves. With few points they have markers, and errors are bars; otherwise errors are bands.
+/// A panel of curves. Curves with at most kFewPoints points have markers, and their errors are bars. The errors of
+/// longer curves are bands.
 struct Lines {
   std::string title, x_label, y_label;
   bool log_x = false, log_y = false;
   std::vector<Curve> curves{};
-  std::vector<double> marks{};  // a vertical dashed line at each
-  bool from_zero = false;       // the y axis begins at 0, as for shares
-  // The range of possible y. A bar of mean ± std is cut there.
+  std::vector<double> marks{};  // each x at which there is a vertical dashed line
+  bool from_zero = false;       // true: the y axis begins at 0, for example for shares
+  // The smallest and largest possible value of y. Errors that reach beyond them are cut.
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
 };
 
 namespace pictures {
 
-inline constexpr std::size_t kFewPoints = 12;  // at most this many points get markers
-inline constexpr std::size_t kLegendRows = 8;  // more would leave no room for the curves
+inline constexpr std::size_t kFewPoints = 12;  // curves with at most this many points have markers
+inline constexpr std::size_t kLegendRows = 8;  // longer legends are left out, to leave room for the curves
 
 /// Returns one of the colours of Okabe and Ito, which colour-blind people can distinguish. Yellow is left out, because
 /// it is invisible on paper.
@@ -55,7 +56,7 @@ inline std::string colour(std::size_t curve) {
          std::to_string(1 + curve / colours.size());
 }
 
-/// A legend above the plot, centred, in as many columns as fit.
+/// A centred legend above the plot, with as many columns as fit.
 struct Legend {
   std::size_t rows = 0;
   Legend(const std::vector<Curve>& curves, double width) {
@@ -71,7 +72,7 @@ struct Legend {
   double height() const { return rows ? 6 + 16 * static_cast<double>(rows) : 0; }
 };
 
-/// x, y, lower and upper end of the error.
+/// A point of a curve: x, y, lower end and upper end of the error.
 using Point = std::vector<double>;
 
 inline std::vector<Point> points(const Curve& c, const Lines& panel) {
@@ -84,7 +85,8 @@ inline std::vector<Point> points(const Curve& c, const Lines& panel) {
   return all;
 }
 
-/// Returns the visible points: one per pixel, and no error below the end of a logarithmic axis.
+/// Returns the points to draw: of a long curve, at most one per pixel. Cuts errors at the lower end of a logarithmic
+/// axis.
 inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x, const Range& y, double pixels) {
   std::vector<Point> seen;
   double last = -1;
@@ -98,11 +100,11 @@ inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x,
   return seen;
 }
 
-/// Returns an element of gnuplot's plot command.
+/// Returns the part of gnuplot's plot command that draws one curve.
 inline std::string element(const Curve& c, std::size_t index) {
   const std::string data = "$curve" + std::to_string(index), look = colour(index) + " lw 2";
   const std::string title = c.title.empty() ? "notitle" : "title " + gnuplot::quote(c.title);
-  constexpr std::array markers{7, 5, 9, 13, 11, 6, 4};  // filled: circle, square, triangle, diamond, …
+  constexpr std::array markers{7, 5, 9, 13, 11, 6, 4};  // filled circle, square, triangle, diamond, …
   const std::string marker = " pt " + std::to_string(markers[index % markers.size()]) + " ps 0.7 ";
   const bool few = c.x.size() <= kFewPoints, errors = !c.error.empty();
   if (few)

@@ -12,14 +12,14 @@
 
 #include "run.hpp"
 
-/// Numbers of runs, and statistics over several seeds.
+/// Functions that read numbers from the results of runs, and statistics over several seeds.
 namespace studies {
 
-/// Returns a number of a run's result. JSON has no NaN, so null is NaN.
+/// Returns the number in a JSON value. Returns NaN for null, because JSON cannot store NaN.
 inline double number(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
-/// Returns a matrix of a run's result.
+/// Returns the matrix in a JSON array of rows.
 inline std::vector<std::vector<double>> matrix(const Json& rows) {
   std::vector<std::vector<double>> all;
   for (const Json& row : rows) {
@@ -28,7 +28,7 @@ inline std::vector<std::vector<double>> matrix(const Json& rows) {
   }
   return all;
 }
-/// Returns one number of every run.
+/// Returns f(run) for every run.
 template <class F>
 std::vector<double> numbers(std::span<const Json> runs, const F& f) {
   std::vector<double> all;
@@ -40,7 +40,7 @@ inline double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Returns the sample deviation, with n − 1. Empty for one value.
+/// Returns the sample standard deviation, which divides by n − 1. Returns no value if there is only one number.
 inline std::optional<double> deviation(const std::vector<double>& values) {
   if (values.size() < 2) return {};
   const double center = mean(values);
@@ -49,7 +49,7 @@ inline std::optional<double> deviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// Formats a number for a name or a file name, with the fewest digits (at least six) that identify it.
+/// Formats a number for a name or a file name, with as few digits (but at least six) as identify it.
 inline std::string digits(double value) {
   char text[32];
   for (int count = 6; count <= 17; ++count) {

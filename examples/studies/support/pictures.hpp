@@ -31,7 +31,8 @@ inline std::string script(const std::vector<Panel>& panels, std::size_t across) 
 
 }  // namespace pictures
 
-/// Draws one SVG with the panels in rows of `across`. Without gnuplot it prints one line, once.
+/// Draws one SVG with `across` panels in each row. If gnuplot is missing, it draws nothing and prints one line, only
+/// the first time.
 /// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const std::filesystem::path& svg, const std::vector<Panel>& panels, int across) {
   if (panels.empty()) return;

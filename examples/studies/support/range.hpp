@@ -11,12 +11,12 @@
 
 namespace studies::pictures {
 
-/// The range of some numbers along an axis that is linear or logarithmic.
+/// The range of numbers that an axis shows. The axis is linear or logarithmic.
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   bool log = false;
 
-  /// Returns true if the axis has a place for the number.
+  /// Returns true if the axis can show the number: it is finite, and above 0 on a logarithmic axis.
   bool takes(double value) const { return std::isfinite(value) && (!log || value > 0); }
   void add(double value) {
     if (!takes(value)) return;
@@ -25,7 +25,8 @@ struct Range {
   }
   bool empty() const { return low > high; }
 
-  /// Extends both ends a little, but not across zero. The length is never 0 afterwards.
+  /// Extends the range at both ends by `share` of its length, so that its length is above 0. A lower end of at least 0
+  /// does not become negative.
   void widen(double share) {
     if (empty()) low = high = 1;
     if (log) {
@@ -43,8 +44,8 @@ struct Range {
   double share(double value) const {
     return log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
   }
-  /// Returns the tics of the axis as a gnuplot command. On a short logarithmic axis gnuplot itself would set at most
-  /// one, on a long one 100000 next to 1e+06.
+  /// Returns the tics of the axis as a gnuplot command. By default, gnuplot sets at most one tic on a short logarithmic
+  /// axis, and mixes two styles of labels on a long one, for example 100000 and 1e+06.
   std::string tics() const {
     if (!log) return "autofreq";
     if (high / low >= 1000) return powers();

@@ -16,7 +16,7 @@
 
 namespace studies {
 
-/// One number of a study over its seeds.
+/// One result of a study: the numbers of its runs, one per seed, and the number in the literature if there is one.
 struct Result {
   std::string name;
   std::vector<double> values;                          // one per seed
@@ -24,11 +24,12 @@ struct Result {
   Index published_runs = 10;
 };
 
-/// Returns true if the mean agrees with the published one up to chance:
+/// Returns true if the mean over the seeds differs from the published mean by no more than chance explains:
 ///
 ///     |mean − published| ≤ 2 sqrt(std² / n + published_std² / published_runs)
 ///
-/// Empty without a published number, or with one seed. A published number without deviation is taken as exact.
+/// Returns no value if there is no published number, or only one seed. A published number without deviation counts as
+/// exact.
 inline std::optional<bool> agrees(const Result& r) {
   const std::optional<double> std = deviation(r.values);
   if (!r.published || !std) return {};
@@ -40,7 +41,7 @@ inline std::optional<bool> agrees(const Result& r) {
 
 namespace results {
 
-/// Returns a text as a cell of RFC 4180.
+/// Returns a text as a cell of a CSV file (RFC 4180), in quotes if necessary.
 inline std::string cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -48,7 +49,8 @@ inline std::string cell(const std::string& text) {
   return quoted + '"';
 }
 
-/// Returns the shortest text that reads back as the same number, in any locale. Empty for NaN and infinity.
+/// Returns the shortest text from which the same number is read, whatever the locale. Returns an empty text for NaN,
+/// infinity or no number.
 inline std::string number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value).dump() : "";
 }
@@ -69,9 +71,9 @@ inline Json json(const Result& r) {
 
 /// Writes out/results.json and out/results.csv.
 ///
-/// @param options  of the whole study, without values that must not matter: threads, folders, the clock
+/// @param options  the options of the whole study, except those that do not change results, for example the threads
 /// @param curves   the data of the pictures
-/// @throws gatefold::FileError if they cannot be written
+/// @throws gatefold::FileError if a file cannot be written
 inline void write_results(const Common& common, const std::string& program, const Json& options,
                           const std::vector<Result>& all, const Json& curves) {
   Json report{{"program", program}, {"options", options}, {"results", Json::array()}, {"curves", curves}};
@@ -87,11 +89,11 @@ inline void write_results(const Common& common, const std::string& program, cons
   write_file(common.out / "results.csv", csv);
 }
 
-/// Prints a plain table on stdout.
+/// Prints the results as a table on stdout.
 inline void print_results(const std::vector<Result>& all) {
   std::size_t width = 4;
   for (const Result& r : all) width = std::max(width, r.name.size());
-  // ± is one column wide and two bytes long.
+  // The padding of printf counts bytes, and ± is one column wide but two bytes long.
   std::printf("%-*s  %12s   %-10s  %5s  %22s\n", static_cast<int>(width), "", "mean", "std", "seeds", "published");
   for (const Result& r : all) {
     const auto text = [](const std::optional<double>& value, const char* before) {
@@ -112,7 +114,7 @@ inline void print_results(const std::vector<Result>& all) {
   std::fflush(stdout);
 }
 
-/// Prints the last line on stdout: the time that the study took, and the folder of the results.
+/// Prints the last line on stdout: the time since `start`, and the folder of the results.
 inline void print_end(const Common& common, std::chrono::steady_clock::time_point start) {
   std::printf("%.1f s; results and pictures: %s\n",
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), common.out.c_str());

@@ -13,8 +13,8 @@ namespace studies {
 using gatefold::Index;
 using Json = nlohmann::ordered_json;
 
-/// Reports the progress of a run, from 0 to 1. It can be called often. After the failure of a different run it throws,
-/// to end this run.
+/// A function that reports the progress of a run, from 0 to 1. It can be called often. If a different run has failed,
+/// it throws, to end this run.
 using Report = std::function<void(double share)>;
 
 /// One run: its file name, all values that its result depends on, and the function that computes it.
@@ -22,11 +22,12 @@ struct Run {
   std::string name;  // unique, of [a-z0-9_.-]: "mlp.p4.m16.seed3" → out/runs/<name>.json
   Json options;      // the values that the result depends on; a stored run with different options is computed anew
   std::function<Json(const Report&)> compute;  // deterministic, on one thread: makes its own Cpu::Context ctx(1)
-  double cost = 1;                             // relative to other runs: for the time left; the largest begin first
+  double cost = 1;                             // relative to other runs; the largest begin first
 };
 
 /// Adds the runs of one setting, one per seed: <name>.seed<s>, with the seed among the options.
-/// @param make  make(seed) returns a Run, without its name
+/// @param first  the first seed
+/// @param make   make(seed) returns the run of a seed; its name is set here
 template <class F>
 void add_seeds(std::vector<Run>& runs, const std::string& name, std::uint64_t first, Index seeds, const F& make) {
   for (Index i = 0; i < seeds; ++i) {

@@ -46,8 +46,8 @@ inline std::uint64_t digest(const Json& result) {
   return hash;
 }
 
-/// Reads a stored result. Empty if the file is missing, damaged, changed or has different options. Older files without
-/// a digest are accepted.
+/// Reads a stored result. Returns no value if the file is missing, damaged or changed, or has different options. Older
+/// files without a digest are accepted.
 inline std::optional<Json> stored(const std::filesystem::path& file, const Json& options) {
   std::ifstream in(file);
   if (!in) return {};
@@ -71,11 +71,10 @@ inline Json store(const std::filesystem::path& file, const Json& options, const 
 
 }  // namespace runs
 
-/// Returns results in the order of `runs`. They have the same bits on any number of threads and after any number of
-/// restarts.
+/// Returns results in the order of `runs`. The results have the same bits for any number of threads and restarts.
 ///
-/// Complete runs in out/runs/ with the same options are read from there. The others are computed, `threads` at once,
-/// and each is written as soon as it is done. An exception in a run stops the others and is rethrown.
+/// Complete runs in out/runs/ with the same options are read from there. The other runs are computed, common.threads at
+/// once, and each result is written as soon as it is complete. An exception in a run stops all runs and is rethrown.
 ///
 /// @throws gatefold::FileError before the first run if the folder cannot be written
 inline std::vector<Json> compute(const Common& common, const std::vector<Run>& runs) {

@@ -15,8 +15,8 @@
 
 namespace studies {
 
-/// @throws ArgumentError if a list has a number or a word twice, because their runs and results would have the same
-///   name
+/// @throws ArgumentError if an option with several values has a value twice, because the runs and results of both would
+///   have the same name
 inline void refuse_twice(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options(nullptr)) {
     if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll) continue;
@@ -30,7 +30,7 @@ inline void refuse_twice(const CLI::App& app) {
   }
 }
 
-/// Parses the command line and runs the body of main.
+/// Parses the command line and calls body(), which does the work of the program.
 ///
 /// @return 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error
 inline int study_main(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {

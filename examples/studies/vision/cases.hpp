@@ -11,9 +11,9 @@ namespace studies::vision {
 
 /// One model of the study.
 struct Case {
-  std::string name;      // of [a-z0-9_.-]
-  std::string label;     // in tables
-  std::string baseline;  // name of the case that it is compared with by seed, or its own name
+  std::string name;      // characters: a-z 0-9 _ . -
+  std::string label;     // name in tables
+  std::string baseline;  // name of the case to compare with, for each seed; or its own name
   std::string router, update;
 };
 
@@ -30,14 +30,14 @@ inline const std::vector<Case>& cases() {
   return all;
 }
 
-/// Returns the name of the baseline of errors under corruption: softmax regression on the pixels. It is a case like the
-/// others, but in no table.
+/// Returns the name of the case whose errors under corruption are the baseline: softmax regression on the pixels. No
+/// table has a row for this case.
 inline const std::string& baseline_of_errors() {
   static const std::string name = "linear";
   return name;
 }
 
-/// Returns the values that the result of a case depends on besides its seed.
+/// Returns all values, except the seed, that the result of a case depends on.
 inline Json depends_on(const Case& c, const images::Options& o) {
   Json options{{"case", c.name}};
   images::Options::each_of_run([&](const char* name, const auto& value) { options[name] = value; }, o);

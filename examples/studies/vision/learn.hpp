@@ -10,7 +10,7 @@
 
 namespace studies::vision {
 
-/// Trains a case and evaluates it. Validation does not choose a step: all cases train for the same number of steps.
+/// Trains a case and evaluates the model after the last step. All cases train for the same number of steps.
 inline Json learn(const Case& c, images::Options o, const images::Images& of, std::uint64_t seed,
                   const Report& report) {
   o.seed = seed;

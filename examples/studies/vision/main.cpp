@@ -12,8 +12,8 @@
 
 namespace studies::vision {
 
-/// Returns defaults with which 24 runs take less than two hours on two cores: 17 tokens of 48 values, 8 layers as in
-/// V-MoE S/32, every second of them with a mixture; 160,000 training images.
+/// Returns default options with which 24 runs take less than two hours on two cores. An image has 17 tokens of 48
+/// values. There are 8 layers as in V-MoE S/32, and every second layer has a mixture. A run trains on 160,000 images.
 inline images::Options defaults() {
   images::Options o;
   o.patch = 7;
@@ -24,7 +24,7 @@ inline images::Options defaults() {
   o.steps = 2500;
   o.warmup = 150;
   o.threads = 1;
-  o.valid_images = 0;  // validation chooses no step
+  o.valid_images = 0;  // because no step is chosen by validation
   o.test_images = 2000;
   return o;
 }
@@ -36,7 +36,7 @@ inline images::Options of_case(images::Options o, const Case& c) {
   return o;
 }
 
-/// Runs every case in turn on one batch of training images.
+/// Prints time and memory of every case, measured on one batch of training images.
 inline void costs(const images::Options& o) {
   const images::Images of = images::read_images(o);
   const auto x = of.train.rows(0, o.batch);

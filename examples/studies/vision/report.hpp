@@ -12,10 +12,10 @@
 
 namespace studies::vision {
 
-/// The runs of the cases, one per seed.
+/// The results of the cases: name of the case → one result per seed.
 using Done = std::map<std::string, std::vector<Json>>;
 
-/// Returns the errors of a run under corruption, in the form of metric::corruption_error.
+/// Returns the errors of a run under each corruption, in the order that metric::corruption_error expects.
 inline std::vector<double> errors(const Json& run) {
   std::vector<double> all;
   for (const auto& kind : run["corrupted"])
@@ -23,7 +23,8 @@ inline std::vector<double> errors(const Json& run) {
   return all;
 }
 
-/// A column of a table, one number per seed: shares in %, and the mean corruption error.
+/// A column of the table: its title, and the function that computes its numbers from the runs of a case and of the
+/// baseline, one per seed. The numbers are shares in %, or the mean corruption error.
 struct Measure {
   std::string name, label;
   std::vector<double> (*of)(const std::vector<Json>& runs, const std::vector<Json>& linear);
@@ -57,7 +58,7 @@ inline const std::vector<Measure>& measures() {
   return all;
 }
 
-/// Returns the differences from the baseline with the same seed.
+/// Returns the differences between values and the values of the baseline with the same seed.
 inline std::vector<double> paired(std::vector<double> values, const std::vector<double>& baseline) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] -= baseline[i];
   return values;
@@ -74,7 +75,8 @@ inline std::string shown(const std::vector<double>& of_seeds, bool sign) {
   return cell;
 }
 
-/// Returns the table of the page: each measure, and its paired difference from the baseline.
+/// Returns the table for the study's page: for each case, each measure and its difference from the baseline with the
+/// same seed.
 inline std::string table(const Done& done) {
   std::string text = "| model |", rule = "|---|";
   for (const Measure& m : measures()) {

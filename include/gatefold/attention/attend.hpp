@@ -13,7 +13,8 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Multi-head self-attention without its projections, which belong to the caller:
+/// Multi-head self-attention of queries, keys and values that the caller has projected. The caller also projects the
+/// output.
 ///
 ///     A_h = softmax(scale · Q_h K_hᵀ) over the allowed keys of the sequence,   context = concat_h(A_h V_h)  (1)
 ///
@@ -22,8 +23,9 @@
 ///
 /// Backward computes the weights again from the log-sum-exps. In addition to the error of the score, the weights have a
 /// relative error of |score|·2⁻²⁴ in float (2⁻⁵³ in double).
-/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block); scratch of
-///         blocks and a few copies of their items, or of the sequence that they are a part of; no N × L matrix
+/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block); scratch for the
+///         scores of a block, and for a few copies of the items of the block or, if the block is a part of a sequence,
+///         of the sequence; no N × L matrix
 /// @order  blocks of keys in ascending order; if causal, no bit of an item depends on later items. In forward, an item
 ///         with NaN affects only items for which it is an allowed key, and padding affects no item. Backward computes
 ///         products over whole blocks of keys. A NaN gradient therefore affects all items of the sequence in the same
@@ -35,11 +37,11 @@ namespace detail_::attending {
 /// The options and inputs of an attention.
 template <class T, class B>
 struct Form {
-  Index length, heads;  // items per sequence
+  Index length, heads;  // items per sequence, number of heads
   double scale;
   bool causal;
   View<const T, 1, B> valid{};      // [N] 1 = item, 0 = padding; empty: all are items
-  View<const Index, 1, B> slots{};  // offsets of experts if every sequence is a slot; empty: all are in use
+  View<const Index, 1, B> slots{};  // first slot of each expert if every sequence is a slot; empty: all are in use
 
   /// Returns the size of the ranges of items that are computed at once. The heads of the items of a range fill a block.
   BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
@@ -100,8 +102,8 @@ struct AttendMean {
 
 namespace detail_::attending {
 
-/// Items [first, first + count) of a call, which are whole sequences. Its functions return their parts of views, for
-/// forward and backward; `split` orders rows by head.
+/// The items [first, first + count) of a call, which are whole sequences. The functions return the rows of a view that
+/// belong to these items, for forward and backward. `split` also orders these rows by head.
 template <class T, class B>
 struct Part {
   Form<T, B> form;
@@ -132,8 +134,8 @@ struct Part {
 /// Computes (1).
 /// @param q, k, v  [N, D] in
 /// @param context  [N, D] out
-/// @param log_sum_exp  [N, heads] out
-/// @param entropy  [N, heads] out, the entropy of each row of A; or empty
+/// @param log_sum_exp  [N, heads] out, the log-sum-exp of the scores of each item and head
+/// @param entropy  [N, heads] out, the entropy of each row of A; if empty, it is not computed
 template <class C, class T, class B>
 void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
              Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
@@ -150,7 +152,7 @@ void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T,
   });
 }
 /// Adds the gradients to dq, dk, dv [N, D].
-/// @param dlog_sum_exp  [N, heads], or empty
+/// @param dlog_sum_exp  [N, heads] in, the gradient of log_sum_exp; if empty, this gradient is 0
 template <class C, class T, class B>
 void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,
               In<T, 2, B> log_sum_exp, In<T, 2, B> dcontext, In<T, 2, B> dlog_sum_exp, Out<T, 2, B> dq, Out<T, 2, B> dk,

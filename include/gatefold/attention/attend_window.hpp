@@ -25,8 +25,8 @@
 /// no keys, and it is not a key of any item. A row without any key gives context 0. Scores are computed block by block.
 /// Backward computes them again.
 /// @cost   4·N·L·D + 2·N·L·D flop forward (keys and position keys), with L = width of the window + rows of a block.
-///         Three times as much backward. Scratch of blocks and a few copies of the sequences that are in work; no N × L
-///         matrix
+///         Three times as much backward. Scratch for the scores of the blocks, and for a few copies of the sequences
+///         that are computed at the same time; no N × L matrix
 /// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences.
 ///         For windows of up to 128 keys, no bit depends on the beginning of the segment. In forward, an item with NaN
 ///         affects only items for which it is a key. In backward, the values of padding must be finite
@@ -59,7 +59,7 @@ struct WindowForm {
   Window window;
   Index heads;
   double scale;
-  View<const T, 2, B> relative{};  // [width, D/H] e of (1); empty: absent
+  View<const T, 2, B> relative{};  // [width, D/H] position keys e of (1); empty: no position keys
   double rate = 0;                 // probability that a weight is dropped
   Noise noise{};                   // empty: no probability is dropped
   View<const T, 1, B> valid{};     // [S · keys] 1 = item, 0 = padding; empty: all are items
@@ -96,7 +96,8 @@ struct DropWindow {
 
 namespace detail_::attending {
 
-/// The sequences [first, first + count) of a call. Its functions return their parts of views, for forward and backward.
+/// The sequences [first, first + count) of a call. The functions return the rows of a view that belong to these
+/// sequences, for forward and backward.
 template <class T, class B>
 struct WindowPart {
   WindowForm<T, B> form;
@@ -142,7 +143,7 @@ struct WindowParts {
     each = together > 0 ? together : 1;
     count = divide_up(sequences, each);
   }
-  /// Calls f(context, part, its number) for each part. Several parts can run at the same time.
+  /// Calls f(context, part, number of the part) for each part. Several parts can run at the same time.
   template <class C, class T, class B, class F>
   void for_each(C& ctx, const WindowForm<T, B>& form, const F& f) const {
     B::for_tasks(ctx, count, [&](C& own, Index first, Index tasks) {
@@ -156,11 +157,11 @@ struct WindowParts {
 };
 
 /// Computes (1) and (2).
-/// @param q  [N, D] in, of S sequences
-/// @param k, v  [S · keys, D] in; the remembered items of each sequence come first
+/// @param q  [N, D] in, the queries of S sequences
+/// @param k, v  [S · keys, D] in, the keys and values; in each sequence, the rows of remembered items come first
 /// @param context  [N, D] out
-/// @param log_sum_exp  [N, heads] out
-/// @param entropy  [N, heads] out, the entropy of each row of A; or empty
+/// @param log_sum_exp  [N, heads] out, the log-sum-exp of the scores of each item and head
+/// @param entropy  [N, heads] out, the entropy of each row of A; if empty, it is not computed
 template <class C, class T, class B>
 void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
              Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
@@ -193,7 +194,7 @@ void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k,
 
 /// Adds the gradients to dq [N, D], to dk and dv [S · keys, D], and to drelative [width, D/H]. If drelative is empty,
 /// its gradient is not computed.
-/// @param dlog_sum_exp  [N, heads], or empty
+/// @param dlog_sum_exp  [N, heads] in, the gradient of log_sum_exp; if empty, this gradient is 0
 template <class C, class T, class B>
 void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,
               In<T, 2, B> log_sum_exp, In<T, 2, B> dcontext, In<T, 2, B> dlog_sum_exp, Out<T, 2, B> dq, Out<T, 2, B> dk,

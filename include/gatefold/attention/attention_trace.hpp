@@ -35,7 +35,8 @@ struct AttentionTrace {
   bool causal = true;
   View<const std::remove_const_t<T>, 1, B> valid{};  // [N] 0 for padding, as given to the attention; empty: no padding
   View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] entropy of each row of A; or empty
-  // The window over these items only, without a past. Width 0: all keys that `causal` and `valid` allow.
+  // The window of the attention over the items of the trace, without remembered items. Width 0: no window; an item
+  // attends to all keys that `causal` and `valid` allow.
   detail_::attending::Window window{};
   View<T, 2, B> places{};  // [window.width, D/H] position keys; empty: no position keys
 
@@ -51,7 +52,8 @@ struct AttentionTrace {
   }
 };
 
-/// A trace that an extra input requires. If it is missing, the compiler reports this with a static_assert.
+/// An attention trace that the caller must pass as an extra input. If it is missing, the compiler reports this with a
+/// static_assert.
 template <class T, class B>
 struct Required<AttentionTrace<T, B>> {
   AttentionTrace<T, B> value;
@@ -104,7 +106,8 @@ E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   }
 }
 
-/// Calls `dextra.set_trace(trace)`, if D has it. backward then adds the gradient of the trace to the views in `trace`.
+/// Calls `dextra.set_trace(trace)` if D has this function. backward then adds the gradient of the trace to the views in
+/// `trace`.
 template <class D, class Trace>
 void set_trace(D& dextra, const Trace& trace) {
   if constexpr (detail_::hook::extra::set_trace<D, const Trace>()) dextra.set_trace(trace);

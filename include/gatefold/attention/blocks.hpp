@@ -27,7 +27,7 @@ struct BlockSize {
 
 /// A block of rows and keys: `sequences` whole sequences, each with its own keys, or a part of one sequence.
 struct Block {
-  Index row, rows, key, keys, sequences;  // first row, rows, first key and keys of each sequence
+  Index row, rows, key, keys, sequences;  // first row, number of rows, first key, number of keys; numbers per sequence
 
   GATEFOLD_HD Index all_rows() const { return rows * sequences; }
   /// Returns the first key of the block for row r.
@@ -38,7 +38,7 @@ struct Block {
 /// and written.
 template <class B>
 struct InUse {
-  View<const Index, 1, B> offsets{};  // offsets of Groups, in slots; empty: all rows are in use
+  View<const Index, 1, B> offsets{};  // first slot of each expert (Groups); empty: all rows are in use
   Index each = 1;                     // rows per slot
   Index first = 0;                    // row 0 of this range is row `first` of all slots
 
@@ -106,7 +106,7 @@ struct RowsInUse {
 
 namespace detail_::attending {
 
-/// Calls f(lanes, row) for the rows < n in use.
+/// Calls f(lanes, row) for the rows in [0, n) that are in use.
 template <class C, class B, class F>
 void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
   B::for_rows(ctx, n, functor::RowsInUse<B, F>{in_use, f});

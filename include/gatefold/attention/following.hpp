@@ -43,7 +43,7 @@ struct Following {
 
 namespace functor {
 
-/// Writes key[n] = block(n) · heads + head(n).
+/// Writes key[n] = block(n) · heads + head(n), the number by which the items are sorted.
 template <class B>
 struct FollowingKey {
   detail_::attending::Following<B> following;
@@ -63,7 +63,7 @@ struct InvertOrder {
 namespace detail_::attending {
 
 /// Returns the order of the items by the heads that they follow, in scratch.
-/// @param head  [N] in [0, heads)
+/// @param head  [N] in, the head that each item follows, in [0, heads)
 template <class C, class B = typename C::Backend>
 Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index length) {
   Following<B> f{heads, length, head};

@@ -67,7 +67,7 @@ struct AddHeads {
 namespace detail_::attending {
 
 /// Returns x [N, H · width] as rows by head [N · H, width], in scratch, or x itself if there is one head.
-/// @param in_use  the N items that are in use
+/// @param in_use  which of the N items are in use; the rows of all other items are not written
 template <class C, class T, class B>
 View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {
   if (rows.heads == 1) return x;

@@ -77,8 +77,8 @@ struct AttentionMemory {
 
 namespace functor {
 
-/// Copies the rows of all keys of sequence g: to[g·K + j,:] = past[g·P + j, column …] for the P remembered items, and
-/// now[g·L + j − P,:] for the items of the segment (j >= P).
+/// Copies the rows of all keys of sequence g, which has K = P + L keys: to[g·K + j,:] = past[g·P + j, column …] for the
+/// P remembered items, and now[g·L + j − P,:] for the L items of the segment (j >= P).
 template <class T, class B>
 struct JoinPast {
   detail_::attending::Window window;
@@ -94,7 +94,7 @@ struct JoinPast {
     each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(from + c)); });
   }
 };
-/// Copies the last `count` rows of keys of each sequence: to[g·count + j, column …] = from[g·K + K − count + j,:].
+/// Copies the last `count` of the K rows of each sequence g: to[g·count + j, column …] = from[g·K + K − count + j,:].
 template <class T, class B>
 struct LastRows {
   detail_::attending::Window window;
@@ -124,8 +124,8 @@ struct JoinValid {
     to(i) = of.data() ? of(before ? g * window.past + j : g * window.length + j - window.past) : T(1);
   }
 };
-/// Copies the mask of the last `count` keys of each sequence: to[g·count + j] = from[g·K + K − count + j], or 1 if
-/// there is no mask.
+/// Copies the mask of the last `count` of the K keys of each sequence g: to[g·count + j] = from[g·K + K − count + j],
+/// or 1 if there is no mask.
 template <class T, class B>
 struct LastValid {
   detail_::attending::Window window;
@@ -222,7 +222,7 @@ View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, 
 struct MemorySize {
   Index layers = 1, sequences = 1;
   Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values
-  Index most = 0;   // remembered items of each sequence, at most (attention.remembers())
+  Index most = 0;   // largest number of remembered items of each sequence: attention.remembers()
 };
 
 /// Owns the items that the layers of a stack remember from segment to segment:
@@ -235,7 +235,7 @@ struct MemorySize {
 /// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
 /// its place, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The old sequence then has no
 /// effect on any bit of the new one.
-/// @cost  layers · S · most · W values, twice; no allocation after the first
+/// @cost  memory for 2 · layers · S · most · W values, allocated by the constructor
 template <class T, class B>
 class SegmentMemory {
  public:

@@ -89,7 +89,7 @@ struct Keys {
   View<T, 1, B> mask;    // [M]
   View<T, 2, B> values;  // [M, E]
 
-  /// @param of  [M, E] rows of all heads
+  /// @param of  [M, E] in, the values of the keys, with the rows of all heads
   template <class C>
   Keys(C& ctx, View<const T, 1, B> valid, View<const T, 2, B> of, HeadRows heads = {}, const InUse<B>& in_use = {})
       : mask(ctx.template scratch<T>(of.extent(0))), values(ctx.template scratch<T>(of.extent(0), of.extent(1))) {

@@ -66,8 +66,9 @@ struct WindowPlaces {
 
 namespace detail_::attending {
 
-/// Returns ⟨queries_i, places_o⟩ [rows, width] of a block's rows, in scratch; empty if there are no places.
-/// @param places  [width, F]
+/// Returns the scores ⟨queries_i, places_o⟩ [rows, width] of a block's rows in scratch, or an empty view if there are
+/// no position keys.
+/// @param places  [width, F] the position keys
 template <class C, class T, class B>
 View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2, B> queries, In<T, 2, B> places) {
   if (places.empty()) return {};
@@ -76,7 +77,7 @@ View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2,
   return position;
 }
 /// Returns the gradient [rows, width] of position_scores in scratch. Also adds the gradient of the queries to dqueries.
-/// @param dscore  [rows, keys] of the block, 0 for keys that a row does not see
+/// @param dscore  [rows, keys] of the block, the gradient of the scores; 0 for keys that are not visible to a row
 template <class C, class T, class B>
 View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const Window& window,
                                              const Following<B>& following, View<const T, 2, B> dscore,

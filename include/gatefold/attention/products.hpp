@@ -29,7 +29,7 @@ struct SequenceOffsets {
   GATEFOLD_HD static Index clamp(Index v, Index low, Index high) { return v < low ? low : v > high ? high : v; }
   GATEFOLD_HD Index inside(Index row) const { return clamp(row - block.row, 0, block.all_rows()); }
 };
-/// Writes to[h] = from[first + h] − row.
+/// Writes to[h] = from[first + h] − row, the first row of head h in a block that begins at `row`.
 template <class B>
 struct BlockOffsets {
   View<const Index, 1, B> from;

@@ -35,9 +35,9 @@ struct SoftmaxBlock {
   detail_::attending::Block block;
   T scale;
   View<T, 2, B> score;       // [rows, keys] of the block
-  View<T, 1, B> top, total;  // [N] of rows
+  View<T, 1, B> top, total;  // [N] for each row: largest score, sum of the weights
   View<T, 1, B> scored;      // [N] Σ t e^t of each row; or empty
-  View<T, 2, B> sums;        // [N, E] of rows
+  View<T, 2, B> sums;        // [N, E] for each row: weighted sum of the values
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
@@ -96,7 +96,7 @@ struct SoftmaxBlockBackward {
   detail_::attending::Block block;
   T scale;
   View<const T, 1, B> log_sum_exp;  // [N]
-  View<const T, 1, B> mean;         // [N] of rows
+  View<const T, 1, B> mean;         // [N] for each row
   View<T, 2, B> score, slope;       // [rows, keys]
 
   template <class Lanes>
@@ -148,7 +148,7 @@ struct Places {
   View<const T, 2, B> keys{};  // [width, F]; empty: no position keys
   View<T, 2, B> of_each{};     // [sequences · width, F] gradient of `keys`, separate for each sequence
 
-  /// Adds the scores of the places to the scores of a block.
+  /// Adds the scores of the position keys to `score`, which holds the scores of a block.
   template <class C>
   void add(C& ctx, const Block& block, const Mask<T, B>& mask, View<const T, 2, B> queries, View<T, 2, B> score) const {
     if (keys.empty()) return;

@@ -30,7 +30,7 @@ struct Window {
   /// Returns the number of items to remember after this segment.
   GATEFOLD_HD Index remembered() const { return keys() < most() ? keys() : most(); }
 
-  /// Returns whether item t sees a key, given by its index among the keys of the sequence.
+  /// Returns whether item t attends to a key, given by its index among the keys of the sequence.
   GATEFOLD_HD bool sees(Index t, Index key) const { return first(t) <= key && key < first(t) + width; }
 
   /// The columns of a block in the window of an item: `first`, `count`, and the place of column `first` in the window.

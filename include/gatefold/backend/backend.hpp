@@ -86,13 +86,13 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        gets, and writes only memory that no other task reads or writes, because
 ///                                        tasks can run at the same time
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
-///     group_by(ctx, keys, offsets, order) stable: order lists the positions i with keys[i] = 0, then 1, …;
-///                                        offsets [G + 1] has the first position of each key; negative keys are left
-///                                        out
+///     group_by(ctx, keys, offsets, order) a stable sort: `order` lists the positions i with keys[i] = 0, then those
+///                                        with keys[i] = 1, and so on; offsets [G + 1] has the first position of each
+///                                        key in `order`. Negative keys are left out
 ///     group_table(ctx, keys, offsets, order, rows, row_offsets, row_slots)
 ///                                        group_by of a table [N, K] of keys in [0, G), and its inverse: rows[s] is the
-///                                        row of slot s; row_slots lists the slots of each row, ascending, from
-///                                        row_offsets on
+///                                        row of slot s; row_slots has the slots of row n, ascending, from index
+///                                        row_offsets[n] on
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
 ///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), then f(lanes, n, row) for each complete row
 ///                                        of c: `row` points to its values, in c or in a copy in a cache. If c is null
@@ -121,7 +121,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        trainers and zeros_like hold this object from their first line on
 ///
 /// @order  results are bitwise the same for any number of threads; an element of a product depends only on its own row
-///         and the weights
+///         of the left factor and on the weights
 template <class B>
 concept Backend = detail_::backend::Memory<B> && detail_::backend::Loops<B> && detail_::backend::Sorting<B> &&
     detail_::backend::Products<B>;
@@ -195,8 +195,8 @@ using Multiplied = typename detail_::backend::Factor<T, B>::Type;
 template <class T, class B>
 using SlotValue = typename detail_::backend::OfSlot<T, B>::Type;
 
-/// The primitives of B whose grouped products do not round their operands, for gates and attention. This is B, unless B
-/// rounds the operands of experts (CpuBf16, CudaBf16) and therefore has a member FullPrecision.
+/// The primitives of B whose grouped products do not round their operands. Gates and attention use them. This is B,
+/// unless B rounds the operands of experts (CpuBf16, CudaBf16) and therefore has a member FullPrecision.
 template <class B>
 using FullPrecision = typename detail_::backend::Full<B>::Type;
 

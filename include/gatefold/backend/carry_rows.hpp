@@ -7,9 +7,10 @@
 
 namespace gatefold::functor {
 
-/// to[to_rows[i], :] = from[from_rows[i], :], rounded if Y is smaller than T. If `from_rows` or `to_rows` is empty, row
-/// i is used instead.
-/// @tparam T  the type of the values in registers
+/// Copies rows: to[to_rows[i], :] = from[from_rows[i], :], rounded if the type Y is smaller than T. If `from_rows` is
+/// empty, row i of `from` is read. If `to_rows` is empty, row i of `to` is written.
+/// @tparam T     the type of the values in registers
+/// @tparam X, Y  the types of the values of `from` and of `to`
 template <class T, class X, class Y, class B>
 struct CarryRows {
   View<const Index, 1, B> from_rows;

@@ -21,7 +21,7 @@ struct Drop {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index first, Index n, const T* from, T* to) const {
     each(lanes, first, n, from, [&](Index j, T value) { to[j] = value; });
   }
-  /// Calls f(j, value of to[j]) for the elements j of this lane.
+  /// Calls f(j, v) for the elements j of this lane, with v = ξ from[j] / (1 − rate).
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const T* from, const F& f) const {
     const T least = T(rate), scale = T(1 / (1 - rate));
@@ -42,7 +42,7 @@ struct DropRows {
     const Index columns = to.extent(1);
     drop(lanes, n * columns, columns, from.data() + n * columns, to.data() + n * columns);
   }
-  /// Passes the values to `take` instead of storing them (for_rows in elementwise.hpp).
+  /// Passes each value of row n to `take` instead of storing it (for_rows in elementwise.hpp).
   template <class Lanes, class Take>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
     const Index columns = to.extent(1), row = n * columns;

@@ -86,7 +86,7 @@ struct ScaledSum {
     at.store(y + i, at.load(a + i) + scale * at.load(b + i));
   }
 };
-/// A step that does nothing.
+/// A step without effect. for_rows and run_step skip it.
 template <class T>
 struct NoStep {
   using Element = T;
@@ -107,7 +107,8 @@ struct InTurn {
 };
 template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
-/// Stores the value that a functor of rows has computed for out[i].
+/// Can be passed as `take` (see for_rows below) if there is no step. Stores at out + i the value that was computed for
+/// out[i].
 template <class T>
 struct ToItsPlace {
   T* out;
@@ -175,7 +176,7 @@ struct ElementWithStep {
     });
   }
 };
-/// Returns terms[i]: the functor of a sum of an array with reduce.
+/// Returns terms[i]. With this functor, the primitive `reduce` sums an array.
 template <class T>
 struct Term {
   const T* terms;
@@ -237,12 +238,12 @@ template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, functor::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
-/// Calls rows(lanes, n) for each row n of `out`, and runs `step` for each element of `out`. If step is a
-/// RegisterFunctor, both happen in one pass over `out`. On a host, step runs after each row, while the row is in the
-/// cache. On a device, step runs before each element, or each register of neighbours, is stored: `rows` then has a last
-/// argument `take` and calls take(at, i, value) for out[i]. `take` stores the value at out + i, computed from i like
-/// the pointers of a step. The compiler can therefore find out once, for all elements, which of these pointers are
-/// equal.
+/// Calls rows(lanes, n) for each row n of `out`, and runs `step` for each element of `out`. If `step` is a
+/// RegisterFunctor, both happen in one pass over `out`. On a host, `step` runs after each row, while the row is in the
+/// cache. On a device, `step` runs before each element, or each register of neighbours, is stored: `rows` then gets a
+/// last argument `take` and calls take(at, i, value) for out[i]. `take` runs `step` and stores the value at out + i. It
+/// computes this address from i, as a step computes its addresses. The compiler can therefore find out once, for all
+/// elements, which of these addresses are equal.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {
@@ -297,8 +298,8 @@ struct ExpectSameExtents {
 
 }  // namespace detail_::pack
 
-/// Zeroes every tensor of a pack, or a single tensor. In a Table, only the touched rows are written, because the other
-/// rows are 0.
+/// Zeroes every tensor of a pack, or a single tensor. In a Table, only the touched rows are written, that is, the rows
+/// that a backward pass wrote. The other rows are already 0.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
   constexpr bool is_view = detail_::shape::HasRank<P> && !detail_::pack::is_tensor<P>;
@@ -309,7 +310,7 @@ void set_zero(C& ctx, P& pack) {
 /// Zeroes a pack like set_zero, but defers the zeros of tensors of rank 3 (the weights of experts) until the first
 /// access to their elements. A backward pass that stores the whole gradient of these weights (add_weight_gradient)
 /// saves writing and reading the zeros.
-/// @param ctx  must live until the zeros are written
+/// @param ctx  the context that writes the zeros; it must live until they are written
 template <class C, class P>
 void set_zero_later(C& ctx, P& pack) {
   for_each_tensor(detail_::pack::DeferZeros<C>{ctx}, pack);
@@ -328,9 +329,9 @@ P zeros_like(C& ctx, const P& like) {
   set_zero(ctx, p);
   return p;
 }
-/// Copies every tensor of a pack to another pack of the same structure. To copy parameters to a new pack, make the pack
-/// with zeros_like.
-/// @throws ArgumentError, before anything is written, unless all shapes agree
+/// Copies every tensor of a pack to another pack of the same structure. To copy parameters to a new pack, make the new
+/// pack with zeros_like.
+/// @throws ArgumentError if any shapes differ. `to` has not changed then
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {
   const auto here = ctx.here();

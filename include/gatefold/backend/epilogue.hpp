@@ -14,13 +14,13 @@
 /// and calls do not change it.
 namespace gatefold {
 
-/// An `at` that accesses one element. Devices use it, and CPU code that does not run on registers.
+/// An `at` that accesses one element. It is used on devices, and by CPU code that does not run on registers.
 template <class T>
 struct OneElement {
   using Value = T;
   GATEFOLD_HD T load(const T* p) const { return *p; }
   GATEFOLD_HD void store(T* p, T v) const { *p = v; }
-  /// Loads a float that is stored as bfloat16 (Stored in backend.hpp). Only for T = float.
+  /// Loads a float that is stored as bfloat16 (see the type `Stored` in backend.hpp). Only for T = float.
   GATEFOLD_HD T load(const Bfloat16* p) const { return *p; }
   /// Stores a float as bfloat16. Only for T = float.
   GATEFOLD_HD void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }

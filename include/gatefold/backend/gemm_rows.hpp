@@ -9,7 +9,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Calls f(lanes, n, row) for row n of c.
+/// Calls f(lanes, n, row) for row n of c, with `row` the address of this row.
 template <class F, class T, class B>
 struct OnRow {
   F f;
@@ -21,7 +21,7 @@ struct OnRow {
   }
 };
 
-/// Calls f(lanes, s, row) for row s of c if slot s is in use.
+/// Calls f(lanes, s, row) if slot s is in use, with `row` the address of row s of c.
 template <class F, class T, class B>
 struct OnSlot {
   F f;
@@ -39,7 +39,8 @@ struct OnSlot {
 
 }  // namespace functor
 
-/// Computes rows = epilogue(a op(b)), then calls then(rows). `rows` is c, or scratch if c has no memory.
+/// Computes the rows epilogue(a op(b)), then calls `then` with a view of them. The rows are stored in c, or in scratch
+/// if c has no memory.
 template <class T, class B, class E, class F>
 void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c, const E& epilogue,
                const F& then) {
@@ -51,8 +52,8 @@ void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb,
 /// Implements the primitive gemm_rows (backend.hpp) with gemm and for_rows, for backends that do not keep rows in a
 /// cache, and for rows that are too long for a cache.
 /// @param a  [N, D] in
-/// @param b  [D, E] in, or [E, D] with tb
-/// @param c  [N, E] out; scratch if it has no memory
+/// @param b  [D, E] in; if `tb` is true, [E, D]
+/// @param c  [N, E] out; if c has no memory (its pointer is null), the rows are computed in scratch
 /// @cost   2·N·D·E flop and a pass over c
 template <class T, class B, class E, class F>
 void gemm_then_rows(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,

@@ -9,7 +9,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Computes rows[s], the row of entry order[s] in a table of `each` columns, and slot_of, the inverse of `order`:
+/// For slot s of a table with `each` columns: rows[s] is the row of entry order[s]. slot_of is the inverse of `order`:
 /// slot_of[order[s]] = s.
 template <class B>
 struct TableSlots {
@@ -22,7 +22,8 @@ struct TableSlots {
     slot_of(order(s)) = s;
   }
 };
-/// Lists the slots of row n in ascending order.
+/// Writes the slots of row n of a table to `slots`, in ascending order, and the index of the first of them to
+/// offsets[n].
 template <class B>
 struct SlotsOfRow {
   Index each;
@@ -44,10 +45,11 @@ struct SlotsOfRow {
 }  // namespace functor
 
 /// Implements the primitive group_table (backend.hpp) with group_by and for_each.
-/// @param keys   [N, K] in   each in [0, G)
+/// @param keys   [N, K] in   the keys, each in [0, G)
 /// @param offsets, order      [G + 1], [N · K] out  as group_by writes them
 /// @param rows   [N · K] out  the row of each slot
-/// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending
+/// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending, and the index of its first
+///         slot
 /// @throws ArgumentError, on a host, unless every key is in [0, G)
 /// @cost   a group_by and 2·N·K moves, up to N·K² comparisons; scratch [N · K]
 template <class B>

@@ -21,15 +21,15 @@ inline constexpr std::false_type as_stored{};
 template <class B>
 struct Groups {
   View<const Index, 1, B> offsets{};  // [E + 1]
-  View<const Index, 1, B> rows{};     // [S] or empty
+  View<const Index, 1, B> rows{};     // [S]; if empty, slot s reads row s
   Index slots = 0;
-  View<const Index, 1, B> numbers{};  // [S], or empty with one process: see number()
+  View<const Index, 1, B> numbers{};  // [S]; empty if there is only one process: see number()
 
   GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
   GATEFOLD_HD Index row(Index slot) const { return rows.data() ? rows(slot) : slot; }
 
-  /// Returns the expert of a slot, found by bisection. Returns -1 if the slot is outside [offsets[0], offsets[E]), that
-  /// is, past the last slot or before the first slot of a part of the experts.
+  /// Returns the expert of a slot, found by bisection. Returns -1 if the slot is outside [offsets[0], offsets[E]).
+  /// offsets[0] can be greater than 0 if these groups have only a part of the experts.
   GATEFOLD_HD Index expert(Index slot) const {
     Index low = 0, high = experts();
     if (high == 0 || slot < offsets(0) || slot >= offsets(high)) return -1;

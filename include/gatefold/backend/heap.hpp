@@ -7,7 +7,7 @@
 /// total order of the elements that have these indices.
 namespace gatefold::functor {
 
-/// Moves the index at `at` down below those that come after it in the order.
+/// Moves the index heap[at] down the heap, below all indices that come after it in the order.
 /// @cost 2·log₂ count comparisons
 template <class BeforeT>
 GATEFOLD_HD void sift_down(Index* heap, Index count, Index at, const BeforeT& before) {
@@ -29,7 +29,7 @@ GATEFOLD_HD void make_heap(Index* list, Index count, const BeforeT& before) {
 }
 
 /// Sorts a list into the order of `before`.
-/// @cost 2·count·log₂ count comparisons, no memory
+/// @cost 2·count·log₂ count comparisons, no additional memory
 template <class BeforeT>
 GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
   make_heap(list, count, before);
@@ -41,9 +41,10 @@ GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
   }
 }
 
-/// Offers an index to a list that keeps those `room` of all offered indices that come first in the order. `held` is the
-/// present number of indices. The list is not sorted; call heap_sort(list, held, before) at the end.
-/// @cost 2·log₂ room comparisons; 0 until the list is full; once 2·room, for the offer that fills it
+/// Offers an index to a list. Of all indices that were offered, the list keeps at most `room`: those that come first in
+/// the order. `held` is the present length of the list. The list is not sorted; call heap_sort(list, held, before) at
+/// the end.
+/// @cost 2·log₂ room comparisons if the list is full, otherwise 0; the offer that fills the list costs 2·room
 template <class BeforeT>
 GATEFOLD_HD void offer(Index* list, Index room, Index& held, Index candidate, const BeforeT& before) {
   if (held < room) {

@@ -16,7 +16,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// x[b, r, :] = x[b, 0, :] for blocks b of `repeats` parts of `size` values each.
+/// x consists of blocks of `repeats` parts, each of `size` values. Copies the first part of each block to the other
+/// parts: x[b, r, :] = x[b, 0, :].
 template <class T>
 struct RepeatFirst {
   Index repeats, size;
@@ -29,7 +30,8 @@ struct RepeatFirst {
 
 }  // namespace functor
 
-/// Copies the first of every `repeats` consecutive parts of x, each of `size` values, over the others.
+/// Divides x into blocks of `repeats` parts, each of `size` values, and copies the first part of each block to the
+/// other parts of this block.
 template <class C, class T, int R, class B>
 void repeat_first(C& ctx, Index repeats, Index size, View<T, R, B> x) {
   if (repeats > 1) B::for_each(ctx, x.size(), functor::RepeatFirst<T>{repeats, size, x.data()});
@@ -62,8 +64,8 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 
 }  // namespace detail_::initial
 
-/// Returns a new tensor of these extents with random weights as in policy/initial.hpp, (1) to (5). The last two extents
-/// are the numbers of inputs and outputs.
+/// Returns a new tensor of these extents with random weights, drawn by the equations (1) to (5) of policy/initial.hpp.
+/// The last two extents are the numbers of inputs and outputs.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed,
                                                                   Extent... extents) {
@@ -80,7 +82,8 @@ Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const 
   }
   return w;
 }
-/// Returns a new tensor of these extents: the biases of outputs that have `in` inputs each.
+/// Returns a new tensor of these extents with initial biases: random values with Initial::Law::fan_in, otherwise zeros.
+/// @param in  number of inputs of each output to which a bias is added
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
                                                                  Extent... extents) {

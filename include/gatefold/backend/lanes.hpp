@@ -46,8 +46,8 @@ GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
 }
 
 /// A functor of rows whose columns are independent of each other. Its member `Index independent_columns() const`
-/// returns the number of columns of a row. Apart from values of from_first, it accesses columns only in each_column. A
-/// backend can then divide the columns of a row between lanes that do not synchronise.
+/// returns the number of columns of a row. It accesses columns only in each_column, except for values that it reads
+/// with from_first. A backend can then divide the columns of a row between lanes that do not synchronise.
 template <class F>
 concept IndependentColumns = requires(const F& f) {
   f.independent_columns();
@@ -75,7 +75,7 @@ GATEFOLD_HD void zero_columns(const Lanes& lanes, T* row, Index n) {
 
 /// Returns Σ_j f(at, j) over the columns j < n; every lane gets the same result. f gets one value at a time, never a
 /// register.
-/// @order  fixed for given n and lanes
+/// @order  fixed for a given n and number of lanes
 template <class T, class Lanes, class F>
 GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
   T total = 0;
@@ -84,7 +84,7 @@ GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
 }
 
 /// Returns Σ_j f(at, j) over the columns j < n; every lane gets the same result.
-/// @order  fixed for given n, lanes and target
+/// @order  fixed for a given n, number of lanes and target
 template <class T, class Lanes, class F>
 GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template sum_of<T>(n, f); }) {
@@ -103,7 +103,7 @@ template <class V>
 TwoValues(V, V) -> TwoValues<V>;
 
 /// Returns the sums of both members of f(at, j), a TwoValues, over the columns j < n; every lane gets the same result.
-/// @order  as sum_columns
+/// @order  fixed for a given n, number of lanes and target
 template <class T, class Lanes, class F>
 GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template two_sums_of<T>(n, f); }) {

@@ -53,7 +53,8 @@ class ObjectPool {
     bool lent;
   };
 
-  /// Not a template, so that it is compiled once for all types.
+  /// Marks an unused object of this type as lent, or makes one, and returns its index. This function is not a template,
+  /// so that it is compiled once for all types.
   [[gnu::noinline]] std::size_t lend(const void* type, void* (*make)(), void (*destroy)(void*)) {
     std::size_t i = 0;
     while (i < entries_.size() && (entries_[i].lent || entries_[i].type != type)) ++i;

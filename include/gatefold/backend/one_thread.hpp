@@ -8,12 +8,12 @@
 namespace gatefold {
 
 /// Lets only one thread at a time use an object: a context with its memory, or a Shard.
-/// @throws ArgumentError, from Scope, if another thread holds one
+/// @throws ArgumentError, from the constructor of Scope, if a different thread has a Scope of the same object
 /// @cost  one atomic exchange for the outermost Scope of a thread, one load for each Scope inside it
 class OneThread {
  public:
   /// @param name  name of the object in the error message
-  /// @param own   the object that each thread needs instead, in the error message
+  /// @param own   what to use for each thread instead, in words of the error message, for example "one context"
   explicit OneThread(const char* name = "Context", const char* own = "one context") : name_(name), own_(own) {}
   /// While a Scope lives, other threads cannot make one. The thread that made it can make more.
   class Scope {
@@ -42,7 +42,7 @@ class OneThread {
   }
 
   std::atomic<std::thread::id> inside_{};
-  int depth_ = 0;  // number of Scopes of the thread inside_
+  int depth_ = 0;  // number of Scopes of the thread `inside_`
   const char *name_, *own_;
 };
 

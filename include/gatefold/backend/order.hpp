@@ -9,7 +9,7 @@
 /// The order of numbers in ranks, sorts and heaps.
 namespace gatefold::functor {
 
-/// Whether the compiler assumes that there is no NaN and no infinity (-ffast-math, -ffinite-math-only). Comparisons
+/// True if the compiler assumes that there is no NaN and no infinity (-ffast-math, -ffinite-math-only). Comparisons
 /// with these values then have undefined results.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 inline constexpr bool finite_math_only = true;
@@ -25,7 +25,7 @@ template <class T>
 inline constexpr BitsOf<T> infinity_bits = sizeof(T) == 4 ? BitsOf<T>(0x7f800000)
                                                           : static_cast<BitsOf<T>>(0x7ff0000000000000);
 
-/// The bits of a floating-point number without its sign.
+/// Returns the bits of a floating-point number without its sign.
 template <class T>
 GATEFOLD_HD BitsOf<T> magnitude_bits(T v) {
   static_assert(std::is_floating_point_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
@@ -33,13 +33,13 @@ GATEFOLD_HD BitsOf<T> magnitude_bits(T v) {
   __builtin_memcpy(&bits, &v, sizeof(T));
   return bits & ~sign_bit<T>;
 }
-/// Whether v is neither NaN nor infinite, with any compiler flags.
+/// Returns whether v is neither NaN nor infinite. The result is right with any compiler flags.
 template <class T>
 GATEFOLD_HD bool is_finite(T v) {
   return magnitude_bits(v) < infinity_bits<T>;
 }
 
-/// Whether v is NaN, with any compiler flags.
+/// Returns whether v is NaN. The result is right with any compiler flags.
 template <class T>
 GATEFOLD_HD bool is_nan(T v) {
   return magnitude_bits(v) > infinity_bits<T>;

@@ -32,21 +32,21 @@ struct Normal {
 
 }  // namespace functor
 
-/// Fills x with numbers from U[low, high). Rounding can give `high` itself.
+/// Fills x with uniformly distributed numbers from [low, high). Rounding can give `high` itself.
 /// @param x  a Tensor or Table
 template <class C, class X>
 void fill_uniform(C& ctx, Seed seed, double low, double high, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
   C::Backend::for_each(ctx, x.size(), functor::Uniform<T>{seed, T(low), T(high - low), x.data()});
 }
-/// Fills x with numbers from N(0, scale²).
+/// Fills x with numbers from the normal distribution N(0, scale²).
 template <class C, class X>
 void fill_normal(C& ctx, Seed seed, double scale, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
   C::Backend::for_each(ctx, x.size(), functor::Normal<T>{seed, T(scale), x.data()});
 }
 
-/// Returns a new tensor of the given extents with numbers from U[-bound, bound).
+/// Returns a new tensor of the given extents with uniformly distributed numbers from [-bound, bound).
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> uniform_tensor(C& ctx, Seed seed, double bound, Extent... extents) {
   const auto here = ctx.here();

@@ -14,8 +14,8 @@ namespace gatefold {
 /// Temporary memory of a context: a last-in first-out arena that grows once and is reused.
 ///
 /// - Chunks never move, so earlier views stay valid while the arena grows. A view must not outlive its mark.
-/// - Memory is taken from the first chunk with enough room behind its part in use, or from a new last chunk. The second
-///   step of a loop therefore reuses the memory of the first step.
+/// - Memory is taken from the first chunk with enough room after its part in use, or from a new last chunk. The second
+///   training step of a loop therefore reuses the memory of the first step.
 /// - If an arena of a host had to grow, it becomes one chunk as soon as all memory is given back. The chunk is as large
 ///   as the largest total in use, because the ends of several chunks would stay unused.
 /// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible. With the
@@ -40,7 +40,7 @@ class Scratch : public OneThread {
    private:
     OneThread::Scope alone_;
     Scratch& owner_;
-    std::size_t parts_;  // number of parts at construction
+    std::size_t parts_;  // number of parts in use when the Mark was made
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
@@ -57,9 +57,9 @@ class Scratch : public OneThread {
     return {static_cast<T*>(take(count * sizeof(T))), extents...};
   }
 
-  /// Bytes in use.
+  /// Returns the number of bytes in use.
   std::size_t taken() const { return taken_; }
-  /// Bytes held, in use or not.
+  /// Returns the number of bytes that the arena has allocated, in use or not.
   std::size_t capacity() const {
     std::size_t n = 0;
     for (const Chunk& chunk : chunks_) n += chunk.size;
@@ -91,7 +91,7 @@ class Scratch : public OneThread {
 
   std::vector<Chunk> chunks_;
   std::vector<Part> parts_;
-  // bytes in use: now (taken_), and the maximum so far (most_)
+  // the number of bytes in use: taken_ at present, most_ the maximum so far
   std::size_t taken_ = 0, most_ = 0;
 };
 

@@ -7,7 +7,8 @@
 
 namespace gatefold::functor {
 
-/// total[n] = share Σ_l x[n, l] for l < count, summed in order.
+/// Sums the values of the first `count` positions of a sequence, in order: total[n] = share · Σ_l x[n, l] for
+/// l < count. x[n, l] are the D values at position l.
 template <class T, class B>
 struct SumPositions {
   Index count;  // at least 1
@@ -27,7 +28,7 @@ struct SumPositions {
     });
   }
 };
-/// dx[n, l] += share dtotal[n] for l < count.
+/// Adds the gradient of SumPositions to that of x: dx[n, l] += share · dtotal[n] for l < count.
 template <class T, class B>
 struct SumPositionsBackward {
   Index count;

@@ -6,7 +6,8 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 
-/// Loops over a gradient that skip the untouched rows of a Table, because these are 0: zeroing, steps and sums.
+/// Loops over a gradient: zeroing, steps and sums. They skip the rows of a Table that no backward pass has touched,
+/// because these rows are 0.
 namespace gatefold {
 
 namespace functor {
@@ -39,8 +40,8 @@ struct StepTouched {
 
 }  // namespace functor
 
-/// Divides a gradient into parts, which are summed one by one, in order. A part is a run of `length` elements, or a row
-/// of a table. An untouched row has no elements.
+/// Divides a gradient into parts, which are summed one by one, in order. A part is a range of `length` elements, or a
+/// row of a table. A part that is an untouched row has no elements.
 struct Parts {
   Index size, length;
   // marks of the touched rows of a table; null if all elements count

@@ -137,8 +137,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
 /// - `infer` gives the bits of `forward`;
 /// - backward adds: two passes give twice the gradient;
-/// - a Saved and a Carry that an earlier batch has used change no bit of a later batch, and the carry after forward,
-///   set to zero, can serve as the gradient of a carry that is not used, because a Trainer does both;
+/// - a Saved and a Carry that an earlier batch has used change no bit of a later batch, because a Trainer reuses both;
+/// - the carry after forward, set to zero, can serve as the gradient of a carry that is not used, as in a Trainer;
 /// - a batch without items is valid;
 /// - `forward` and `rows` of mixings and selections give the same results (see rows.hpp);
 /// - scratch memory is given back, and does not grow after the first step;

@@ -78,7 +78,8 @@ struct GradientSlot {
 /// If f has a relative error of ε, the error of (1) is at most (8 + 8 + 1 + 1) / 12 h times the error of f, which is
 /// below the floor. Below the floor, (1) cannot distinguish a right gradient from a wrong one, so the two are not
 /// compared.
-/// @param terms  the sum of the absolute values of the terms of the loss, for (2), if they nearly cancel
+/// @param terms  used in (2): the sum of the absolute values of the terms of the loss. Pass it if these terms nearly
+///         cancel
 /// @cost   four evaluations of the loss per value, up to twelve if the first difference is too coarse
 inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, const std::function<double()>& loss,
                                         const std::function<std::uint64_t()>& routing, const GradientOptions& options,

@@ -45,7 +45,7 @@ std::vector<double> not_learned(const P& params) {
   return fixed;
 }
 
-/// Parameters that an optimizer steps, their gradients, and its state.
+/// Parameters that an optimizer updates, their gradients, and the state of the optimizer.
 template <class O, class P>
 struct Optimized {
   P params, grads;
@@ -56,8 +56,8 @@ struct Optimized {
   Optimized(C& ctx, const O& optimizer, P&& initial)
       : params(std::move(initial)), grads(zeros_like(ctx, params)), state(optimizer.begin(ctx, params)) {}
 
-  /// Takes the steps first, first + 1, …, `count` in total, as a Trainer does. The gradients of a step depend on its
-  /// number.
+  /// Makes `count` steps, which have the numbers `first`, `first` + 1, …, as a Trainer does. The gradients of a step
+  /// depend on its number.
   template <class C>
   void run(C& ctx, const O& optimizer, Seed seed, Index first, Index count) {
     for (Index i = first; i < first + count; ++i) {
@@ -101,7 +101,7 @@ struct Optimized {
 
 }  // namespace steps
 
-/// Checks the following for an optimizer that steps the parameters of a model with random gradients:
+/// Checks the following for an optimizer that updates the parameters of a model with random gradients:
 ///
 /// - its state lists every tensor that it has (see unlisted.hpp);
 /// - a run that continues from the tensors and the numbers that its state lists (optim/counters.hpp), as from a
@@ -109,10 +109,10 @@ struct Optimized {
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
 /// - each step gives scratch memory back, and takes no more than the first step;
 /// - each step is counted in `state.step`, and does not change tensors that are not learned;
-/// - `expect_step`, if it has one, refuses gradients with wrong extents.
+/// - the function `expect_step` of the optimizer, if it has one, refuses gradients with wrong extents.
 ///
 /// @tparam B  a host backend whose contexts can be made with a number of threads
-/// @param model  a layer, a branch or an expert, whose parameters are stepped
+/// @param model  a layer, a branch or an expert. The optimizer updates its parameters
 /// @param steps  number of steps before the interruption, and after it; it must exceed the period of the state, if
 ///               there is one
 /// @return a sentence for each failure; empty if all checks pass

@@ -88,7 +88,7 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
 /// to no listed part and to no `counters` of a state. Other members of that size count too, because copying or saving
 /// the pack would lose them as well. A pack that lists parts in other memory, behind a pointer, is not checked.
 ///
-/// @tparam B  the backend of its tensors
+/// @tparam B  the backend of the tensors in `params`
 /// @param name  the name of `params` in the sentences
 template <class B, class P>
 std::vector<std::string> unlisted(const P& params, std::string_view name) {

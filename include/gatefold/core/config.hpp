@@ -34,8 +34,8 @@
 /// Asserts a property of data (indices in range, values finite) whose checks cost O(n). Does nothing if NDEBUG is
 /// defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
-/// Like GATEFOLD_ASSERT, but on failure evaluates `stop`: a call of a host function that prints more than a fixed
-/// sentence and does not return. Under nvcc it is GATEFOLD_ASSERT.
+/// Like GATEFOLD_ASSERT, but on failure evaluates the expression `stop`. It must call a host function that prints a
+/// message with values and does not return. Under nvcc it is GATEFOLD_ASSERT.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define GATEFOLD_ASSERT_OR(condition, sentence, stop) GATEFOLD_ASSERT(condition, sentence)
 #else
@@ -43,8 +43,8 @@
 #endif
 
 /// A static_assert for mistakes of users, in a function or in a class. Before an error, g++ prints the enclosing
-/// templates, the innermost first. This macro makes the sentence a template argument of the innermost one, so that g++
-/// prints the sentence first.
+/// templates, the innermost first. This macro makes the message a template argument of the innermost template, so that
+/// g++ prints the message first.
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #define GATEFOLD_REQUIRE(condition, sentence)                        \
   static_assert([]<bool met, ::gatefold::detail_::Sentence says>() { \

@@ -35,7 +35,8 @@ struct Seed {
   friend constexpr bool operator==(const Seed&, const Seed&) = default;
 };
 
-/// A position in a stream, which noisy policies take as an extra input. The same position gives the same numbers.
+/// A position in a stream of random numbers. Noisy policies take it as an extra input. The same position gives the same
+/// numbers.
 struct Random {
   Seed seed{};
   std::uint64_t step = 0;

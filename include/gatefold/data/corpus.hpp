@@ -24,9 +24,9 @@ namespace gatefold::data {
 ///
 /// Source: papers 001 and 002, whose code restarts at a random offset.
 /// @param ids         [T]  the text; the last T mod B tokens are not used
-/// @param batch_size  B
-/// @param length      M
-/// @param seed        of the random offsets o_p
+/// @param batch_size  number of rows, B
+/// @param length      number of columns in a block, M
+/// @param seed        seed of the random offsets o_p
 struct Corpus {
   std::span<const TokenId> ids{};
   Index batch_size = 1, length = 1;
@@ -73,7 +73,7 @@ struct Corpus {
 
   /// Writes the block of a step and its targets.
   /// @param x, target  [B·M] out
-  /// @throws ArgumentError as place, and unless x and target have batch_size · length elements
+  /// @throws the errors of place(); ArgumentError unless x and target have batch_size · length elements
   Place batch(Index step, std::span<Index> x, std::span<Index> target) const {
     const Place at = place(step);
     const auto expect_size = [&](const char* name, std::span<Index> out) {

@@ -52,7 +52,7 @@ class Reader {
   std::uint64_t limit() const { return kPromise + kRatio * std::min(file_.size(), std::uint64_t(1) << 56); }
 
   /// Reads `count` bytes.
-  /// @param what  names the bytes in the message of a short read
+  /// @param what  the name of these bytes in the message of a short read
   /// @throws FileError if there are fewer bytes
   void read(std::uint8_t* to, std::size_t count, const char* what) {
     if (const std::size_t got = some(to, count); got < count) {

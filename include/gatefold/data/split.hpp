@@ -12,8 +12,8 @@ enum class Part { train, valid, test };
 /// Splits the lines of a text into three disjoint parts.
 ///
 /// The text is cut into `stretches` of consecutive lines, of sizes as equal as possible. Each stretch ends with its
-/// share of validation lines, followed by its share of test lines. With one stretch, the test is the end of the text;
-/// with several, it has passages from everywhere in the text.
+/// share of validation lines, followed by its share of test lines. With one stretch, the test part is the end of the
+/// text. With several stretches, it has passages from everywhere in the text.
 /// @param valid, test  shares of the lines, rounded in each stretch
 /// @throws ArgumentError unless valid and test are at least 0, their sum is less than 1, and stretches >= 1
 struct Split {

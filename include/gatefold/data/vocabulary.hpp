@@ -30,7 +30,7 @@ inline constexpr std::string_view kUnknown = "<unk>";
 class Vocabulary {
  public:
   explicit Vocabulary(Unit unit = Unit::word) : Vocabulary(unit, {}) {}
-  /// @param tokens  in the order of their numbers
+  /// @param tokens  all tokens, in the order of their numbers
   /// @throws ArgumentError if a token appears twice
   Vocabulary(Unit unit, std::vector<std::string> tokens) : unit_(unit), tokens_(std::move(tokens)) {
     const auto at = [&](std::size_t i) { return static_cast<TokenId>(i); };

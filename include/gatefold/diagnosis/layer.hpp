@@ -29,8 +29,8 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-/// True if forward of a branch accepts these arguments. Given is the type of the argument `params`, or a wrong type for
-/// a test. More are the types of arguments after `extra`.
+/// True if forward of a branch accepts these arguments. `Given` is the type of the argument `params`, or a wrong type
+/// for a test. `More` are the types of the arguments after `extra`.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
                                    Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
@@ -46,7 +46,7 @@ concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, 
 };
 template <class L, class T, class B>
 concept Branch = HasDims<L> && HasInit<L, T, B> && BranchForward<L, T, B> && BranchBackward<L, T, B>;
-/// True for a branch whose forward ends with `extra` or with `saved`, and therefore accepts no step.
+/// True for a branch whose forward has `extra` or `saved` as its last parameter, and therefore accepts no step.
 template <class L, class T, class B>
 concept ForwardWithoutStep = BranchForwardOf<L, T, B, Params<L, T, B>> ||
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Params<L, T, B>& params,
@@ -358,7 +358,7 @@ constexpr bool any_foreign() {
 
 }  // namespace detail_::lookup
 
-/// Selected for arguments that belong to different models. A static_assert names the mistake.
+/// The overload for arguments that belong to different models. A static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
@@ -369,7 +369,7 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "B::Context, Params<L, T, B>, items, Carry<L, T, B> (if L is a layer), y and Extra<L, T, B>; see "
                    "docs/reference/functions.md");
 }
-/// Selected for too few or too many arguments. A static_assert names the mistake.
+/// The overload for too few or too many arguments. A static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {

@@ -185,7 +185,7 @@ struct Parts<Dropout<BranchT>> {
   }
 };
 
-/// The check of a composition with one layer as part.
+/// Checks a composition that has one layer as its part.
 template <class LayerT>
 struct OneLayer {
   template <class T, class B>
@@ -198,7 +198,7 @@ struct Parts<Skip<LayerT>> : OneLayer<LayerT> {};
 template <class LayerT>
 struct Parts<Recompute<LayerT>> : OneLayer<LayerT> {};
 
-/// The check of a composition with one layer as part, which must read rows.
+/// Checks a composition that has one layer as its part. The layer must read rows.
 template <class LayerT>
 struct OneLayerOfRows {
   template <class T, class B>
@@ -226,7 +226,7 @@ struct Parts<Chain<FirstT, RestT...>> {
 
 }  // namespace detail_::policy
 
-// Report a wrong number of parts.
+// The deduction guides below are selected for a wrong number of parts. A static_assert then names the mistake.
 
 namespace detail_::lookup {
 

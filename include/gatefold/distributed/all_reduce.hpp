@@ -91,8 +91,8 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
 
 }  // namespace reducing
 
-/// pack ← Σ over the shards, on all shards. Tensors of a Sharded pack are unchanged. In a Table, only the rows that at
-/// least one shard has touched are summed.
+/// Replaces each value of the pack by its sum over the shards, on all shards. Tensors of a Sharded pack are unchanged.
+/// In a Table, only the rows that at least one shard has touched are summed.
 /// @cost   one Shard::sum of all values together, and a copy of them
 /// @order  that of Shard::sum
 template <class ShardT, class C, class P>

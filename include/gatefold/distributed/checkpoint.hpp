@@ -64,8 +64,8 @@ void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
     if (shard.index() == 0) begun.save->commit(content);
   });
 }
-/// @throws ArgumentError on all shards unless all shards have read the same counters of a run and the same other
-///         metadata
+/// Checks that all shards have read the same metadata.
+/// @throws ArgumentError on all shards unless the counters of the run and the other metadata are the same
 template <class ShardT>
 void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& metadata) {
   same::Numbers numbers;
@@ -81,7 +81,8 @@ void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& 
   numbers.add(Name{nullptr, "metadata"}, texts);
   same::expect_numbers(shard, where, numbers);
 }
-/// @throws ArgumentError on all shards unless they write files of the same maximum size
+/// Checks that all shards save with the same options.
+/// @throws ArgumentError on all shards unless `max_file_bytes` is the same
 template <class ShardT>
 void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
   expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));
@@ -92,7 +93,7 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 /// gatefold::save_checkpoint for a run on shards: writes the files of a single process with all experts. Shard 0
 /// creates the files, every shard writes the rows of its own experts and a part of the tensors that all shards hold,
 /// and shard 0 renames the files into place. The files are complete when the call returns on any shard.
-/// @param metadata  only that of shard 0 is written
+/// @param metadata  further strings to store with the tensors. Only the strings of shard 0 are written
 /// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
 ///         only one shard has changed it
 /// @throws FileError if a process cannot open the files that shard 0 has created; the path must be on a file system

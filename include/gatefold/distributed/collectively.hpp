@@ -12,7 +12,8 @@ namespace gatefold::dist {
 /// Runs f() on every shard; f must not exchange. If f throws FileError or ArgumentError on some shards, every shard
 /// throws the error of the lowest-numbered of these shards. All shards therefore stay in step, and can catch the error
 /// and continue.
-/// @throws the error above. Any other exception of f() is thrown on its shard only, and ends the run
+/// @throws FileError or ArgumentError on all shards if f() throws it on a shard. Any other exception of f() is thrown
+///         only on its shard, and ends the run
 /// @cost   a small exchange
 template <class ShardT, class F>
 void collectively(ShardT& shard, const F& f) {

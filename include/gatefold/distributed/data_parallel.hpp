@@ -23,7 +23,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// total += terms[0], then terms[1], …
+/// Adds terms[0], terms[1], … to the total, in this order.
 struct AddInOrder {
   const double* terms;
   Index count;
@@ -118,7 +118,7 @@ namespace squares {
 template <class C>
 struct OfPack {
   C& ctx;
-  double *whole, *experts;  // experts: of all packs, one pack after the other
+  double *whole, *experts;  // experts: the sums of all packs, one pack after the other
   Index shard;
   void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
   void sharded(const Name& at, const auto& g) {

@@ -12,7 +12,7 @@ namespace gatefold::dist {
 
 /// The distribution of an expert's slots over the shards that hold the expert.
 ///
-///     shard i of the c that hold expert e:  slots [⌊i n/c⌋, ⌊(i+1) n/c⌋) of its n, those of all shards in order   (1)
+///     shard i of the c that hold expert e:  [⌊i n/c⌋, ⌊(i+1) n/c⌋) of the n slots of e, in the order of shards    (1)
 ///
 /// @cost   an exchange of E numbers if experts have copies; otherwise no transfer
 class DividedSlots {
@@ -34,7 +34,8 @@ class DividedSlots {
     }
   }
 
-  /// Returns which of this shard's slots of an expert are computed by `shard`, as a range of these slots.
+  /// Returns the part of this shard's slots of an expert that `shard` computes. The numbers of the range count only
+  /// this shard's slots of the expert, from 0.
   Range own(Index expert, Index shard) const {
     const Index count = own_[at(expert)], before = before_[at(expert)];
     if (alone(expert)) return {0, count};

@@ -94,14 +94,15 @@ struct NumbersOfPack : Numbers {
   }
 };
 
-/// How many numbers a shard compares, and in which call. It has more bytes than other small messages, so that a shard
-/// that makes a different call is detected by the size of its message.
+/// States how many numbers a shard compares, and in which call. It has more bytes than other small messages, so that a
+/// shard that makes a different call is detected by the size of its message.
 struct Call {
   std::uint64_t count, where, mark[5];
   static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }
   friend bool operator==(const Call&, const Call&) = default;
 };
 
+/// Compares the numbers of all shards.
 /// @throws ArgumentError on all shards unless all shards make the same call with the same numbers
 template <class ShardT>
 void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
@@ -129,7 +130,7 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 /// Checks that all shards hold the same pack: values of tensors that all hold, shapes of sharded tensors, and numbers
 /// outside tensors (optim/counters.hpp), for example the seed of a Trainer and its counts of steps and skipped steps.
 /// @throws ArgumentError on all shards, naming the first tensor or number that differs
-/// @param memory  the memory of the pack's tensors
+/// @param memory  the kind of memory of the pack's tensors, for example memory_of(ctx)
 /// @cost   reads the pack once; two small exchanges
 template <class ShardT, class M, class P>
 void expect_same(ShardT& shard, const M& memory, const char* where, const P& pack) {

@@ -22,7 +22,7 @@ namespace gatefold::dist {
 ///
 /// @cost   add: O(E) for each ExpertParallel, without transfers; of_all: an exchange of Σ E numbers
 struct ExpertLoads {
-  std::vector<std::vector<Index>> slots{};  // [branches][E] computed on this shard; 0 for experts on other shards
+  std::vector<std::vector<Index>> slots{};  // [branches][E] slots computed on this shard; 0: expert on another shard
 
   /// Adds the slots of the last forward. A second call for the same forward adds 0, and so does a batch without items.
   /// Layers inside a Recompute are not counted, because a Recompute keeps no plan.

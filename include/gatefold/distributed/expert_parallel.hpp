@@ -55,9 +55,9 @@ namespace dist {
 /// the results.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws the errors of Mixture; ArgumentError unless the placement is empty (even) or has a shard for each expert;
-///         ArgumentError if, on several shards, sequences that stay on their shard (SoftMoe, similarity) have no
-///         length; ArgumentError on all shards if a gate gets different noise, k or length on different shards;
-///         DeviceError if another shard has failed
+///         ArgumentError if there are several shards, each sequence must be on one shard (SoftMoe, similarity), and the
+///         extra inputs have no sequence length; ArgumentError on all shards if a gate gets different noise, k or
+///         length on different shards; DeviceError if another shard has failed
 /// @cost   the experts' work on the slots of this shard's experts. Forward transfers a row for each item and shard of
 ///         its experts, and a row back for each slot. Backward transfers as many rows, or, if the experts do not apply
 ///         the weights, a row for each slot in both directions
@@ -84,9 +84,9 @@ struct ExpertParallel {
     std::vector<gatefold::Saved<ExpertT, T, B>> expert{};  // [chunks]
     Tensor<T, 2, B> z;                                     // [own slots, out_dim], or empty, as in Mixture
     BatchStamp batch;
-    std::shared_ptr<const Deal> deal;  // the deal of the parameters
+    std::shared_ptr<const Deal> deal;  // distribution of the experts, as in the parameters
     Index passes = 0;                  // number of forward passes
-    Noise noise;                       // of the experts
+    Noise noise;                       // from which the experts draw
     void mixtures(auto&& f) const { f(*this); }
   };
   template <class T, class B>
@@ -329,7 +329,7 @@ ExpertParallel(const M&, const S&, const A&...) -> ExpertParallel<NoMixture<M, S
 
 namespace functor {
 
-/// w[s] = the weight of slot s, for slots in use
+/// Sets w[s] to the weight of slot s, for slots in use.
 template <class T, class B>
 struct TakeWeights {
   Groups<B> groups;

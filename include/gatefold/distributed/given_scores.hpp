@@ -20,7 +20,7 @@ struct GivenScores {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> z) const {
     copy(ctx, x, z);
   }
-  /// Adds to dx.
+  /// Adds dz to dx, because z = x.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Nothing<T, B>&) const {
@@ -56,7 +56,7 @@ template <class T, class B>
 struct MixedRows {
   enum Part { logits, rank, probabilities, parts };
 
-  /// Writes or adds element i = n E + e of a part to rows.
+  /// Writes element i = n E + e of `from` to one part of `rows`, or adds it to this part.
   struct Put {
     View<const T, 2, B> from;
     Index first;
@@ -67,7 +67,7 @@ struct MixedRows {
       to = adds ? to + from.data()[i] : from.data()[i];
     }
   };
-  /// Reads element i = n E + e of a part from rows.
+  /// Reads element i = n E + e of `to` from one part of `rows`.
   struct Take {
     View<const T, 2, B> rows;
     Index first;
@@ -84,7 +84,7 @@ struct MixedRows {
   }
 };
 
-/// Scores that return the logits of items (2).
+/// Scores that return the logits of items that have layout (2).
 struct MixedScores {
   Index experts = 0;
   template <class T, class B>
@@ -92,7 +92,7 @@ struct MixedScores {
     using Rows = MixedRows<T, B>;
     Rows::take(ctx, x, Rows::logits, z);
   }
-  /// Adds dz to the logits of dx.
+  /// In each row of dx, which has layout (2), adds dz to the part of the logits.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Nothing<T, B>&) const {
@@ -100,8 +100,8 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// A mixing that returns the ranks and probabilities of items (2). Padding gets the same probability for every expert,
-/// because a gate sets the items of padding to 0.
+/// A mixing that returns the ranks and probabilities of items that have layout (2). Padding gets the same probability
+/// for every expert, because a gate sets the items of padding to 0.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {
@@ -112,7 +112,7 @@ struct GivenMixing {
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
     Extra with_valid(View<const T, 1, B> mask) const { return {mask}; }
   };
-  /// Element i = n E + e: q[n,e] = 1/E for padding
+  /// Sets q[n,e], element i = n E + e of q, to 1/E if item n is padding.
   template <class T, class B>
   struct SpreadPadding {
     View<const T, 1, B> valid;
@@ -136,7 +136,8 @@ struct GivenMixing {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.rank;
   }
-  /// Writes dz = 0. Adds drank and dq to the ranks and probabilities of dx.
+  /// Sets dz to 0. In each row of dx, which has layout (2), adds `drank` to the part of the ranks and `dq` to the part
+  /// of the probabilities.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B>,
                 const Saved<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx, Nothing<T, B>&,

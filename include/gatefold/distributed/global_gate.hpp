@@ -57,8 +57,8 @@ namespace global {
 /// Which parts of a gate need the items of other shards.
 enum class Sees {
   own,     // no part: items, or sequences of them (Soft MoE), are independent
-  logits,  // selection and losses: items are scored on their shard, and their logits gathered
-  mixed,   // selection and losses: sequences are scored and mixed on their shard, and the results gathered
+  logits,  // selection and losses: items are scored on their shard, and their logits are gathered
+  mixed,   // selection and losses: sequences are scored and mixed on their shard, and the results are gathered
   items    // all parts: the items are gathered, and every shard routes all of them
 };
 
@@ -86,8 +86,8 @@ struct Inner;
 ///
 /// The plan and the auxiliary losses are the same as in one process. Pass padding masks and an attention trace for this
 /// shard's items. Noise, k, length and tau must be the same on all shards.
-/// @cost   logits gathered: N·E values, or 3·N·E with a mixing, and the selection of N items on every shard; items
-///         gathered: N·D values, and the gate for N items on every shard
+/// @cost   if logits are gathered: transfers of N·E values (3·N·E with a mixing), and the selection for N items on
+///         every shard. If items are gathered: transfers of N·D values, and the gate for N items on every shard
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();
@@ -146,8 +146,8 @@ struct GlobalGate {
     }
   }
 
-  /// Adds to dx, and adds this shard's part of the gradient to grads. If all items are gathered, this is the whole
-  /// gradient on shard 0, and 0 on the other shards.
+  /// Adds the gradient of this shard's items to dx, and this shard's part of the gradient of the parameters to grads.
+  /// If all items are gathered, this part is the whole gradient on shard 0, and 0 on the other shards.
   /// @param dplan  the gradient of saved.own()
   template <class ShardT>
   static void backward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
@@ -237,8 +237,8 @@ struct GlobalGate {
     Rows::put(ctx, mixed.probabilities, Rows::probabilities, rows, false);
     return rows;
   }
-  /// Returns the gradient of the logits, in scratch; adds to dx, grads and dextra.
-  /// @param drows  gradient of the MixedRows
+  /// Returns the gradient of the logits, in scratch. Adds the gradients of the mixing to dx, grads and dextra.
+  /// @param drows  the gradient of this shard's MixedRows
   template <class MixedT>
   static View<T, 2, B> mix_backward(const GateT& gate, typename B::Context& ctx, const Params<GateT, T, B>& p,
                                     In<T, 2, B> clean, const MixedT& mixed, View<const T, 2, B> drows, Out<T, 2, B> dx,
@@ -376,7 +376,7 @@ struct Parts<ComposedGate<S, M, Sel, A...>> {
   /// True if the scores have no extra inputs (they could depend on the position of an item in the batch), and the
   /// selection does not read items.
   static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
-  /// True if, in addition, the mixing reads only the logits of the same row, and has no parameters.
+  /// True if `selects_by_logits` is true and the mixing reads only the logits of the same row, and has no parameters.
   template <class T, class B>
   static constexpr bool by_logits =
       selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;

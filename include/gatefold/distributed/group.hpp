@@ -72,8 +72,8 @@ struct GATEFOLD_UNIQUE Stopped : Error {
 template <World W>
 class Group {
  public:
-  /// @param meets  whether processes wait for each other before each exchange, so that waiting is measured separately
-  ///               from moving bytes
+  /// @param meets  true if processes wait for each other before each exchange, so that waiting is measured separately
+  ///         from moving bytes
   Group(W& world, Index shards, bool meets = false)
       : world_(world),
         shards_(shards),
@@ -87,7 +87,7 @@ class Group {
 
   /// Sends bytes out[j] to each shard j and receives in[j] from it. All shards of all processes call it in the same
   /// order. work() runs meanwhile. It must not start another exchange, and must not touch these bytes. If W is a
-  /// StartingWorld, bytes on the host are transferred to other processes while work() runs, unless `meets`.
+  /// StartingWorld, bytes on the host are transferred to other processes while work() runs, unless `meets` is true.
   /// @param memory  the memory of the bytes. Bytes for other processes are on the host, unless W is a DeviceWorld
   template <class M, class Work = NoWork>
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
@@ -159,8 +159,8 @@ class Group {
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
-  /// Records the bytes of this shard. The last shard of this process that calls it checks all sizes. If `works`, that
-  /// shard also starts the transfer to other processes.
+  /// Records the bytes of this shard. The last shard of this process that calls it checks all sizes. If `works` is
+  /// true, that shard also starts the transfer to other processes.
   void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
       throw DeviceError("dist: the work that runs during an exchange must not start another exchange");
@@ -186,7 +186,7 @@ class Group {
     }
   }
 
-  /// Waits for all shards of this process. The last shard to arrive runs the function before the other shards continue.
+  /// Waits for all shards of this process. The last shard to arrive calls alone() before the other shards continue.
   template <class F>
   void meet(const F& alone) {
     std::unique_lock lock(mutex_);
@@ -246,7 +246,8 @@ class Group {
     }
     world_.exchange(outgoing_, incoming_);
   }
-  /// Starts the transfer to other processes, if the world supports this, the bytes are on the host, and not `meets_`.
+  /// Starts the transfer to other processes, if the world supports this, the bytes are on the host, and `meets_` is
+  /// false.
   void begin_with_other_processes() {
     if constexpr (StartingWorld<W>) {
       if (meets_ || world_.size() == 1 || on_devices()) return;

@@ -14,21 +14,21 @@
 namespace gatefold::dist {
 
 /// A planner that copies hot experts and places all experts, so that the busiest shard has little more than the mean
-/// load. It repeatedly adds a copy of the expert with the largest load per place. It then places experts by decreasing
-/// load per place, each on the shard with the smallest load.
+/// load. A place is room for one expert on a shard. The planner repeatedly adds a copy of the expert with the largest
+/// load per place. It then places experts by decreasing load per place, each on the shard with the smallest load.
 ///
-///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all are taken (see below)   (1)
+///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all places are taken        (1)
 ///
 /// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
-/// pack. In (1), l_e is the load of expert e, and c_e the number of shards that hold it. Here no shard has an expert
-/// twice; a copy is left out if no other shard has room. Experts without load get no copy. Even with extra = 0, a shard
-/// with fewer than ⌈E/C⌉ experts has room for copies.
+/// pack. In (1), C is the number of shards, l_e the load of expert e, and c_e the number of shards that hold it. Here
+/// no shard has an expert twice; a copy is left out if no other shard has room. Experts without load get no copy. Even
+/// with extra = 0, a shard with fewer than ⌈E/C⌉ experts has room for copies.
 /// @order  of experts with equal loads per place, the lower one first; of shards with equal loads, the one with fewer
 ///         experts, then the lower one
 struct HottestFirst {
   Index extra = 1;  // places on each shard for copies
 
-  /// @param loads  [E] of each expert
+  /// @param loads  [E] the load of each expert, for example its number of slots
   /// @param now  the present placement. An expert's entry of `shard_of` is kept if that shard still holds the expert
   /// @throws ArgumentError unless extra is at least 0 and `loads` has one entry per expert
   /// @cost   O(E·C·(extra + 1)) to choose copies; O(places · C · copies of one expert) to place them
@@ -50,7 +50,7 @@ struct HottestFirst {
   }
 
  private:
-  /// Returns the number of shards for each expert.
+  /// Returns the number of shards that each expert is placed on.
   static std::vector<Index> places_of(const std::vector<Index>& loads, Index shards, Index free) {
     std::vector<Index> places(loads.size(), 1);
     for (; free > 0; --free) {

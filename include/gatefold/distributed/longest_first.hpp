@@ -24,14 +24,14 @@ namespace gatefold::dist {
 ///         then the lower one. The resulting parts are then assigned to shards: the pair of part and shard with the
 ///         most experts in common first, then the lower part, then the lower shard
 struct LongestFirst {
-  Index most = 0;      // experts on a shard; 0: ⌈E/C⌉, as in an even distribution
+  Index most = 0;      // largest number of experts on a shard; 0 means ⌈E/C⌉, as in an even distribution
   double gain = 0.05;  // experts move only if the imbalance falls by at least this fraction
 
-  /// @param loads  [E] of each expert
+  /// @param loads  [E] the load of each expert, for example its number of slots
   /// @param now  the present placement
   /// @throws ArgumentError unless most is 0 or enough for all experts, gain is at least 0, and `loads` has one entry
   ///         per expert
-  /// @cost   O(E (C + log E))
+  /// @cost   O(E (C + log E)) for E experts and C shards
   Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
     const Index experts = now.experts(), least = divide_up(experts, shards);
     expect(most == 0 || most >= least, "LongestFirst", "most",

@@ -51,7 +51,7 @@ struct LossOfShards {
     B::for_each(ctx, dy.size(), functor::Scale<T>{part, dy.data()});
   }
 
-  /// value = Σ_j share_j value_j. The host waits for the backend.
+  /// Replaces `value` by Σ_j share_j value_j over the shards j (see share()). The host waits for the backend.
   template <class T, class B>
   void sum(typename B::Context& ctx, const Target<T, B>& target, Out<T, 1, B> value) const {
     T mine = 0;

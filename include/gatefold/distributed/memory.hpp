@@ -16,12 +16,12 @@ namespace gatefold::dist {
 struct HostMemory {
   static constexpr bool is_host = true;
 
-  /// to = from. In DeviceMemory, either can be on the host or on a device.
+  /// Copies n values from `from` to `to`. In DeviceMemory, each of the two can be on the host or on a device.
   template <class T>
   void copy(const T* from, Index n, T* to) const {
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   }
-  /// to += from
+  /// Adds the n values of `from` to `to`.
   template <class T>
   void add(const T* from, Index n, T* to) const {
     for (Index i = 0; i < n; ++i) to[i] += from[i];
@@ -29,12 +29,12 @@ struct HostMemory {
   /// Waits until all started operations are done.
   void finish() const {}
 
-  /// Returns values for the host to read, in place.
+  /// Returns the n values at `from` for the host to read, without a copy.
   template <class T>
   std::span<T> read(T* from, Index n) const {
     return {from, static_cast<std::size_t>(n)};
   }
-  /// Returns host memory for new values of `to`. Call `write` after you have written them.
+  /// Returns host memory for n new values of `to`. Call `write` after you have written them.
   template <class T>
   std::span<T> room(T* to, Index n) const {
     return {to, static_cast<std::size_t>(n)};

@@ -27,7 +27,7 @@ namespace gatefold::dist {
 
 namespace moving {
 
-/// A deal and its replacement.
+/// A deal, which is the distribution of a pack's experts over the shards, and the deal that replaces it.
 struct Change {
   std::shared_ptr<const Deal> from, to;
   bool moves() const { return from->placement != to->placement; }
@@ -55,8 +55,8 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
   for_each_tensor(visitor, run);
 }
 
-/// Returns for every tensor of experts that move, in order, whether any shard holds rows of it. If the pack is a group
-/// of the parameters, the tensors of other groups are empty.
+/// Returns for every tensor of experts that move, in order, whether any shard holds rows of it. In the state of an
+/// optimizer inside InGroups, the tensors of other groups are empty.
 /// @throws ArgumentError on all shards if the rows that a shard holds differ from those that its deal assigns
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {

@@ -21,10 +21,10 @@ namespace norms {
 
 template <class O>
 struct Of {
-  static constexpr bool taken = detail_::named::measure<O>();  // it computes a norm itself
-  static constexpr bool given = !taken;                        // it needs no norm except the one it is given
+  static constexpr bool taken = detail_::named::measure<O>();  // the optimizer computes a norm itself
+  static constexpr bool given = !taken;                        // the optimizer needs no norm except the one it is given
   static constexpr bool by_element = !taken;                   // the step of an element depends only on that element
-  static constexpr bool in_rows = true;                        // it can step some rows without the other rows
+  static constexpr bool in_rows = true;                        // the optimizer can update some rows without the others
 };
 template <class O>
 struct Of<optim::Clipped<O>> {

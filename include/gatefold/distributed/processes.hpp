@@ -35,7 +35,7 @@ struct Incoming {
   std::size_t bytes;
 };
 
-/// A class with the functions above, except the optional ones.
+/// A class with the functions that the comment at the top of this file lists, except the optional ones.
 template <class W>
 concept World = requires(W world, const W known, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                          const std::string& sentence) {

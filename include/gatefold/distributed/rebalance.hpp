@@ -22,7 +22,7 @@ struct Rebalanced {
 /// Moves the experts of a run so that their loads are as even as a planner can make them, and clears `loads`. All
 /// shards call it together, between two steps. It changes no bit of the run (move_experts).
 ///
-///     before, after = max_j L_j / (Σ_j L_j / C) of the measured loads                                   (1)
+///     before, after = max_j L_j / (Σ_j L_j / C) of the measured loads L_j of C shards                   (1)
 ///
 /// @param planner  an object whose place(loads [E], shards, now) returns a Placement, the same on all shards; a
 ///                 Placement without entries is even

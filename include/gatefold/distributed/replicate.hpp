@@ -44,7 +44,7 @@ Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Plac
 
 /// The result of replicate, for each ExpertParallel in the order of the parameters.
 struct Replicated {
-  std::vector<double> before, after;  // imbalance of the loads with the old and the new placement
+  std::vector<double> before, after;  // imbalance of `loads` with the old and the new placement
   Index copies = 0;                   // number of copies of experts
 };
 

@@ -24,16 +24,16 @@ class HeldRows {
     for (std::size_t at = 0; at < all.size(); ++at) by_tensor_[at % mine.size()][at / mine.size()] = all[at];
   }
 
-  /// Returns the rows of a tensor on each shard.
+  /// Returns the number of rows of a tensor on each shard.
   const std::vector<Index>& of(std::size_t tensor) const { return by_tensor_[tensor]; }
   Index count(std::size_t tensor) const { return std::accumulate(of(tensor).begin(), of(tensor).end(), Index(0)); }
   /// Returns the number of rows on the shards before `shard`.
   Index before(std::size_t tensor, Index shard) const {
     return std::accumulate(of(tensor).begin(), of(tensor).begin() + shard, Index(0));
   }
-  /// Checks that every shard holds the rows that are assigned to it, or that no shard holds any: if the pack is a group
-  /// of the parameters, the tensors of other groups are empty.
-  /// @throws ArgumentError on all shards, with the name of the tensor
+  /// Checks that every shard holds the rows that are assigned to it, or that no shard holds any rows. In the state of
+  /// an optimizer inside InGroups, no shard holds rows of tensors of other groups.
+  /// @throws ArgumentError on all shards, with the name of the tensor, if the check fails
   void expect_dealt(const char* where, const std::string& name, std::size_t tensor, const DealtRows& rows) const {
     if (!rows.deal || count(tensor) == 0) return;
     for (Index j = 0; j < static_cast<Index>(of(tensor).size()); ++j) {

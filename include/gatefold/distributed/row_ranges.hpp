@@ -23,12 +23,12 @@ void resize(P& part, const Q& all, Index count) {
   const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(count, all.extent(D + 1)...); };
   extents(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
 }
-/// `to` = the rows `range` of `all`, with `width` values each.
+/// Copies the rows `range` of `all`, which have `width` values each, to `to`.
 template <class M, class T>
 void copy(const M& memory, const T* all, const Range& range, Index width, T* to) {
   memory.copy(all + range.first * width, range.count * width, to);
 }
-/// `to` = the rows `numbers` of `all`, one after the other.
+/// Copies the rows of `all` whose numbers are in `numbers` to `to`, one after the other.
 template <class M, class T>
 void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Index width, T* to) {
   for (const Index row : numbers) {
@@ -36,8 +36,8 @@ void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Inde
     to += width;
   }
 }
-/// Inverse of pick: copies consecutive rows of `from` to the rows `numbers` of `all`. Returns the first row of `from`
-/// that it has not read.
+/// Copies consecutive rows of `from` to the rows of `all` whose numbers are in `numbers`, as the inverse of pick.
+/// Returns the first row of `from` that it has not read.
 template <class M, class T>
 const T* place(const M& memory, const T* from, const std::vector<Index>& numbers, Index width, T* all) {
   for (const Index row : numbers) {

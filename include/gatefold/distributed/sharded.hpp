@@ -33,7 +33,7 @@ template <class P>
 struct Sharded {
   static constexpr bool sharded = true, gradient_is_optional = gatefold::gradient_is_optional<P>;
   P part;
-  std::shared_ptr<const Deal> deal{};  // same as that of the parameters; null: rows in the order of the shards
+  std::shared_ptr<const Deal> deal{};  // the deal of the parameters; null: rows in the order of the shards
   void lie_as(const Sharded& other) { deal = other.deal; }
   bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }
   void expect_lies_as(const Sharded& other) const {
@@ -157,8 +157,8 @@ void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Nam
 
 }  // namespace sharded
 
-/// Returns the policy for the experts of one shard. With Experts, this policy has the number of experts of each kind on
-/// that shard; other policies are unchanged.
+/// Returns the policy for the experts of one shard. If the policy has the type Experts, the result has the number of
+/// experts of each kind on that shard. Other policies are unchanged.
 template <class E>
 E some_experts(const E& expert, const Placement&, Index, const Range&) {
   return expert;
@@ -174,7 +174,7 @@ Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, 
 }
 
 /// Copies the parameters of one shard's experts from the parameters of all experts to `mine`.
-/// @param placement  with an entry for each expert
+/// @param placement  a placement that has an entry for each expert
 /// @throws ArgumentError if the first extent of a tensor is not the number of experts, naming the tensor
 template <class C, class E, class P>
 void take_experts(C& ctx, const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,

@@ -67,7 +67,7 @@ class Shard {
     exchange(out_, in_);
   }
 
-  /// `all` = the values of all shards, one shard after the other. Shard j has counts[j] values.
+  /// Writes to `all` the values of all shards, one shard after the other. Shard j has counts[j] values.
   template <class T>
   void all_gather(const T* mine, std::span<const Index> counts, T* all) {
     all_gather(HostMemory{}, mine, counts, all);
@@ -103,8 +103,8 @@ class Shard {
     exchange(memory, out_, in_);
   }
 
-  /// values ← Σ over the shards, on all shards.
-  /// @cost   each shard sends and receives 2 (C − 1)/C of the values, and adds C parts of 1/C of them
+  /// Replaces each of the n values by its sum over the shards, on all shards.
+  /// @cost   with C shards, each shard sends and receives 2 (C − 1)/C of the values, and adds C parts of 1/C of them
   /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whichever processes run them
   template <class T>
   void sum(T* values, Index n) {
@@ -136,8 +136,8 @@ class Shard {
   }
 
  private:
-  /// values ← Σ over the shards. Each shard adds up one part of the values, from all shards, and then sends the sums to
-  /// all shards.
+  /// Replaces each of the n values by its sum over the shards. Each shard adds up one part of the values, from all
+  /// shards, and then sends the sums to all shards.
   /// @param parts  memory for count() parts, each as large as this shard's part of n values
   template <class M, class T>
   void sum(const M& memory, T* values, Index n, T* parts) {

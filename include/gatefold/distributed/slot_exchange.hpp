@@ -35,7 +35,7 @@ struct ExchangeOptions {
 template <class T, class B>
 class SlotExchange {
  public:
-  static constexpr Index all = -1;  // chunks
+  static constexpr Index all = -1;  // as the argument `chunk`: all chunks
 
   /// Exchanges the number of rows and slots between all shards.
   /// @param own  the slots of this shard's items, of all experts
@@ -74,7 +74,8 @@ class SlotExchange {
 
   /// Gives each received slot the number that it has in one process with all items. Experts use this number to draw
   /// noise.
-  /// @param items  whether the slots of any shard have a list of rows, which are items; otherwise slot s reads row s
+  /// @param items  true if the slots of at least one shard have a list of the rows that they read; these rows are
+  ///         items. False if slot s reads row s
   /// @param first  number of this shard's first row among the rows of all shards
   template <class ShardT>
   void number(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, bool items, Index first,
@@ -111,8 +112,8 @@ class SlotExchange {
 
   /// Returns the received slots, for the rows of `bring_rows`.
   Groups<B> groups() const { return {View<const Index, 1, B>(offsets_.data(), experts_ + 1), rows_, slots_, numbers_}; }
-  /// Returns groups() restricted to the experts of one chunk; all other experts have no slots. They are the slots
-  /// `slots_of(chunk)` of groups().
+  /// Returns groups() restricted to the experts of one chunk; all other experts have no slots. The slots of the chunk
+  /// are the range slots_of(chunk) of the slots of groups().
   Groups<B> groups(Index chunk) const {
     const Range s = slots_of(chunk);
     const auto some = [&](const Tensor<Index, 1, B>& of) {
@@ -130,7 +131,8 @@ class SlotExchange {
 
   /// Writes to `to` [rows(), W] the rows that this shard's slots read, out of `from` [N, W] of each shard. work() runs
   /// meanwhile.
-  /// @param chunk  transfers only the rows that this chunk reads and no earlier chunk
+  /// @param chunk  a chunk of the experts. Only the rows that this chunk reads, and no earlier chunk reads, are
+  ///         transferred
   template <class ShardT, class Work = NoWork>
   void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                   Index chunk = all, const Work& work = {}) const {
@@ -145,8 +147,9 @@ class SlotExchange {
     carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
   }
   /// Inverse of bring_slots: sends the values of slots back to the shards that own them, and runs work() meanwhile.
-  /// @param from  [groups().slots, W] in; to [own slots, W] of each shard out
-  /// @tparam Z  type of the slots' values: T, or SlotValue<T, B>
+  /// @param from  [groups().slots, W] in   values of the received slots
+  /// @param to    [own slots, W]      out  values of this shard's own slots
+  /// @tparam Z  the type of the slots' values: T or SlotValue<T, B>
   template <class Z = T, class ShardT, class Work = NoWork>
   void return_slots(ShardT& shard, typename B::Context& ctx, In<Z, 2, B> from, Out<Z, 2, B> to, bool bfloat16,
                     Index chunk = all, const Work& work = {}) const {

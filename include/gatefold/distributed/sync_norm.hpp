@@ -18,8 +18,9 @@ namespace gatefold::dist {
 ///
 ///     ‖u‖² = Σ_j ‖u_j‖²,   ⟨n, dz⟩ = Σ_j ⟨n_j, dz_j⟩   over the shards j                                (1)
 ///
-/// SyncBatchNorm does the same for the means of a batch. All shards call it together, also shards without items.
-/// Forward, infer and backward exchange one number each. With norms of single items, no exchange is needed.
+/// The rows of shard j are u_j, n_j and dz_j (see SharpnessAware for n and dz). SyncBatchNorm does the same for the
+/// means of a batch. All shards call it together, also shards without items. Forward, infer and backward exchange one
+/// number each. With norms of single items, no exchange is needed.
 /// @tparam RuleT  a rule without parameters and carry; the last argument of its functions is a sum over the batch
 ///         (WholeBatch)
 /// @throws the errors of the rule; ArgumentError if `shard` is null

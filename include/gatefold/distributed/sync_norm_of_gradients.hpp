@@ -21,7 +21,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// sums[e] += Σ of `each` squares, or the square root of this sum
+/// Adds to sums[e] the sum of `each` squares, or the square root of this sum if `root` is true.
 struct AddNorm {
   Index each;
   const double* squares;
@@ -44,7 +44,7 @@ namespace dist {
 ///
 ///     ‖G_e‖² = Σ_t ‖G_t,e‖²   over the slices e of all tensors t, whichever shards hold them             (2)
 ///
-/// With per_expert = false there is one norm over everything. All shards call it together.
+/// With per_expert = false, there is one norm over all gradients of all shards. All shards call it together.
 /// @throws the errors of NormalizedGd, on all shards
 /// @cost   that of NormalizedGd, and two exchanges: of one number for each tensor, and of one number for each expert of
 ///         each tensor
@@ -132,7 +132,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     }
     return terms;
   }
-  /// Returns, for each slice, the sum over the tensors of their squares, or of their norms if sum_of_norms is set.
+  /// Returns, for each slice, the sum over the tensors of their squares, or of their norms if sum_of_norms is true.
   template <class C, class Pack>
   const double* norms(C& ctx, const Pack& grads, const Terms& terms) const {
     const auto squares = ctx.template scratch<double>(terms.count), sums = ctx.template scratch<double>(terms.slices);

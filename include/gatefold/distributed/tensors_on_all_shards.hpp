@@ -122,7 +122,7 @@ class Whole {
 ///     auto params = init_params<float, Cpu>(model, ctx, seed);   // `model` has a Mixture for each ExpertParallel
 ///     dist::copy_whole(shard, ctx, trainer.params, params);
 ///
-/// @param whole  written only on shard 0
+/// @param whole  the parameters of the model in one process. They are written only on shard 0
 /// @throws ArgumentError unless `whole` has the tensors of `sharded`, in the same order
 /// @cost   shard 0 receives all experts, and holds them twice meanwhile
 template <class ShardT, class C, class P, class Q>

@@ -21,7 +21,7 @@ namespace gatefold::dist {
 
 namespace rows_of_shard {
 
-/// Swaps the tensors of a Sharded pack with `part`. Leaves other tensors unchanged.
+/// Swaps the tensors of a Sharded pack with those of `part`. Leaves other tensors unchanged.
 struct Swap {
   void operator()(const Name&, auto&, auto&) const {}
   void sharded(const Name&, auto& all, auto& part) const {
@@ -99,7 +99,7 @@ struct Places {
 }  // namespace rows_of_shard
 
 /// An optimizer whose state is distributed over the shards. For every tensor that all shards hold, each shard keeps the
-/// state of some rows. It steps these rows, and receives the new values of the other rows from the other shards.
+/// state of some rows. It updates these rows, and receives the new values of the other rows from the other shards.
 ///
 ///     DataParallel{Clipped{Zero{AdamW{…}, &shard}}, &shard}
 ///
@@ -121,7 +121,7 @@ struct Zero {
   OptimizerT optimizer;
   ShardT* shard;
 
-  /// The state of the optimizer inside for this shard's rows, and packs in which these rows are stepped.
+  /// The state of the optimizer inside for this shard's rows, and packs in which these rows are updated.
   template <class Pack>
   struct State {
     Sharded<typename OptimizerT::template State<Pack>> of_shard;

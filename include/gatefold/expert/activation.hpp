@@ -28,7 +28,7 @@ struct Identity {
   }
 };
 
-/// max(v, 0), and NaN if v is NaN. The slope at 0 and at NaN is 0.
+/// The activation max(v, 0). It returns NaN if v is NaN. The slope at 0 and at NaN is 0.
 struct Relu {
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -42,7 +42,7 @@ struct Relu {
   }
 };
 
-/// v Φ(v), exact: Φ(v) = (1 + erf(v / √2)) / 2. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
+/// The exact GELU: v Φ(v), with Φ(v) = (1 + erf(v / √2)) / 2. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
 struct Gelu {
   template <class V>
   GATEFOLD_HD static V distribution(V v) {
@@ -60,7 +60,7 @@ struct Gelu {
   }
 };
 
-/// v · sigmoid(2u), u = √(2/π) (v + 0.044715 v³): the tanh form of GELU. Source: arXiv:1606.08415.
+/// The tanh form of GELU: v · sigmoid(2u), with u = √(2/π) (v + 0.044715 v³). Source: arXiv:1606.08415.
 struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V gate(V v) {
@@ -80,7 +80,7 @@ struct GeluTanh {
   }
 };
 
-/// v · sigmoid(v), also called swish. Source: Elfwing et al. 2017, arXiv:1702.03118.
+/// The activation v · sigmoid(v), also called swish. Source: Elfwing et al. 2017, arXiv:1702.03118.
 struct Silu {
   template <class V>
   GATEFOLD_HD static V gate(V v) {
@@ -99,7 +99,7 @@ struct Silu {
   }
 };
 
-/// v³, the activation of paper 003's theory. Source: Chen et al. 2022, arXiv:2208.02813.
+/// The activation v³ of the theory in paper 003. Source: Chen et al. 2022, arXiv:2208.02813.
 struct Cubic {
   template <class V>
   GATEFOLD_HD static V value(V v) {

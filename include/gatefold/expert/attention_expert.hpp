@@ -140,7 +140,8 @@ struct AttentionExpert {
   }
 
  private:
-  /// Calls f(context, block, products, p) for blocks that cover all rows of probabilities p = softmax(x keyᵀ).
+  /// Computes the probabilities p = softmax(x keyᵀ) in blocks of rows, and calls f(context, block, products, p) for
+  /// each block. `products` computes further products of the block.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
     const auto size = detail_::attending::BlockSize::whole_rows(length);

@@ -27,7 +27,8 @@ namespace gatefold {
 /// Source: none; users of other systems have requested this feature (scattermoe #6, Megatron-LM #1342).
 /// @param x [N, in_dim] in items, z [S, out_dim] out
 /// @throws ArgumentError unless all kinds have the same in_dim and out_dim, and the counts sum to the gate's experts
-/// @cost   the sum of the kinds; each kind allocates arrays for all S slots and uses its own part
+/// @cost   the sum of the costs of the kinds; each kind allocates arrays for all S slots, but uses only the part of the
+///         slots of its experts
 template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);

@@ -34,9 +34,9 @@ struct GateUpBackward;
 ///
 /// Source: Shazeer 2020, arXiv:2002.05202, eq. (6), without bias.
 /// @param x [N, D] in items, z [S, D] out
-/// @param factor  [S, H] in, multiplies h (HiddenDropout). Pass the same factor to forward and backward; if it is
-///         empty, h is not multiplied
-/// @param saved  the outputs of gate and up, [S, H] each
+/// @param factor  [S, H] in, factors by which h is multiplied, for example dropout factors (HiddenDropout). Pass the
+///         same factors to forward and backward. If the view is empty, h is not multiplied
+/// @param saved  the products x G_e and x U_e, [S, H] each
 /// @param initial  initial values of the weights
 /// @throws ArgumentError unless model_dim and hidden_dim are at least 1
 /// @cost   6·S·D·H flop

@@ -40,12 +40,12 @@ constexpr bool check_takes_factor();
 /// Without noise, or with rate 0, the result has the same bits as the wrapped expert. The parameters and their names
 /// are those of the wrapped expert.
 /// @param x [N, D] in items, z [S, D] out
-/// @param noise  noise of a call. A Mixture or OneExpert around HiddenDropout has the noise as extra input, and passes
-///               it to each evaluation
+/// @param noise  the random numbers of a call. A Mixture or OneExpert around HiddenDropout has the noise as extra
+///               input, and passes it to each evaluation
 /// @param saved  the saved values of the wrapped expert; backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1; Trainer.step and ThreeStage.step also throw it without noise, unless
-///         rate is 0
-/// @cost   S·H random numbers and S·H values of scratch, forward and backward
+/// @throws ArgumentError unless 0 <= rate < 1; Trainer.step and ThreeStage.step also throw it if there is no noise and
+///         rate is not 0
+/// @cost   S·H random numbers and S·H values of scratch, in forward and again in backward
 /// @order  ξ of hidden value j of item n at expert e is random number (n·E + e)·H + j, for any slot s. Therefore ξ does
 ///         not depend on the number of threads and shards, nor on the routing of other items
 template <class ExpertT>

@@ -36,8 +36,8 @@ struct NormaliseBackward;
 /// values overflow (|x| > 1e19 in float), x̂ is 0. If the sum of the values overflows, x̂ is NaN.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
-/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), shapes fit, and epsilon > 0, which keeps
-///         the result for a constant item finite
+/// @throws ArgumentError unless model_dim >= 1 (layers such as PreNorm replace 0 by their width), shapes fit, and
+///         epsilon > 0, which keeps the result for a constant item finite
 /// @cost   about 8·S·D flop
 struct LayerNorm {
   Index model_dim = 0;
@@ -189,7 +189,7 @@ struct NormaliseBackward {
       at.store(sum + j, at.load(d + j) * at.load(x + j));
       return at.load(d + j) * at.load(by + j);
     });
-    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // its own values
+    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // each lane reads what it wrote
       return at.load(sum + j) * at.load(by + j);
     });
     const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);

@@ -26,7 +26,7 @@ struct WeightedItems;
 /// @param x [N, D] in items, z [S, output_dim] out; output_dim = 0 means model_dim
 /// @param initial  initial values of weights and biases
 /// @throws ArgumentError unless model_dim >= 1
-/// @cost   2·S·D·O flop
+/// @cost   2·S·D·O flop, with O the output width
 struct Linear {
   Index model_dim = 0, output_dim = 0;
   bool bias = true;

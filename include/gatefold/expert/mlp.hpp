@@ -34,8 +34,8 @@ struct ActivateBackward;
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, sec. 3.2, for any activation.
 /// @param x [N, D] in items, z [S, D] out
-/// @param factor  [S, H] in, multiplies h (HiddenDropout). Pass the same factor to forward and backward; if it is
-///         empty, h is not multiplied
+/// @param factor  [S, H] in, factors by which h is multiplied, for example dropout factors (HiddenDropout). Pass the
+///         same factors to forward and backward. If the view is empty, h is not multiplied
 /// @param saved  the values before the activation [S, H]
 /// @param initial  initial values of weights and biases
 /// @throws ArgumentError unless model_dim and hidden_dim are at least 1

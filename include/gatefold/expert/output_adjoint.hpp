@@ -113,8 +113,8 @@ struct SlotAdjoint {
 
 /// Computes the gradients of the hidden values h [S, columns] and of the weights, (2) and (3), through the product with
 /// V.
-/// @param hidden  a Hidden
-/// @param v [E, columns, out] in
+/// @param hidden  the functor of the expert, a `Hidden`
+/// @param v [E, columns, out] in, the matrices V_e of the last product
 /// @param r [S, columns]  memory for r. It is empty if B has a type Multiplied, because r then exists only in the
 ///         epilogue of a product and not in memory
 template <class T, class B, class Hidden>

@@ -13,14 +13,14 @@ namespace gatefold {
 ///
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j}, x^(p)⟩)                                                            (1)
 ///
-/// Source: Chen et al. 2022, arXiv:2208.02813; the baseline of paper 003. With several outputs, output o sums filters
-/// [o J/O, (o+1) J/O).
+/// Source: Chen et al. 2022, arXiv:2208.02813; the baseline of paper 003. With J filters and O outputs, output o sums
+/// the filters [o J/O, (o+1) J/O).
 /// @param x [N, patches · model_dim] in items, z [S, outputs] out
-/// @param bias  adds b_{e,j} inside act
+/// @param bias  if true, a bias b_{e,j} is added to the argument of act
 /// @param initial  initial values of filters and biases, with fan-in model_dim; PatchMlp explains the default σ₀ = 0.3
 /// @param saved  the values before the activation [S · patches, J]
 /// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
-/// @cost   2·S·P·d·J flop
+/// @cost   2·S·P·d·J flop, with P patches and d = model_dim
 /// @order  an output is summed patch by patch, with filters in ascending order
 template <class Act = Cubic>
 struct PatchCnn {

@@ -13,16 +13,16 @@ namespace gatefold {
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j,p}, x^(p)⟩)                                                          (1)
 ///     w_{e,j,p} = w_{e,j,1} for all p at the start, with equal_patches                                  (2)
 ///
-/// Source: paper 003, sec. 3 and eq. (2). With several outputs, output o sums filters [o J/O, (o+1) J/O).
+/// Source: paper 003, sec. 3 and eq. (2). With J filters and O outputs, output o sums the filters [o J/O, (o+1) J/O).
 /// @param x [N, patches · model_dim] in items, z [S, outputs] out
-/// @param bias  adds b_{e,j,p} inside act
-/// @param equal_patches  if false, (2) does not hold: the paper's negative control (Lemma 3)
-/// @param initial  initial values of filters and biases, with fan-in model_dim. Theorem 1 needs σ₀ in [d^(−1/3),
-///                 d^(−0.01)], which is [0.27, 0.96] for the d = 50 of the paper's experiments. The paper gives no
-///                 value; the default 0.3 is near the lower end
+/// @param bias  if true, a bias b_{e,j,p} is added to the argument of act
+/// @param equal_patches  if false, (2) does not hold. This is the negative control of paper 003 (Lemma 3)
+/// @param initial  initial values of filters and biases, with fan-in model_dim. Theorem 1 of paper 003 needs σ₀ in
+///                 [d^(−1/3), d^(−0.01)], which is [0.27, 0.96] for the d = 50 of the paper's experiments. The paper
+///                 gives no value; the default 0.3 is near the lower end
 /// @param saved  the values before the activation [S · patches, J]
 /// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
-/// @cost   2·S·P·d·J flop
+/// @cost   2·S·P·d·J flop, with P patches and d = model_dim
 /// @order  an output is summed patch by patch, with filters in ascending order
 template <class Act = Cubic>
 struct PatchMlp {

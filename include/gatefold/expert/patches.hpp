@@ -22,6 +22,7 @@ struct JoinPatches;
 
 }  // namespace functor
 
+/// Checks the options of PatchCnn and PatchMlp.
 /// @throws ArgumentError unless all sizes are at least 1 and outputs divides filters
 inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
   expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
@@ -31,8 +32,8 @@ inline void expect_patch_options(const char* where, Index model_dim, Index patch
 }
 
 /// z[s,o] = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p})
-/// @param weight [groups of patches, d, J], bias [groups of patches, J] or [·, 0]
-/// @param pre    resized to [S · P, J]; gets the values before the activation
+/// @param weight [groups of patches, d, J] in, the filters; bias [groups of patches, J], or [·, 0] without bias
+/// @param pre    [S · P, J] out, resized; the values before the activation
 template <class Act, class C, class T, class B>
 void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight, In<T, 2, B> bias,
                      Out<T, 2, B> z, Tensor<T, 2, B>& pre) {

@@ -35,7 +35,7 @@ struct Positions {
   }
   /// Returns the position slot of one position, numbered as in (1) or (2).
   /// @param s  the slot of the item; it must belong to an expert
-  /// @param l  the position in the item
+  /// @param l  the position in the item, from 0
   GATEFOLD_HD Index slot(Index s, Index l) const {
     if (!apart) return s * length + l;
     const Index e = items.expert(s), first = items.offsets(e);
@@ -65,7 +65,7 @@ struct PositionRows {
     positions.each(s, [&](Index t) { rows(t) = positions.items.row(s) * positions.length + l++; });
   }
 };
-/// y[s] = x[row(s), first : first + columns of y], or += with `accumulate`, for slots that belong to an expert
+/// y[s] = x[row(s), first : first + columns of y], or += if `accumulate` is true, for slots that belong to an expert
 template <class T, class B>
 struct TakeRows {
   Groups<B> groups;

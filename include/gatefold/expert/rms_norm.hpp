@@ -34,8 +34,8 @@ struct RootMeanSquareBackward;
 /// overflow (|x| > 1e19 in float), the item becomes 0.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1
 /// @param saved  1 / √(mean x² + ε) [S]
-/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), shapes fit, and epsilon > 0, which keeps
-///         the result for an item of zeros finite
+/// @throws ArgumentError unless model_dim >= 1 (layers such as PreNorm replace 0 by their width), shapes fit, and
+///         epsilon > 0, which keeps the result for an item of zeros finite
 /// @cost   about 5·S·D flop
 struct RmsNorm {
   Index model_dim = 0;

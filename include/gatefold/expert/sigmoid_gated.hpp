@@ -57,8 +57,8 @@ struct SigmoidGated {
   template <class T, class B>
   struct Saved {
     gatefold::Saved<ExpertT, T, B> expert;
-    Tensor<T, 2, B> ungated;  // [S, out_dim]
-    Tensor<T, 1, B> share;    // [S]
+    Tensor<T, 2, B> ungated;  // [S, out_dim] the output of the inner expert
+    Tensor<T, 1, B> share;    // [S] the sigmoid
   };
 
   template <class T, class B>

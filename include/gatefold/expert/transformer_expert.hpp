@@ -19,7 +19,7 @@ namespace gatefold {
 /// The expert contains the residual connections, so use it in a layer without a residual connection:
 /// NoResidual{Mixture{gate, TransformerExpert<Gelu>{…}}}.
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
-/// @param bias  whether the Mlp has a bias; attention never has a bias
+/// @param bias  if true, the Mlp has a bias; attention never has a bias
 /// @param saved  6 arrays [S · L, model_dim], [S · L, hidden_dim], [S · L, heads] and 2 [S · L]; the attention
 ///               probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1, heads divides model_dim and epsilon > 0

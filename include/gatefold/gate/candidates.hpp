@@ -75,7 +75,7 @@ struct CandidatesGrad {
 };
 
 /// Checks that the plan has `each` picks for each item, as forward of this selection writes it.
-/// @throws ArgumentError
+/// @throws ArgumentError if the plan has a different number of picks
 template <class T, class B>
 void expect_picks(const char* where, const SparsePlan<T, B>& plan, Index items, Index each) {
   expect(plan.weight.size() == items * each, where, "saved picks",

@@ -287,7 +287,7 @@ struct ComposedGate {
           },
           auxiliary);
   }
-  /// Mixing and selection after options that were 0 have been filled in.
+  /// Mixing and selection. Options that were 0 have been filled in.
   struct Filled {
     Mixing mixing;
     Selection selection;

@@ -31,7 +31,7 @@ void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& 
     gate.forward(ctx, p, x, plan, *discarded, extra);
   }
 }
-/// infer_gate with T and B deduced from the parameters.
+/// Writes the plan of a gate for inference. T and B are deduced from the parameters.
 template <class G, template <class, class> class ParamsT, class T, class B>
 void infer_gate(const G& gate, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra = {}) {

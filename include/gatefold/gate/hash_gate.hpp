@@ -25,7 +25,7 @@ struct PickByHash;
 ///     h_0 = mix(seed ⊕ mix(id)),   h_j = mix(h_{j−1})                                                   (1)
 ///     e_j = the (h_j mod (E − j))-th of the experts not in {e_0, …, e_{j−1}},   j < K,   w = 1/K        (2)
 ///
-/// mix is mix64, the finaliser of splitmix64.
+/// `mix` is the function mix64, the finaliser of splitmix64.
 /// Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
 /// @param extra  ids [N]: the token of each item, independent of its embedding. An item with a negative id goes to no
 ///               expert; its picks in the plan are dropped picks of expert 0

@@ -24,7 +24,7 @@ struct RouteRow {
 };
 template <class M, class P>
 RouteRow(M, P) -> RouteRow<M, P>;
-/// RouteRow for a row of logits at any address. If q has no memory, q[n,:] overwrites the logits.
+/// Does the same as RouteRow, for a row of logits at any address. If q has no memory, q[n,:] overwrites the logits.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowAnywhere {
   MixT mix;
@@ -41,8 +41,8 @@ struct RouteRowAnywhere {
 };
 template <class M, class P, class T, class B>
 RouteRowAnywhere(M, P, View<T, 2, B>) -> RouteRowAnywhere<M, P, T, B>;
-/// Runs backward of selection and mixing for item n. `pick` adds to dq[n,:]. If not `accumulate`, dq[n,:] is first set
-/// to 0.
+/// Runs backward of selection and mixing for item n. `pick`, the backward of the selection, adds to dq[n,:]. If
+/// `accumulate` is false, dq[n,:] is set to 0 first.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowBackward {
   MixT mix;
@@ -60,7 +60,7 @@ struct RouteRowBackward {
 template <class M, class P, class T, class B>
 RouteRowBackward(M, P, View<T, 2, B>, bool) -> RouteRowBackward<M, P, T, B>;
 
-/// Drops the picks of padding.
+/// Drops pick p if its item is padding.
 template <class T, class B>
 struct DropPadding {
   View<const T, 1, B> valid;

@@ -39,7 +39,7 @@ struct SoftmaxOfItemsBackward;
 /// instead of x. SoftMoe does not suit causal models, because every item of a sequence affects all items of the
 /// sequence, also the earlier ones.
 /// @param count  number of experts
-/// @param slots  slots of each expert and sequence
+/// @param slots  number of slots of each expert for each sequence
 /// @param unit_dispatch  if true, the slots get means of x̂ instead of x
 /// @param x      [N, D] in   items
 /// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
@@ -130,7 +130,7 @@ struct SoftMoe {
       B::for_each(ctx, z.size(), functor::KeepValid<T, B>{plan.combine_weight, plan.valid, plan.combine_weight});
   }
 
-  /// Adds to dx and grads.
+  /// Adds the gradients of x and of the parameters to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const DensePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename DensePlan<T, B>::Grad& d, Out<T, 2, B> dx, Params<T, B>& grads,

@@ -50,7 +50,7 @@ bool reads_as(std::string_view dtype) {
   return known && (std::is_floating_point_v<T> || whole);
 }
 
-/// to[i] = from[i], rounded if T is narrower.
+/// Sets to[i] = from[i], rounded if T is narrower than the dtype.
 /// @param from  `count` elements of the dtype, at any address
 /// @pre reads_as<T>(dtype)
 template <class T>
@@ -97,7 +97,7 @@ inline float rounded_to_odd(double v) {
   return __builtin_bit_cast(float, (bits - (beyond ? 1 : 0)) | 1);
 }
 
-/// to[i] = from[i], the inverse of decode. Types of 16 bits are rounded to nearest, ties to even.
+/// Sets to[i] = from[i], as the inverse of decode. Types of 16 bits are rounded to nearest, ties to even.
 /// @param to  `count` elements of the dtype, at any address
 template <class T>
 void encode(std::string_view dtype, const T* from, std::size_t count, std::byte* to) {

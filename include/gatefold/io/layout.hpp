@@ -21,8 +21,8 @@ namespace gatefold::io {
 
 /// Options of a save.
 struct SaveOptions {
-  /// The largest number of bytes of tensors in one file. If there are more, they go into several files with an index.
-  /// A larger tensor has a file of its own. 0: one file of any size.
+  /// The largest number of bytes of tensors in one file. If the tensors have more bytes, they go into several files
+  /// with an index. A single tensor that has more bytes gets a separate file. 0 means one file of any size.
   Index max_file_bytes = 0;
 
   void validate() const {
@@ -115,9 +115,9 @@ inline std::filesystem::path index_path(std::filesystem::path path) { return pat
 /// `model.safetensors.index.fp16.json`.
 inline bool is_index(const std::filesystem::path& path) { return path.extension() == ".json"; }
 
-/// Names of parts: NAME-CONTENT-00001-of-00003.safetensors for a path NAME or NAME.safetensors. Parts with different
-/// contents have different names. Therefore the parts of two saves can be in one folder. The index names the valid
-/// parts.
+/// The names of the parts of a path NAME or NAME.safetensors, for example NAME-CONTENT-00001-of-00003.safetensors.
+/// CONTENT is the content number. Parts with different contents have different names. Therefore the parts of two saves
+/// can be in one folder. The index names the valid parts.
 class PartNames {
  public:
   explicit PartNames(const std::filesystem::path& path)
@@ -128,11 +128,11 @@ class PartNames {
     std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", part + 1, parts);
     return begin_ + content_text(content) + text;
   }
-  /// Returns whether a name is a part of this path, with any content.
+  /// Returns whether a name is the name of a part of this path, with any content number.
   bool contains(std::string_view name) const {
     return name.starts_with(begin_) && name.size() + 1 == begin_.size() + kPattern.size() && !content_in(name).empty();
   }
-  /// Returns the content in the name of a part of any path, or an empty text if the name is not the name of a part.
+  /// Returns the content number in the name of a part of any path, or an empty text if no part has such a name.
   static std::string_view content_in(std::string_view name) {
     if (name.size() < kPattern.size()) return {};
     const std::string_view rest = name.substr(name.size() - kPattern.size());

@@ -5,8 +5,8 @@
 
 #include "gatefold/io/tensor_map.hpp"
 
-/// Maps the names of our tensors to those of the mixtures of published language models, in checkpoints as Hugging
-/// Face's transformers saves them.
+/// Maps the names of tensors in gatefold's mixtures to the names in checkpoints of published language models, as
+/// Hugging Face's transformers saves them.
 ///
 /// Each function returns the map of one block, for the pack of the layer in its comment. `at` is the prefix of the
 /// names of the block, for example `model.layers.0.mlp.`. The maps do not cover norms and attention.
@@ -48,8 +48,8 @@ inline void bank(TensorMap& map, const std::string& ours, const std::string& at,
 }  // namespace maps
 
 /// Returns the map of `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 8}},
-/// GatedMlp<Silu>{D, H}}` in Qwen3-MoE and OLMoE. `renormalise` is their norm_topk_prob: true in Qwen3-MoE, false in
-/// OLMoE.
+/// GatedMlp<Silu>{D, H}}` in Qwen3-MoE and OLMoE. The gate's option `renormalise` is their `norm_topk_prob`: true in
+/// Qwen3-MoE, false in OLMoE.
 ///
 /// Source: transformers' modeling_qwen3_moe.py, modeling_olmoe.py; at = "model.layers.0.mlp."
 inline TensorMap qwen3_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {

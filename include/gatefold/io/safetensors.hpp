@@ -127,7 +127,7 @@ inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const
 
 /// Requires that the tensors of a header have the types and shapes of the list. A tensor that the caller skips may have
 /// any shape, because older checkpoints contain moments of tensors that are not learned.
-/// @param by_name  the index in the list of each tensor; it must have all names of the header
+/// @param by_name  maps the name of each tensor to its index in the list; it must have all names of the header
 /// @param found    in, out; set to true for the tensors of the list that the header has
 /// @return the index in the list of each tensor of the header
 template <class Json = nlohmann::json>
@@ -182,7 +182,7 @@ struct Data {
 };
 
 /// Reads the tensors of a list from the files of a path, after it has checked them.
-/// @param only  whether other tensors in the files are an error
+/// @param only  true if other tensors in the files are an error, false if they are ignored
 template <class Json = nlohmann::json>
 Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
   std::unordered_map<std::string_view, std::size_t> by_name;
@@ -261,7 +261,8 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
 
 namespace safetensors {
 
-/// Copies the elements of one tensor from `bytes`, from its offset in `begin` on, and advances `begin`.
+/// A visitor that copies the elements of one tensor from bytes + *begin, and then advances `begin` to the offset of the
+/// next tensor.
 template <class C>
 struct Fill {
   C& ctx;
@@ -275,7 +276,7 @@ struct Fill {
   }
 };
 /// Loads the tensors of the parts from the files of a path.
-/// @param only  whether other tensors in the files are an error
+/// @param only  true if other tensors in the files are an error, false if they are ignored
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
   GATEFOLD_REQUIRE((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, so they must not be const");

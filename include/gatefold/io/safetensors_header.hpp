@@ -39,9 +39,9 @@ struct Slice {
 struct Entry {
   std::string name;
   const char* dtype;
-  std::vector<std::uint64_t> shape;  // of the whole
-  std::uint64_t bytes;               // of the whole
-  std::vector<Slice> here{};         // what the caller has, one after the other
+  std::vector<std::uint64_t> shape;  // of the whole tensor
+  std::uint64_t bytes;               // of the whole tensor
+  std::vector<Slice> here{};         // the slices that the caller has, in the order of its memory
   bool skipped = false;              // the caller has no elements (Tensor.skip), but a file may have some
 };
 
@@ -74,7 +74,7 @@ struct Described {
 
 /// The content of a header.
 struct Header {
-  static constexpr std::uint32_t kExtents = 16;  // kept of each tensor; a message with more is unreadable
+  static constexpr std::uint32_t kExtents = 16;  // kept of each tensor; a message with more of them is unreadable
 
   std::string names{};                  // of all tensors, one after the other
   std::deque<std::uint64_t> extents{};  // of all shapes
@@ -95,11 +95,12 @@ inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// Returns whether a tensor with this name is wanted. The type is erased, so that the reader is compiled only once.
+/// A function that returns whether a tensor with this name is wanted. The type is erased, so that the reader is
+/// compiled only once.
 using Known = std::function<bool(const std::string&)>;
 
-/// The handler of the JSON parser. It refuses an invalid header, or a tensor that is not wanted, as soon as it meets
-/// it.
+/// The handler of the JSON parser. It refuses the file as soon as it meets an error in the header or a tensor that is
+/// not wanted.
 template <class Json>
 class HeaderReader {
  public:
@@ -337,7 +338,7 @@ Header read_header(RegularFile& from, const Known& known) {
 }
 
 /// Returns the length field and the JSON text, padded so that the elements begin at a multiple of 8.
-/// @param list  in the order of the elements in the file
+/// @param list  the tensors, in the order of their elements in the file
 /// @throws ArgumentError if names or metadata are not UTF-8, or if the header is longer than 100 MB
 template <class Json = nlohmann::json>
 std::string header_bytes(const Metadata& metadata, const std::vector<const Entry*>& list) {

@@ -54,8 +54,8 @@ inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
   remove_parts(path, {});
 }
-/// Requires that a path is not that of an index (`.json`).
-/// @throws ArgumentError
+/// Requires that a path is not the path of an index.
+/// @throws ArgumentError if the path ends with `.json`
 inline void expect_no_index(const std::filesystem::path& path) {
   expect(!is_index(path), "io::save", "path", "the path of the tensors, not of their index (.json)", path.string());
 }
@@ -121,8 +121,8 @@ class Save {
     return text;
   }
 
-  /// Writes the caller's slices of the tensors. They are on the disk when it returns.
-  /// @param sources  one for each entry of the list
+  /// Writes the caller's slices of the tensors. The slices are on the disk when the function returns.
+  /// @param sources  the caller's elements, for each entry of Layout::list in order
   /// @cost   one copy in pieces of 4 MiB
   void write(void* context, const std::vector<Source>& sources) {
     std::vector<std::byte> piece;
@@ -150,7 +150,8 @@ class Save {
   /// file.
   std::uint64_t content() const { return content_; }
 
-  /// Puts the files in their places. The process that created the files calls it, after all processes have written.
+  /// Replaces the previous files by the new ones. The process that created the files calls it, after all processes have
+  /// written.
   /// @param content  the sum of content() over all processes
   void commit(std::uint64_t content) {
     const std::string number = content_text(content);

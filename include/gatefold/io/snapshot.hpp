@@ -9,7 +9,8 @@
 
 namespace gatefold::io::safetensors {
 
-/// A copy of the elements of tensors in host memory, from which a thread writes them while the tensors change.
+/// A copy of the elements of tensors in host memory. A background thread writes the copy to a file while the tensors
+/// change.
 class Snapshot {
  public:
   /// Copies the elements of the sources.

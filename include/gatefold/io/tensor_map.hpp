@@ -33,20 +33,21 @@ namespace gatefold::io {
 /// replaced by that index.
 ///
 /// A tensor of the file can have several parts along our last extent (the outputs of a linear map). `parts` is their
-/// number, and `ours` is part number `part`. For example, gate and up in one tensor [E, 2·H, D]:
+/// number, and `ours` is part number `part`. For example, one tensor [E, 2·H, D] of the file has the parts `gate` and
+/// `up`:
 ///
 ///     {"expert.up", "model.layers.0.mlp.experts.gate_up_proj", MapEntry::transposed, 1, 2}
 ///
-/// If the outputs of the parts alternate (`interleaved`), ours has the outputs part, part + parts, … of theirs. For
-/// example, gpt-oss has gate in the even and up in the odd columns of one tensor [E, D, 2·H]:
+/// If the outputs of the parts alternate (`interleaved`), `ours` has the outputs `part`, `part + parts`, … of `theirs`.
+/// For example, gpt-oss has `gate` in the even and `up` in the odd columns of one tensor [E, D, 2·H]:
 ///
 ///     {.ours = "expert.up", .theirs = "experts.gate_up_proj", .part = 1, .parts = 2, .interleaved = true}
 ///
 /// Contiguous and interleaved parts have the same shape, and so have a square matrix and its transpose. No check can
 /// tell them apart: the entry decides which one is read.
 ///
-/// If `one_expert` is true, ours belongs to a single expert, for example a shared one, and theirs has no extent for
-/// it. If `theirs` is empty, the tensor of the pack is neither loaded nor saved.
+/// If `one_expert` is true, `ours` belongs to a single expert, for example a shared one, and `theirs` has no extent for
+/// the number of experts. If `theirs` is empty, the tensor of the pack is neither loaded nor saved.
 struct MapEntry {
   enum Layout { as_it_is, transposed };  // transposed: last two extents exchanged, as in torch.nn.Linear
 
@@ -66,10 +67,10 @@ inline constexpr std::size_t kWriteAtOnce = std::size_t(1) << 20;  // bytes
 /// A tensor of the other library, and the part of our tensor that is stored in it.
 struct Piece {
   std::string name;
-  std::vector<std::uint64_t> shape;  // of theirs
-  std::size_t offset, count;         // in ours, in elements
+  std::vector<std::uint64_t> shape;  // of the tensor in the file
+  std::size_t offset, count;         // in our tensor, in elements
   std::uint64_t rows, columns;       // of our matrices if the file has them transposed; else 0
-  std::size_t run, part, parts;      // ours is run number `part` of every `parts` runs of `run` elements
+  std::size_t run, part, parts;      // our part is run number `part` of every `parts` runs of `run` elements
 };
 
 /// Returns the pieces of one tensor.
@@ -139,7 +140,7 @@ void visit(const char* where, const TensorMap& map, P& pack, const F& f) {
            map[static_cast<std::size_t>(unused - used.begin())].ours);
 }
 
-/// to[j, i] = from[i, j] for each matrix [rows, columns]; the matrices follow each other.
+/// Sets to[j, i] = from[i, j] for each of `count` matrices [rows, columns], which follow each other in memory.
 template <class T>
 void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t count, T* to) {
   for (std::size_t first = 0; first < count; first += rows * columns)

@@ -22,14 +22,14 @@ namespace gatefold {
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q, K = x W_k and V = x W_v have no bias, as in the
 /// papers' code. Padding and items do not attend to each other: u of padding is 0 for any values of the padding, and
-/// padding has no gradient. A query without an allowed key also gets context 0.
+/// padding has no gradient. The context A V of a query without an allowed key is also 0.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
-/// @param extra  Sequence: length (0: one sequence), padding
+/// @param extra  a Sequence: the number of items per sequence (0: all items are one sequence) and the padding
 /// @param saved  Q, K, V, context [N, D], and the log-sum-exp and entropy of each row and head; never the L × L matrix
-/// @param dextra  the adjoint of the trace, if a gate used the trace (see Block)
+/// @param dextra  the adjoint of the attention trace; its views are empty if no gate used the trace (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N
-/// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
-///         4·N·D + 2·N·heads values
+/// @cost   8·N·D² + 4·N·L·D flop (with a causal mask, half of the second term if L is much larger than a block of 128
+///         items); keeps 4·N·D + 2·N·heads values
 /// @order  see attention/attend.hpp: with a causal mask, no bit of an item depends on later items. In forward, an item
 ///         that holds NaN reaches only items that attend to it. Padding reaches no item, in forward and in backward
 struct Attention {

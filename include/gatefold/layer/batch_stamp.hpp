@@ -17,7 +17,7 @@ namespace gatefold {
 /// different batch or an overwritten x, but can miss a few changed elements. x may have moved to different memory.
 /// @cost  reads all elements in builds with assertions, and at most 17 words in other builds
 struct BatchStamp {
-  std::uint64_t hash = 0;      // 0 if x was on a device or take was not called
+  std::uint64_t hash = 0;      // 0 if x was on a device or `take` was not called
   Index items = 0, width = 0;  // extents of x; ids have width 1
 
   template <class T, int Rank, class B>

@@ -27,7 +27,7 @@ namespace gatefold {
 /// @param extra  `.attention`: the extra inputs of the attention; Block sets their flag `traced` if they have it.
 ///         `.layer`: the extra inputs of the layer, without the trace
 /// @throws ArgumentError unless out_dim of the attention equals in_dim of the layer, and options and shapes fit
-/// @cost   attention and layer; keeps the N·D values between them
+/// @cost   the attention and the layer; keeps the N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
   AttentionT attention;

@@ -42,14 +42,14 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 ///
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
-/// The carry contains one state for each type of carry, and so one for each type of update rule. For example, two
-/// heavy-ball layers share one momentum. Layers without a carry do not change it. Layers that share a state must have
-/// the same width. If the first layer reads ids, as an Embedding does, the chain reads ids. If a later norm or
-/// attention has model dimension 0, for example `LayerNorm{}`, the chain fills it from the layer before. Experts
-/// (Linear, Mlp) must have their dimensions set.
+/// The carry contains one state for each type of carry, and therefore one state for each type of update rule. For
+/// example, two heavy-ball layers share one momentum. Layers without a carry do not change it. Layers that share a
+/// state must have the same width. If the first layer reads ids, as an Embedding does, the chain reads ids. If a later
+/// norm or attention has model dimension 0, for example `LayerNorm{}`, the chain sets it to the output width of the
+/// layer before. Experts (Linear, Mlp) must have their dimensions set.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
-/// @cost   the sum of the layers; keeps the items between them
+/// @cost   the sum of the costs of the layers; keeps the items between them
 template <class... L>
 struct Chain {
   std::tuple<L...> layers;
@@ -258,8 +258,8 @@ struct Chain {
 template <class... L>
 Chain(L...) -> Chain<L...>;
 
-/// Returns one chain with the layers of two chains. Layers of both share their states; a chain inside a chain would
-/// have separate states.
+/// Returns one chain with the layers of two chains. Layers of both chains with the same type of carry share one state.
+/// A chain inside a chain would have separate states.
 template <class... A, class... B>
 Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },

@@ -19,16 +19,16 @@ namespace gatefold {
 ///
 ///     u = ξ ⊙ branch(x) / (1 − rate),   ξ[n,d] = 0 with probability rate, else 1                        (1)
 ///
-/// Source: Srivastava et al. 2014, "Dropout", JMLR 15; the scaling is in training, as in torch.nn.Dropout. Without
-/// noise in the extra inputs, or with rate 0, u has the same bits as branch(x). If a rule evaluates the branch twice,
-/// both evaluations drop the same values. Parameters have the names of the branch's parameters.
+/// Source: Srivastava et al. 2014, "Dropout", JMLR 15; as in torch.nn.Dropout, values are scaled in training, not in
+/// evaluation. Without noise in the extra inputs, or with rate 0, u has the same bits as branch(x). If a rule evaluates
+/// the branch twice, both evaluations drop the same values. Parameters have the names of the branch's parameters.
 /// @param x [N, D] in, u [N, out_dim] out
-/// @param extra  `.noise` (separate for each layer of a stack) and `.branch`, the extra inputs of the branch. Parts
-///         that get the same Random draw the same numbers
+/// @param extra  `.noise`: the random numbers, different for each layer of a stack. `.branch`: the extra inputs of the
+///         branch. Parts of a model that get the same Random draw the same numbers
 /// @param saved  the saved values of the branch; ξ is not saved, because backward draws it again
-/// @throws ArgumentError unless 0 <= rate < 1. Trainer.step and ThreeStage.step also throw it without noise, unless
-///         rate is 0
-/// @cost   N·out_dim random numbers, forward and backward
+/// @throws ArgumentError unless 0 <= rate < 1. Trainer.step and ThreeStage.step also throw it if there is no noise and
+///         rate is not 0
+/// @cost   N·out_dim random numbers in forward, and again in backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>
 struct Dropout {

@@ -41,13 +41,13 @@ struct AddByPlace;
 /// @param x [N] in ids, u [N, D] out
 /// @param places   L, the length of the longest sequence; each place has a row in P, with a dense gradient. With 0,
 ///         there is no P, and extra inputs are not read
-/// @param extra    length of each sequence (0: all items are one sequence)
-/// @param sparse   if false, every step treats all rows as touched, including rows whose gradient is 0
+/// @param extra    `.length`, the number of items of each sequence (0: all items are one sequence)
+/// @param sparse   if false, every step updates all rows of W, including rows whose gradient is 0
 /// @param initial  initial values of W and P; their fan-in is their number of rows
 /// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, no sequence is longer than
 ///         `places`, and (on a host) ids are in [0, vocabulary)
-/// @cost   N·D moves forward; backward N·D additions and a counting sort, O(N + V)
-/// @order  items of an id are summed in order; bitwise equal for every thread count
+/// @cost   forward copies N·D values; backward makes N·D additions and a counting sort, O(N + V)
+/// @order  the gradients of an id are summed in the order of the items; bitwise equal for every thread count
 struct Embedding {
   Index vocabulary = 0, model_dim = 0, places = 0;
   bool sparse = true;
@@ -142,8 +142,8 @@ struct TakeById {
     }
   }
 };
-/// dweight[v] += Σ dy[n] over the items n of id v, in order. The call for the first of these items computes it. A row
-/// that gets only zeros is not touched.
+/// dweight[v] += Σ dy[n] over the items n of id v, in order. The call for the first item of an id computes the whole
+/// sum. A row that gets only zeros is not marked in the table.
 template <class T, class B>
 struct AddById {
   View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v

@@ -30,7 +30,7 @@ auto packed_weights() {
 template <class P, class B>
 struct FrozenParams {
   P params;  // read only: a change would not reach the packed weights
-  typename decltype(detail_::lookup::packed_weights<B>())::type packed;  // of the tensors [E, rows, columns] of params
+  typename decltype(detail_::lookup::packed_weights<B>())::type packed;  // packed tensors [E, rows, columns] of params
 };
 
 /// Returns the parameters of a model from Params or FrozenParams.
@@ -80,7 +80,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
 
 namespace detail_::lookup {
 
-/// Calls run(). Meanwhile, products of the context find the packed weights.
+/// Calls run(). During the call, products of the context read the packed weights.
 template <class C, class P, class B, class Run>
 void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
   if constexpr (requires { ctx.use(frozen.packed); }) {
@@ -113,7 +113,7 @@ void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT
   detail_::lookup::with_packed(ctx, frozen, [&] { infer(branch, ctx, frozen.params, x, u, extra); });
 }
 
-/// Selected for arguments that belong to different models. A static_assert names the mistake.
+/// The overload for arguments that belong to different models. A static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||

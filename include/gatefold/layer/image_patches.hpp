@@ -15,7 +15,7 @@ namespace functor {
 /// Computes the addresses of the values of patch r in a batch of images. A patch has `patch` lines of `width` values;
 /// lines are `stride` values apart.
 struct PatchPlace {
-  Index across, patch, width;  // patches in a row of patches; pixels in a line of a patch; values in it
+  Index across, patch, width;  // patches in a row of patches; pixels, and values, in a line of a patch
 
   GATEFOLD_HD Index stride() const { return across * width; }
   GATEFOLD_HD Index begin(Index r) const { return (r / across * patch * across + r % across) * width; }

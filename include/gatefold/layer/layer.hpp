@@ -39,8 +39,9 @@
 /// layer to Stack, Chain, PerToken, Trainer and the checks. They treat it as NoResidual{branch} or
 /// NoResidual{OneExpert{expert}}.
 
-// Defines the types and widths of a composition around one layer, which are those of the layer. GATEFOLD_AROUND_LAYER
-// also defines begin(). `layer` is the name of the data member in the composition and in its Params.
+// Defines the types and widths of a composition around one layer: the types and widths of the layer.
+// GATEFOLD_AROUND_LAYER also defines begin(). `layer` is the name of the data member in the composition and in its
+// Params.
 #define GATEFOLD_TYPES_OF_LAYER(LayerT, layer)                \
   template <class T, class B>                                 \
   using Inner = ::gatefold::AsLayer<LayerT, T, B>;            \
@@ -195,8 +196,8 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
 }
 
 /// Runs a branch without keeping values for backward. The result has the same bits as that of forward.
-/// @cost   forward, with memory for the activations of one part at a time; no allocation after the first call with as
-///         many items
+/// @cost   the cost of forward, with memory for the activations of one part at a time; no allocation after the first
+///         call with this number of items
 template <class T, class B, class L, class Step = functor::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
@@ -290,7 +291,7 @@ void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L
     work();
   }
 }
-/// Runs work(), and backward of a branch. The branch adds to dx and dextra after work() has returned.
+/// Runs backward of a branch, and calls work() once. The branch adds to dx and dextra after work() has returned.
 template <class T, class B, class L, class Work>
 void backward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                           NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,

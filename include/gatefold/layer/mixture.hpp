@@ -34,18 +34,18 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w from the gate, 0 for experts not picked                   (1)
 ///
-/// If the gate has model dimension 0, it is filled from the experts. If it has 0 experts, their number is filled from
-/// experts of several kinds (Experts). forward and infer take an elementwise functor step(at, i), with which the update
-/// rule uses u. If the plan can run steps, the step runs while u is combined: on a host after each row, on a device
-/// before a value of u is stored.
+/// If the model dimension of the gate is 0, it is filled from the experts. If the gate's number of experts is 0 and the
+/// experts are of several kinds (`Experts`), the number is filled from the experts. forward and infer take an
+/// elementwise functor step(at, i), with which the update rule uses u. If the plan can run steps, the step runs while u
+/// is combined: on a host after each row, on a device before a value of u is stored.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
-/// @param extra  the extra inputs of the gate. If the experts draw random numbers (HiddenDropout), it is `.noise` for
-///         them, and `.branch`, the extra inputs of the gate
+/// @param extra  the extra inputs of the gate. If the experts draw random numbers (HiddenDropout), `.noise` has the
+///         noise of the experts, and `.branch` the extra inputs of the gate
 /// @param saved  the plan, the saved values of gate and experts, and the outputs z [S, out_dim] of the experts if
 ///         backward needs them. backward does not need z if the experts have weighted_backward and the plan has
 ///         slot_weights
 /// @throws ArgumentError unless shapes and options fit, before anything is written
-/// @cost   gate + experts on S slots + S·D for combining
+/// @cost   the gate, the experts on S slots, and S·D multiply-adds to combine
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct Mixture {
@@ -60,7 +60,7 @@ struct Mixture {
     using Gate = GateT;
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
-    [[no_unique_address]] ActiveExperts<B> active{};  // for summary
+    [[no_unique_address]] ActiveExperts<B> active{};  // number of picks and of experts, for `summary`
     GATEFOLD_PACK(gate, expert)
   };
   template <class T, class B>
@@ -81,7 +81,7 @@ struct Mixture {
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
   Index experts() const { return count_experts(filled_gate()); }
-  /// Returns the gate with filled dimensions.
+  /// Returns the gate with its dimensions filled from the experts.
   GateT filled_gate() const {
     if constexpr (detail_::hook::any::experts<ExpertT>()) {
       return with_experts(with_model_dim(gate, in_dim()), expert.experts());
@@ -203,8 +203,8 @@ struct Mixture {
     using Plan = gatefold::Plan<GateT, T, B>;
     return detail_::hook::expert::weighted_backward<ExpertT, T, B>() && detail_::hook::plan::slot_weights<Plan, T, B>();
   }
-  /// The element type of z and of the adjoints of slots. It is SlotValue if z is not kept, and experts and plan support
-  /// it.
+  /// The element type of z and of the adjoints of slots. It is SlotValue if z is not kept for backward, and both
+  /// experts and plan support SlotValue. Otherwise it is T.
   template <class T, class B>
   using Slot =
       std::conditional_t<takes_weights<T, B>() &&
@@ -227,7 +227,7 @@ struct Mixture {
       plan.template dispatch_backward<Z>(ctx, x, dslots, dx, dplan);
     }
   }
-  /// Returns memory for the outputs of the experts: z if backward needs it, or scratch.
+  /// Returns memory for the outputs of the experts: the saved tensor z if backward needs it, otherwise scratch.
   template <class T, class B>
   View<Slot<T, B>, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
     if constexpr (takes_weights<T, B>()) {

@@ -20,7 +20,7 @@ namespace gatefold {
 ///
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError unless the options of the branch and shapes fit
-/// @cost   the branch
+/// @cost   the cost of the branch
 template <class BranchT>
 struct NoResidual {
   BranchT branch;

@@ -21,7 +21,7 @@ namespace gatefold {
 ///     u[n] = expert(x[n])                                                                               (1)
 ///
 /// @param x [N, in_dim] in, u [N, out_dim] out
-/// @param extra  the Noise of an expert that draws numbers
+/// @param extra  the Noise, if the expert draws random numbers (HiddenDropout); otherwise there are no extra inputs
 /// @throws ArgumentError unless shapes fit
 template <class ExpertT>
 struct OneExpert {

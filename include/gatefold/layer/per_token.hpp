@@ -39,7 +39,7 @@ struct PerToken {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  /// A separate type, so that a Chain does not use one state for tokens and for whole items.
+  /// The carry has a separate type, so that a Chain does not use one state for tokens and for whole items.
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;

@@ -15,7 +15,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// u[n,:] = (first, x[n,:]) + place
+/// u[n,:] = (first, x[n,:]) + place, with `first` the class token and `place` the positions
 template <class T, class B>
 struct AddPlaces {
   View<const T, 2, B> x, first, place;  // [N, tokens · D], [0 or 1, D], [L, D]
@@ -35,8 +35,8 @@ struct AddPlaces {
 };
 }  // namespace functor
 
-/// Adds learned positions to tokens, and puts a class token before them. It is part of the input layers of a vision
-/// transformer.
+/// Adds learned positions P to tokens, and puts a class token, `first`, before the tokens. It is part of the input
+/// layers of a vision transformer.
 ///
 ///     u[n] = (first, x[n,0], …, x[n,tokens−1]) + P,   P [L, D],   L = tokens + 1                         (1)
 ///     u[n] = (x[n,0], …, x[n,tokens−1]) + P,          L = tokens             without a class token       (2)

@@ -20,8 +20,8 @@ namespace gatefold {
 ///     y, carry ← norm(z), carry,   z, carry ← layer(x, carry)                                           (1)
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, with a Residual inside: norm(x + u(x)). The norm is an
-/// expert or a branch (LayerNorm, RmsNorm); model dimension 0 is filled from the layer. Extra inputs go to the layer.
-/// The carry is not normalised.
+/// expert or a branch (LayerNorm, RmsNorm). If the norm has model dimension 0, the dimension is filled from the layer.
+/// Extra inputs go to the layer. The carry is not normalised.
 /// @param x [N, D] in, y [N, out_dim] out
 /// @throws ArgumentError unless the width of the norm is out_dim of the layer, and options and shapes fit
 /// @cost   the layer and the norm; keeps z [N, out_dim]

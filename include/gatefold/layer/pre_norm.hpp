@@ -17,9 +17,9 @@ namespace gatefold {
 ///
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
-/// The norm is an expert or a branch (LayerNorm, RmsNorm); model dimension 0 is filled from the branch. Extra inputs
-/// and steps (see Mixture) go to the branch. The norm treats padding like other items. Padding contributes to the
-/// gradient of the gain, unless its dy is 0 and its values are finite.
+/// The norm is an expert or a branch (LayerNorm, RmsNorm). If the norm has model dimension 0, the dimension is filled
+/// from the branch. Extra inputs and steps (see Mixture) go to the branch. The norm treats padding like other items.
+/// Padding contributes to the gradient of the gain, unless the dy of padding is 0 and the values of padding are finite.
 /// @param x [N, D] in, u [N, out_dim] out
 /// @throws ArgumentError unless norm and branch have the same width, and options and shapes fit
 /// @cost   the norm and the branch; keeps the normalised items [N, D]

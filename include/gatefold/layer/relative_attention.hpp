@@ -33,9 +33,9 @@ namespace gatefold {
 /// the attention of their code: o = −L … −1, so an item does not attend to itself, and a stream begins with L items of
 /// zeros, which are keys like others (SegmentMemory::begin).
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
-/// @param extra  length (0: one sequence), padding, keys of positions, memory, noise of dropout, and whether a caller
-///         reads the trace (a Block does). A memory of keys and values is only for `infer`; forward needs a memory of
-///         items, because keys of items have gradients
+/// @param extra  items per sequence (0: all are one sequence), padding, keys of positions, memory, noise of dropout,
+///         and whether a caller reads the trace (a Block does). A memory of keys and values is only for `infer`;
+///         forward needs a memory of items, because keys of items have gradients
 /// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
 ///         trace also entropies of the rows, and K, V without remembered items. The trace has the probabilities before
 ///         dropout
@@ -43,13 +43,13 @@ namespace gatefold {
 ///         (see Block)
 /// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and the
 ///         extents of memory and keys of positions fit
-/// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with memory of keys and values, each further item
-///         costs 8·D² + 6·L·D
+/// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with a memory of keys and values, each further
+///         item costs 8·D² + 6·L·D
 /// @order  see attention/attend_window.hpp: no bit of an item depends on later items, on other sequences or on padding
 struct RelativeAttention {
   Index model_dim = 0, heads = 1;
   Index window = 0;    // L
-  double dropout = 0;  // rate of the dropout of probabilities
+  double dropout = 0;  // dropout rate of the attention probabilities
   bool itself = true;  // true: an item attends to itself
 
   static RelativeAttention reference(RelativeAttention options) {
@@ -65,7 +65,7 @@ struct RelativeAttention {
     bool asked = false;
     Index length = 0;
     Tensor<T, 2, B> entropy;         // [N, heads] of A
-    Tensor<T, 2, B> k, v;            // [N, D] without remembered items; empty if there are none
+    Tensor<T, 2, B> k, v;            // [N, D] without remembered items; empty if no items are remembered
     View<const T, 1, B> valid{};     // the caller's mask
     View<const T, 2, B> relative{};  // the caller's e
   };
@@ -102,7 +102,7 @@ struct RelativeAttention {
            Joined{width, " (the width of the items)"}, model_dim);
     return {width, heads, window, dropout, itself};
   }
-  /// Returns the number of last items of a sequence that later items can attend to.
+  /// Returns how many items at the end of a sequence later items can attend to.
   Index remembers() const { return span(1, 0, window).most(); }
 
   template <class T, class B>
@@ -145,7 +145,7 @@ struct RelativeAttention {
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, true);
-    const bool projected = extra.memory.width() == 2 * model_dim;  // keys and values are remembered
+    const bool projected = extra.memory.width() == 2 * model_dim;  // the memory has keys and values, not items
     auto mark = ctx.mark();
     const detail_::attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
     const View<const T, 2, B> own = without_padding<T, B>(ctx, x, extra.valid);
@@ -269,7 +269,8 @@ struct RelativeAttention {
   static Index sequences(Index items, const Extra<T, B>& extra) {
     return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
   }
-  /// Returns the window and mask in the form for attention/. The mask may be in scratch memory, so take a mark first.
+  /// Returns the window, the options and the mask as a WindowForm, which the functions in attention/ take. The mask may
+  /// be in scratch memory, so take a mark first.
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
     const Index count = sequences(items, extra);

@@ -43,8 +43,8 @@ bool set_relative(E& extra, const V& keys) {
 /// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], initially N(0, 1).
 /// Attentions get e through their extra inputs. An attention inside two RelativeKeys gets the keys of the inner one.
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param window    as in the attentions
-/// @param head_dim  D / heads of the attentions
+/// @param window    window of the attentions inside, in items
+/// @param head_dim  D / heads of the attentions inside
 /// @throws ArgumentError unless a RelativeAttention is inside, and its window and heads fit
 /// @cost   the layer, and window · head_dim parameters
 template <class LayerT>

@@ -24,7 +24,7 @@ namespace gatefold {
 /// @param carry  the state of the rule, in/out; dcarry is in/out in backward
 /// @param saved  the values that the rule keeps, and the saved values of the branch for each evaluation
 /// @throws ArgumentError unless in_dim of the branch equals its out_dim (otherwise use NoResidual) and shapes fit
-/// @cost   rule.evaluations times the branch, plus the rule
+/// @cost   rule.evaluations times the cost of the branch, plus the cost of the rule
 template <class RuleT, class BranchT>
 struct Residual {
   static_assert(detail_::policy::in_order<Residual>);

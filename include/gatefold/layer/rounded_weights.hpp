@@ -50,10 +50,11 @@ struct FindCopies {
 ///     rounded.refresh(ctx, params);               // again after every write to params
 ///     const auto use = ctx.use(rounded.packed);   // products that run during its lifetime read the copies
 ///
-/// The bits are the same as without copies. A copy that was not refreshed gives wrong numbers. Builds with assertions
-/// compare each copy that a product reads with the weights, except during graph capture, because a graph should itself
-/// refresh the copies that it reads. Only tensors [E, rows, columns] have copies. Products of the context that
-/// refreshed a copy find it by the address of the tensor. A Trainer has its own RoundedWeights.
+/// The bits are the same as without copies. A copy that was not refreshed after a write to the weights gives wrong
+/// results. Builds with assertions compare each copy that a product reads with the weights, except during graph
+/// capture, because a graph should itself refresh the copies that it reads. Only tensors [E, rows, columns] have
+/// copies. Products of the context that refreshed a copy find it by the address of the tensor. A Trainer has its own
+/// RoundedWeights.
 /// @cost  one pass over the weights for each refresh; half as much memory as the weights, with columns padded to a
 ///         multiple of eight. After the first refresh of a pack, it does not allocate, and it never waits for the
 ///         device
@@ -73,12 +74,13 @@ struct RoundedWeights {
       round_all(ctx, params);
     }
   }
-  /// `keep`: copies are kept and read. `written`: copies are refreshed even if they are current.
+  /// Options of `run`. If `keep` is true, copies are kept, and products read them. If `written` is true, copies are
+  /// refreshed even if they are current.
   struct Use {
     bool keep = true, written = true;
   };
-  /// Calls f(). If `how.keep`, first refreshes the rounded copies of params if necessary, and the products that f runs
-  /// read them. Otherwise drops the copies, and each product rounds the weights that it reads.
+  /// Calls f(). If `how.keep` is true, first refreshes the rounded copies of params if necessary. The products that f
+  /// runs then read the copies. If it is false, drops the copies, and each product rounds the weights that it reads.
   template <class P, class F>
   void run(typename B::Context& ctx, const P& params, [[maybe_unused]] Use how, const F& f) {
     if constexpr (exist) {

@@ -24,7 +24,7 @@ namespace gatefold {
 /// Each layer gets separate noise from the noise in the extra inputs.
 /// @param x [N, D] in, y [N, D] out
 /// @throws ArgumentError before the first layer writes anything
-/// @cost   depth times the layer; keeps N·D values between layers
+/// @cost   depth times the cost of the layer; keeps N·D values between layers
 template <class LayerT>
 struct Stack {
   LayerT layer;

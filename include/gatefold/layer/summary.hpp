@@ -81,7 +81,7 @@ struct Summary {
 
 namespace detail_::summing {
 
-/// Adds the tensors of a pack of shapes.
+/// Adds a row to the summary `all` for each tensor of a pack. The tensors have only shapes, no values.
 struct Rows {
   Summary& all;
 
@@ -139,7 +139,7 @@ struct Rows {
 ///     active = Σ values of tensors outside experts + Σ values of tensors of experts · K / E              (1)
 ///
 /// K is the number of picks of an item (active_experts), E the number of experts; for Experts of several kinds, (1) is
-/// the mean if all experts are picked equally often. The table of an Embedding counts in full.
+/// the mean if all experts are picked equally often. All values in the table of an Embedding count as used.
 /// @param model  a layer, branch, expert, or a loss with parameters
 /// @throws ArgumentError on options that do not fit, as init does
 /// @cost   visits each tensor once

@@ -29,10 +29,10 @@ struct SoftmaxBackwardOfCounted;
 ///
 /// Source: torch.nn.CrossEntropyLoss. With `twice` (`CrossEntropy::reference()`), the loss is (2), as in the code of
 /// papers 001 and 002 for classification. (2) is at least log(1 + (C − 1)/e).
-/// @param y      [N, C] in   logits
-/// @param target [N]    in   labels in [0, C)
-/// @param ignore the label of items that do not count, for example −1 for padding. Their dy is 0, and N is the number
-///         of items that count. By default no label is ignored. If no item counts, the loss is 0
+/// @param y       [N, C] in   logits
+/// @param target  [N]    in   labels in [0, C)
+/// @param ignore  label of the items that do not count, for example −1 for padding. Their dy is 0, and N is the number
+///                of items that count. By default no label is ignored. If no item counts, the loss is 0
 /// @throws ArgumentError unless there is one label per row, in range (on a device this is checked only in debug builds)
 /// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward
 struct CrossEntropy {
@@ -141,7 +141,8 @@ struct NegativeLogLikelihoodBackward {
   }
 };
 
-/// SoftmaxBackward for items with labels that count. Writes 0 for all other items, even if the row has NaN.
+/// Does the same as SoftmaxBackward for items with labels that count. Writes 0 for all other items, even if the row has
+/// NaN.
 template <class T, class B>
 struct SoftmaxBackwardOfCounted {
   SoftmaxBackward<T, B> of;

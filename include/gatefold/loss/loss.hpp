@@ -50,7 +50,7 @@ struct ShareOfMean {
 
 /// Writes value = share · Σ_i f(i) for i < terms, summed in double and in a fixed order. Use it in forward of your own
 /// losses.
-/// @param share  for example {n}: 1/n for a mean over n terms, or 1 if n is 0
+/// @param share  the factor of the sum, for example {n}, which gives 1/n for a mean over n terms, or 1 if n is 0
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>
 void mean_loss(typename B::Context& ctx, Index terms, functor::ShareOfMean share, const F& f, Out<T, 1, B> value) {

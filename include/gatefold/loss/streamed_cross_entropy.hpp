@@ -49,7 +49,7 @@ struct SubtractLabel;
 /// @param bias   if true, there is a learned b [V]; otherwise b = 0
 /// @param tied   if true, W is not a parameter of the loss. W is then the first Table of the model, which is the weight
 ///               of its Embedding. Embedding and loss add to the same gradient, which is dense
-/// @param ignore the label of items that do not count, as in CrossEntropy
+/// @param ignore  label of the items that do not count, as in CrossEntropy
 /// @param initial  initial values of W and b, with fan-in model_dim
 /// @throws ArgumentError unless shapes fit, vocabulary and model_dim are at least 1, there is one label per row, in
 ///         range (on a device this is checked only in debug builds), and, if tied, the model has a table [V, D]
@@ -181,7 +181,8 @@ struct StreamedCrossEntropy {
     return {*table, p.bias};
   }
 
-  /// The part of backward that does not depend on the model. Writes dy. Adds to dw [V, D] and db [V] unless empty.
+  /// Does the part of backward that does not depend on the model. Writes dy. Adds the gradients of W and b to dw [V, D]
+  /// and db [V], unless these views are empty.
   template <class T, class B>
   void differentiate(typename B::Context& ctx, const Weights<T, B>& w, In<T, 2, B> y, In<Index, 1, B> target,
                      const Saved<T, B>& saved, Out<T, 2, B> dy, Out<T, 2, B> dw, Out<T, 1, B> db) const {
@@ -213,8 +214,8 @@ struct StreamedCrossEntropy {
     });
   }
 
-  /// Calls f(row, rows, first, z) for each block of logits. z [rows, columns] is scratch for the logits of `rows` items
-  /// from `row` on and of the vocabulary from `first` on.
+  /// Calls f(row, rows, first, z) for each block of logits. z [rows, columns] is scratch for the logits. The rows of z
+  /// are the `rows` items from number `row` on, and the columns are the words of the vocabulary from number `first` on.
   template <class T, class B, class F>
   void for_blocks(typename B::Context& ctx, View<const T, 2, B> y, const F& f) const {
     const Index items = y.extent(0), most = std::min(items, Blocks::rows),
@@ -293,8 +294,9 @@ struct StreamedValue {
     value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
   }
 };
-/// Writes scale[n] = share / Σ_v exp(z[n,v] − top[n]) and top_of_counted[n] = top[n]. If the label does not count,
-/// scale[n] is 0 and top_of_counted[n] is +∞, so that the gradient of the logits is 0 for any logits.
+/// Writes scale[n] = share / Σ_v exp(z[n,v] − top[n]) and top_of_counted[n] = top[n], with top[n] the largest logit and
+/// `share` the weight of an item in the mean (ShareOfMean). If the label does not count, scale[n] is 0 and
+/// top_of_counted[n] is +∞, so that the gradient of the logits is 0 for any logits.
 template <class T, class B>
 struct SoftmaxScale {
   View<const T, 1, B> top, total;
@@ -332,7 +334,8 @@ struct SoftmaxOfLogit {
     return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
   }
 };
-/// Subtracts share from dz[n, label[n] − first], if the label counts and is in this block.
+/// Subtracts `share`, the weight of an item in the mean, from dz[n, label[n] − first], if the label counts and is in
+/// this block.
 template <class T, class B>
 struct SubtractLabel {
   View<const Index, 1, B> label;

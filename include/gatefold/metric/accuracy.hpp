@@ -42,7 +42,7 @@ namespace metric {
 /// @param y      [N, C] in  logits
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
-/// @param ignore the label of items that do not count
+/// @param ignore  label of the items that do not count
 /// @throws ArgumentError unless 1 <= k <= C and the labels fit (on a device, only debug builds check the range of
 ///         labels)
 /// @cost  N·C comparisons

@@ -31,7 +31,7 @@ namespace metric {
 /// The distribution of the picks over the experts. All numbers are 0 if there are no picks.
 struct Load {
   std::vector<Index> counts;  // [E]
-  Index dropped = 0;          // picks without a place
+  Index dropped = 0;          // number of picks without a place
 
   Index picks() const { return std::accumulate(counts.begin(), counts.end(), Index(0)); }
 
@@ -49,9 +49,13 @@ struct Load {
     for (const Index c : counts) squares += (static_cast<double>(c) - mean) * (static_cast<double>(c) - mean);
     return std::sqrt(squares / (experts - static_cast<double>(ddof))) / mean;
   }
+  /// Returns the largest share of the picks that one expert has. smallest_share returns the smallest.
+  ///
   ///     max_e c_e / Σ_f c_f,   min_e c_e / Σ_f c_f                                                       (3)
   double largest_share() const { return share(std::max_element(counts.begin(), counts.end())); }
   double smallest_share() const { return share(std::min_element(counts.begin(), counts.end())); }
+  /// Returns the share of the picks that were dropped.
+  ///
   ///     dropped / (dropped + Σ_e c_e)                                                                     (4)
   double overflow() const {
     return dropped > 0 ? static_cast<double>(dropped) / static_cast<double>(dropped + picks()) : 0;

@@ -36,7 +36,7 @@ namespace metric {
 /// @param y      [N, C] in  logits
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
-/// @param ignore the label of items that do not count
+/// @param ignore  label of the items that do not count
 /// @throws ArgumentError unless the labels fit (on a device, only debug builds check their range)
 /// @cost  N·C exponentials, in double
 template <class T, class B>
@@ -48,7 +48,7 @@ double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Ind
                     functor::IsLabelled<U, B>{{valid}, labels, ignore});
 }
 
-/// Returns the perplexity.
+/// Returns the perplexity of a classifier or language model.
 ///
 ///     ppl = exp(nll)                                                                                    (2)
 ///
@@ -60,7 +60,7 @@ double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> lab
   return std::exp(negative_log_likelihood(ctx, y, labels, valid, ignore));
 }
 
-/// Returns the bits per item. If items are characters, these are bits per character.
+/// Returns the mean negative log-likelihood in bits per item. If items are characters, these are bits per character.
 ///
 ///     bits = nll / ln 2                                                                                 (3)
 template <class T, class B>

@@ -43,7 +43,7 @@ struct LanguageSizes {
   Index depth = 0;     // number of layers; in glam_model, number of pairs of layers
   double dropout = 0;  // rate for attention probabilities (not in language::Traced) and outputs of mixtures
   bool tied = false;   // whether the output layer uses the weights of the embedding
-  bool sparse = true;  // sparse gradient of the embedding; false: like Adam in the code, which also steps unused rows
+  bool sparse = true;  // whether the embedding's gradient is sparse; if not, Adam steps unused rows too, as in the code
   Initial embedding = Initial::normal(1);
 
   static constexpr Index wikitext_103 = 267735;
@@ -183,7 +183,8 @@ auto switch_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT&
 /// pair has a mixture, the second a dense expert.
 ///
 /// Source: Du et al. 2022, arXiv:2112.06905 (GLaM), in the order of the code of papers 001 and 002, mixture first.
-/// @param feed_forward  an expert, for example `Mlp<Relu>`; in a residual layer that does not use the carry
+/// @param feed_forward  the expert of the dense layers, for example `Mlp<Relu>`. These layers are residual layers that
+///                      do not use the carry
 template <class FormT = language::PreNormed, class RuleT, class MixtureT, class ExpertT>
 auto glam_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
   return language::model_of<FormT>(sizes, Chain{FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}),

@@ -21,8 +21,8 @@ struct Segment {
   View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding of sequences that end sooner; empty: all are items
 };
 
-/// Returns the extra inputs of a model for a segment. Every part that takes a length or a padding mask gets that of the
-/// segment, and every part that draws numbers gets a different stream of noise. Attentions get equal shares of the
+/// Returns the extra inputs of a model for a segment. Every part that takes a length or a padding mask gets the one of
+/// the segment, and every part that draws numbers gets a different stream of noise. Attentions get equal shares of the
 /// layers of the memory; an attention in a stack gets one layer for each repetition. Inputs without a default, for
 /// example the ids of a HashGate, cannot come from a segment. For models with such inputs, write the extra in full,
 /// with its parts in nested braces.

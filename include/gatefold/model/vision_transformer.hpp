@@ -44,7 +44,7 @@ struct VisionSizes {
   Index classes = 10;
   bool class_token = true;         // read the classes from a class token; false: from the mean of the tokens
   double dropout = 0;              // rate for the outputs of mixtures and dense experts
-  double mean = 0, deviation = 1;  // of the pixels, for their normalisation
+  double mean = 0, deviation = 1;  // mean and standard deviation of the pixels, for their normalisation
   double epsilon = 1e-6;           // epsilon of the layer norms
 
   static VisionSizes small_32(Index classes = 1000) { return {224, 3, 32, 512, 8, 8, classes}; }
@@ -152,7 +152,7 @@ auto pair_of(const Chain<A...>& first, const Chain<B...>& second) {
   return joined_chain(first, second);
 }
 
-/// Makes the layers of a model: with a mixture, dense, or a pair of both.
+/// Makes the layers of a model: a layer with a mixture, a dense layer, or a pair of both.
 template <class FormT, class RuleT, class MixtureT, class ExpertT>
 struct Layers {
   const VisionSizes& sizes;

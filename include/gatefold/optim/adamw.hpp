@@ -27,8 +27,8 @@ namespace optim {
 ///
 /// With λ = 0, the default here (0.01 in PyTorch), AdamW is Adam. The decay applies to every tensor, including biases
 /// and gains (InGroups can exclude them). For an embedding with a sparse gradient, (1) applies only to the touched
-/// rows, with t counting all steps. The other rows keep p, m and v: neither weights nor moments decay.
-/// torch.optim.SparseAdam does the same for rows with a gradient that is not 0.
+/// rows, that is, the rows that backward wrote; t counts all steps. The other rows keep p, m and v: neither weights nor
+/// moments decay. torch.optim.SparseAdam does the same for rows with a gradient that is not 0.
 ///
 /// If g² overflows, v becomes infinite, and from then on only the decay changes the weight, as in PyTorch. With ε = 0,
 /// a weight whose gradient was 0 in all steps becomes NaN, as in PyTorch.
@@ -69,7 +69,7 @@ struct AdamW {
     step_parts(ctx, params, grads, state, OneRate{});
   }
   /// Makes a step, and calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
-  /// elements; it can do this in parts and set the lr of each part.
+  /// elements; it can do this in parts, and set the functor's `lr` for each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();
@@ -96,7 +96,7 @@ namespace functor {
 template <class T>
 struct AdamWStep {
   using Element = T;
-  T lr, beta1, other1, beta2, other2;  // other = 1 − β in double; T(1) − T(β) would be less exact
+  T lr, beta1, other1, beta2, other2;  // other: 1 − β, computed in double, because T(1) − T(β) is less exact
   T epsilon, decay;
   T correction1, correction2;  // 1 / (1 − βᵗ), the factors of the moments
   const T* g;

@@ -57,7 +57,7 @@ struct NoElements {
 /// be inside or outside Averaged; dist::Zero must be inside. If Averaged is inside InGroups, it averages the parameters
 /// of one group. A checkpoint contains the average, below `optimizer`, and whether the run is swapped. Therefore, if a
 /// checkpoint was saved between the two swaps, load_model reads the averages.
-/// @throws ArgumentError unless 0 <= decay < 1, in a step while averages and parameters are exchanged, or if the inner
+/// @throws ArgumentError unless 0 <= decay < 1; in a step between the two calls of swap_averages; or if the inner
 ///         optimizer throws it. Nothing has been written then
 /// @cost   memory for one copy of the parameters. Each step reads parameters and averages once, including all rows of
 ///         an embedding
@@ -72,7 +72,7 @@ struct Averaged {
   struct State {
     using HoldsAverage = Pack;
     typename OptimizerT::template State<Pack> inner;
-    Pack average;  // of learned tensors; the other tensors have no elements
+    Pack average;  // averages of learned tensors; the other tensors have no elements
     Index step = 0, swapped = 0;
     GATEFOLD_PACK(inner, average)
     static void counters(auto&& f, auto&... s) {
@@ -146,7 +146,7 @@ Averaged(First, Rest...) -> Averaged<NoOptimizer<First>>;
 
 namespace averages {
 
-/// Copies a tensor of a pack to a tensor without elements.
+/// Copies a tensor of a pack to a tensor of the same pack type that has no elements yet.
 template <class C>
 struct CopyTensor {
   C& ctx;
@@ -156,7 +156,8 @@ struct CopyTensor {
   }
 };
 
-/// Searches the state of an optimizer, and calls f(state) for each state of an Averaged of this Pack.
+/// Searches the state of an optimizer, and calls f(state) for each state of an Averaged whose averages have the type
+/// `Pack`.
 template <class Pack, class F, class S>
 void for_each(const F& f, S& state) {
   if constexpr (requires { typename S::HoldsAverage; }) {
@@ -222,7 +223,7 @@ void swap_averages(RunT& run) {
 
 namespace functor {
 
-/// a ← a + share · (p − a)
+/// a ← a + share · (p − a), with share = 1 − d of Averaged (1)
 template <class T>
 struct MoveTowards {
   using Element = T;
@@ -235,7 +236,7 @@ struct MoveTowards {
     at.store(a + i, ai + share * (at.load(p + i) - ai));
   }
 };
-/// a ↔ b
+/// Exchanges the elements of a and b.
 template <class T>
 struct Exchange {
   using Element = T;

@@ -16,7 +16,7 @@ struct Squares;
 template <class T>
 struct ClipStep;
 
-/// factor = min(1, most / √squares)
+/// factor = min(1, most / √squares), with `most` the maximum norm and `squares` the sum of the squares
 struct ClipFactor {
   double most;
   const double* squares;
@@ -67,7 +67,7 @@ struct Clipped {
     expect_like("Clipped.step", "grads", params, grads);
     optim::expect_step(optimizer, params, grads, state);
   }
-  /// Returns Σ g².
+  /// Returns Σ g² over all gradients.
   template <class C, class Pack>
   Measured measure(C& ctx, const Pack& grads) const {
     double* squares = ctx.template scratch<double>(1).data();

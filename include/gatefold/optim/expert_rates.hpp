@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Calls step(at, first + i), so that element `first` of the tensor is element 0.
+/// Applies `step` to a range of a tensor: element i of the range is element first + i of the tensor.
 template <class Step>
 struct FromElement {
   using Element = typename Step::Element;
@@ -41,8 +41,8 @@ inline bool of_experts(const Name& name) {
   }
   return found;
 }
-/// The `each` of step_parts (AdamW, Sgd). It runs the step of a tensor once for each range of neighbouring experts with
-/// the same factor.
+/// The argument `each` of step_parts (AdamW, Sgd). Runs the step of a tensor once for each range of neighbouring
+/// experts with the same factor.
 template <class FactorT>
 struct EachExpert {
   const FactorT& factor;

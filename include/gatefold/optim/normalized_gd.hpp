@@ -50,7 +50,7 @@ struct NormalizedGd {
   using State = StepCount<Pack>;
   /// The norms of the experts. `total` is the sum of `sums`.
   struct Norms : Measured {
-    const double* sums = nullptr;  // [experts]; squares of norms, or norms with sum_of_norms
+    const double* sums = nullptr;  // [experts] squares of norms; if sum_of_norms is true, norms
     Index experts = 0;
   };
 
@@ -94,8 +94,8 @@ struct NormalizedGd {
         },
         params, grads);
   }
-  /// Steps `slices` contiguous slices by (1).
-  /// @param sums  [slices] the squares of the norms, or the norms with sum_of_norms
+  /// Makes step (1) for `slices` contiguous slices of `slice` elements each.
+  /// @param sums  [slices] the squares of the norms; if sum_of_norms is true, the norms
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
     const Index length = functor::NormalizedStep<T>::length, rows = divide_up(slice, length);
@@ -149,7 +149,7 @@ struct NormalizedGd {
 
 namespace functor {
 
-/// sums[e] += Σ g² over slice e of the first extent, or the root of this sum; in double
+/// sums[e] += Σ g² over slice e of the first extent, in double. If `root` is true, adds the root of this sum instead.
 template <class T>
 struct SliceNorm {
   const T* g;
@@ -162,7 +162,7 @@ struct SliceNorm {
     if (lanes.lane == 0) sums[e] += root ? std::sqrt(squares) : squares;
   }
 };
-/// Steps `length` elements of a slice. A slice has `rows` of these parts.
+/// Makes step (1) of NormalizedGd for one part of a slice, `length` elements. A slice has `rows` parts.
 template <class T>
 struct NormalizedStep {
   static constexpr Index length = 4096;

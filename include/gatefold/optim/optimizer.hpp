@@ -23,8 +23,8 @@
 ///     validate() const;                                            // optional: throws on options that do not fit
 ///     expect_step(params, grads, state) const;                     // optional: throws what step would throw
 ///
-/// and the tag IsOptimizer. The tag is for a clear message if an optimizer is used as an update rule. Wrappers, for
-/// example Clipped and Scheduled, are optimizers too.
+/// and the tag IsOptimizer. With this tag, the library can report that an optimizer is used as an update rule.
+/// Wrappers, for example Clipped and Scheduled, are optimizers too.
 ///
 /// Some optimizers read all gradients before they write the first parameter, for example for a norm. Such an optimizer
 /// has a separate function `measure` for this, and the caller passes its result to `step`:
@@ -43,7 +43,7 @@ template <class T>
 struct FiniteSum {
   Parts parts;
   const T* x;
-  T zero;  // unknown_zero
+  T zero;  // 0, but unknown to the compiler (unknown_zero)
   double* sums;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
@@ -91,7 +91,8 @@ template <class O, class C, class Pack>
 concept BeginsState = requires(const O optimizer, C& ctx, const Pack& params) {
   { optimizer.begin(ctx, params) } -> std::convertible_to<typename O::template State<Pack>>;
 };
-/// True for an optimizer whose `step` changes parameters, with or without the result of `measure`.
+/// True for an optimizer with a function `step` that changes parameters. The result of `measure` may be its last
+/// argument.
 template <class O, class C, class Pack>
 concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typename O::template State<Pack>& state) {
   requires requires { optimizer.step(ctx, pack, pack, state); } || requires {
@@ -194,7 +195,8 @@ struct OneRate {
 inline void expect_rate(const char* where, const char* name, double rate) {
   expect(rate >= 0 && rate <= std::numeric_limits<double>::max(), where, name, "a finite number, at least 0", rate);
 }
-/// @throws ArgumentError if the optimizer has options that do not fit
+/// Checks the options of an optimizer.
+/// @throws ArgumentError if an option does not fit
 template <class O>
 void validate_options(const O& optimizer) {
   if constexpr (detail_::hook::optimizer::validate<O>()) optimizer.validate();
@@ -214,8 +216,8 @@ void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
 /// The number of elements of a gradient in each part that is summed separately.
 inline constexpr Index summed_at_once = 4096;
 
-/// The result of reading all gradients before a step, in scratch memory of the backend. `total` is finite unless a
-/// gradient is not finite. If T is double, it is also not finite if the sum of squares overflows.
+/// The result of reading all gradients before a step, in scratch memory of the backend. `total` is not finite if a
+/// gradient is not finite, or, for T = double, if the sum of squares overflows. Otherwise it is finite.
 struct Measured {
   const double* total = nullptr;
 };

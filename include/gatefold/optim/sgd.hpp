@@ -32,7 +32,7 @@ namespace optim {
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
 /// torch.optim.SGD computes the same. μ = 0 is plain gradient descent. For an embedding with a sparse gradient, (1)
-/// applies only to the touched rows: the other rows keep p and m.
+/// applies only to the touched rows, that is, the rows that backward wrote. The other rows keep p and m.
 /// @throws ArgumentError unless lr, momentum and decay are finite and at least 0, and gradients and moments have the
 ///         shapes of the parameters; then nothing has been written
 /// @cost one moment per parameter
@@ -67,7 +67,7 @@ struct Sgd {
     step_parts(ctx, params, grads, state, OneRate{});
   }
   /// Makes a step, and calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
-  /// elements; it can do this in parts and set the lr of each part.
+  /// elements; it can do this in parts, and set the functor's `lr` for each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

@@ -19,7 +19,7 @@ namespace gatefold {
 
 enum class Corruption { gaussian_noise, blur, contrast, brightness, pixelate, occlusion };
 
-/// The level of a corruption for severities 1 to 5.
+/// The levels of one corruption for the severities 1 to 5.
 struct Severities {
   Corruption kind;
   const char* name;
@@ -33,8 +33,8 @@ struct Severities {
 inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, pixels
-    {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // remaining share
-    {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // added
+    {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // remaining share of the contrast
+    {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // number added to each pixel
     {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},  // cells along a side / pixels along it
     {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of the square / side of the image
 }};
@@ -91,7 +91,8 @@ struct CorruptPixels {
     const auto some = static_cast<Index>(level * static_cast<double>(side) + 0.5);
     return some < 1 ? 1 : some;
   }
-  /// A side of s pixels has c = share(s) cells; pixel i is in cell ⌊i c / s⌋, which begins at ⌈cell · s / c⌉.
+  /// Returns the first pixel of a cell along a side of s pixels. The side has c = share(s) cells.
+  /// Pixel i is in cell ⌊i c / s⌋, which begins at ⌈cell · s / c⌉.
   GATEFOLD_HD Index first_of_cell(Index cell, Index side) const { return divide_up(cell * side, share(side)); }
   GATEFOLD_HD double mean_of_cell(Index n, Index row, Index column) const {
     const Index i = row * share(rows) / rows, j = column * share(columns) / columns;
@@ -102,7 +103,8 @@ struct CorruptPixels {
       for (Index c = left; c < right; ++c) sum += static_cast<double>(x(n, r * columns + c));
     return sum / static_cast<double>((bottom - top) * (right - left));
   }
-  /// Returns whether a pixel is in the rectangle of its image. The rectangle has a random place inside the image.
+  /// Returns whether a pixel is in the hidden rectangle of its image. The rectangle has a random place inside the
+  /// image.
   GATEFOLD_HD bool hidden(Index n, Index row, Index column) const {
     return within(row, rows, number(n, 0)) && within(column, columns, number(n, 1));
   }
@@ -113,7 +115,7 @@ struct CorruptPixels {
   }
 };
 
-/// to[i] = Σ_d weight[|d|] from[i + d along one side]. Beyond an edge, the pixel at the edge is repeated.
+/// Writes to[i] = Σ_d weight[|d|] from[i + d along one side]. Beyond an edge, the pixel at the edge is repeated.
 template <class From, class To>
 struct BlurAlong {
   static constexpr Index kRadius = 8;

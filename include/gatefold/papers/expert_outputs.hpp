@@ -13,14 +13,14 @@ namespace gatefold {
 
 namespace functor {
 
-/// rows[s] = s mod N: every expert reads every item
+/// Writes rows[s] = s mod N, so that every expert reads every item.
 template <class B>
 struct EveryItem {
   Index items;
   View<Index, 1, B> rows;
   GATEFOLD_HD void operator()(Index s) const { rows(s) = s % items; }
 };
-/// u[n,e,:] = z[e,n,:]; i = n · E + e
+/// Writes u[n,e,:] = z[e,n,:] for i = n · E + e.
 template <class T, class B>
 struct ByItem {
   View<const T, 3, B> z;
@@ -39,11 +39,12 @@ struct ByItem {
 ///
 ///     u[n,e] = expert_e(x[n])                                                                           (1)
 ///
-/// @param params  of the mixture
+/// @param params  parameters of the mixture
 /// @param x [N, in_dim] in
 /// @return [N, E, out_dim]
 /// @throws ArgumentError unless shapes fit
-/// @cost   E/K times the experts' work in an inference; allocates N·E·out_dim values, and takes as many from scratch
+/// @cost   E/K times the experts' work in an inference; allocates N·E·out_dim values, and uses as many values of
+///         scratch
 template <class M, class T, class B>
 auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, std::remove_const_t<T>, B>& params,
                     View<T, 2, B> x) {
@@ -69,7 +70,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
 ///
 ///     z[s] = expert_e(x[n]) for slot s of expert e and item n                                           (2)
 ///
-/// @param params  of the mixture
+/// @param params  parameters of the mixture
 /// @param plan    the picks of each item: `saved.plan` of a forward of x
 /// @param x [N, in_dim] in
 /// @return [S, out_dim]; rows past the last slot in use are not written

@@ -28,15 +28,15 @@ inline bool is_attention(const Name& name) {
 ///     III  T₂ < t         W ← fine(W, ∇L)                                                                (3)
 ///
 /// Source: paper 000, algorithm 1, eqs. (8) to (10). An optimizer has no state for tensors that it does not step. Each
-/// of the three has its own learning rate; a schedule wraps one of them.
+/// of the three optimizers has a separate learning rate. A schedule wraps one of the optimizers.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param attends  returns whether the tensor of this name belongs to attention. begin calls it once for each tensor.
 ///                 It is a function, or a lambda without captures. Pass your own if attentions are parts of a Chain,
 ///                 because their names then do not contain `attention`
-/// @param state.epoch  t, from 1; the caller counts it, because an epoch has any number of steps
-/// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; if
-///         `attends` is not the function that begin called; and as the step of the stage's optimizer. Parameters and
-///         state are unchanged then
+/// @param state.epoch  t, counted from 1. The caller sets it, because an epoch can have any number of steps
+/// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; or if
+///         `attends` is not the function that begin called. Also what the step of the stage's optimizer throws.
+///         Parameters and state are unchanged then
 /// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>
 struct InStages {
@@ -73,7 +73,8 @@ struct InStages {
   /// Returns the stage of an epoch: 1, 2 or 3.
   int stage(Index epoch) const { return epoch <= first ? 1 : epoch <= second ? 2 : 3; }
 
-  /// Requires valid options.
+  /// Checks the options.
+  /// @param where   name of the caller in the message
   /// @param within  prefix of the names `first` and `second` in the message
   void validate(const char* where = "InStages", const char* within = "") const {
     expect(first >= 0, where, Joined{within, "first"}, "at least 0", first);
@@ -124,7 +125,8 @@ struct InStages {
            "`attends`)",
            "none");
   }
-  /// Calls f(optimizer, params, grads, state) for the current stage and only its tensors.
+  /// Calls f(optimizer, params, grads, state) with the optimizer of the current stage and only the tensors that it
+  /// steps.
   template <class Pack, class F>
   void of_stage(Pack& params, Pack& grads, State<Pack>& state, const F& f) const {
     const auto with = [&](const auto& optimizer, auto& of) {

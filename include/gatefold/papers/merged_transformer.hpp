@@ -30,12 +30,13 @@ struct DifferenceBackward;
 
 }  // namespace functor
 
-/// Attention heads with merged matrices, summed, followed by one layer of neurons with fixed output signs.
+/// An expert made of attention heads and one layer of neurons. The query and key matrices of a head are merged into one
+/// matrix K. The outputs of the heads are summed. The neurons have fixed output signs.
 ///
 ///     f_e(X) = Σ_l Σ_j a_j act(⟨w_{e,j}, C_l⟩),   C_l = Σ_h X softmax(Xᵀ K_{e,h} X_l)                    (1)
 ///     a_j = 1 for j < J/2, −1 for the others                                                            (2)
 ///
-/// for X = (X_1, …, X_L) ∈ R^{d×L}. As in AttentionExpert, there is no factor 1/√d. A mixture of M AttentionExperts
+/// Here, X = (X_1, …, X_L) ∈ R^{d×L}. As in AttentionExpert, there is no factor 1/√d. A mixture of M AttentionExperts
 /// with a router has as many parameters as one MergedTransformer with M heads and 2M filters.
 /// Source: paper 000, fig. 1(b), the transformer without a gate that its sec. 5.2 compares with.
 /// @param x [N, length · model_dim] in items, z [S, 1] out
@@ -136,7 +137,7 @@ struct MergedTransformer {
   /// A block of the probabilities of all heads, and their sum over the heads.
   template <class T, class B>
   struct Heads {
-    detail_::attending::InUse<B> in_use;  // for the rows of the block
+    detail_::attending::InUse<B> in_use;  // which rows of the block are in use
     detail_::attending::Products<T, B> products, of_heads;
     View<T, 2, B> p, all;  // [rows, L · heads], [rows, L]
   };
@@ -180,8 +181,8 @@ struct MergedTransformer {
 
 namespace functor {
 
-/// For every query t and head h, p[t, m·H + h] ← softmax of the scores in p over the positions m, and all[t,m] = Σ_h
-/// p[t, m·H + h]. The heads of a position are contiguous, so that they share registers.
+/// For every query t and head h, replaces the scores p[t, m·H + h] by their softmax over the positions m. Also writes
+/// all[t,m] = Σ_h p[t, m·H + h]. The heads of a position are contiguous, so that they share registers.
 template <class T, class B>
 struct HeadProbabilities {
   View<T, 2, B> p, all;  // [rows, L · H], [rows, L]
@@ -214,7 +215,8 @@ struct HeadProbabilities {
     }
   }
 };
-/// p[t, m·H + h] ← p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i])
+/// Replaces the probability p[t, m·H + h] by p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i]), the gradient of
+/// the score.
 template <class T, class B>
 struct HeadProbabilitiesBackward {
   View<const T, 2, B> dall;  // [rows, L]
@@ -233,7 +235,7 @@ struct HeadProbabilitiesBackward {
     });
   }
 };
-/// z[s] = halves[s,0] − halves[s,1]
+/// Writes z[s] = halves[s,0] − halves[s,1].
 template <class T, class B>
 struct Difference {
   Groups<B> items;
@@ -243,7 +245,7 @@ struct Difference {
     if (items.expert(s) >= 0) z(s, 0) = halves(s, 0) - halves(s, 1);
   }
 };
-/// dhalves[s] = (dz[s], −dz[s])
+/// Writes dhalves[s] = (dz[s], −dz[s]).
 template <class T, class B>
 struct DifferenceBackward {
   Groups<B> items;

@@ -35,7 +35,7 @@ namespace metric {
 ///     share[r]   = share of the picks (n, e) with rank(n, e) = r,   r = 0 the largest                  (2)
 ///
 /// Source: paper 001 (MomentumSMoE), sec. 6, fig. 5 (left): "the proportion of times the experts are chosen according
-/// to their norms", with ‖f_i(x)‖ of all experts at the item's own x. The paper hopes for even shares. Picks with the
+/// to their norms", with ‖f_i(x)‖ of all experts at the item's own x. Even shares are desirable. Picks with the
 /// smallest norms (large r) mark directions that are nearly converged.
 /// @param outputs [N, E, D] in  the output of every expert for every item (papers/expert_outputs.hpp)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
@@ -115,7 +115,7 @@ double mean_norm(typename B::Context& ctx, View<T, 2, B> u, In<std::remove_const
 
 namespace functor {
 
-/// ‖rows[i,:]‖
+/// Returns ‖rows[i,:]‖.
 template <class T, class B>
 struct RowNorm {
   View<const T, 2, B> rows;
@@ -128,8 +128,8 @@ struct RowNorm {
     return std::sqrt(squares);
   }
 };
-/// The rank of the expert of pick p among all experts for this item, in the order of ranks_before; −1 if the pick was
-/// dropped or its item is padding.
+/// Returns the rank of the expert of pick p among all experts for the item of p, in the order of ranks_before. Returns
+/// −1 if the pick was dropped or its item is padding.
 template <class T, class B>
 struct NormRank {
   View<const Index, 1, B> item, expert;
@@ -143,7 +143,7 @@ struct NormRank {
     return before;
   }
 };
-/// Σ norm of the slots of expert e whose items count.
+/// Returns the sum of the norms of the slots of expert e whose items count.
 template <class T, class B>
 struct NormOfExpert {
   RowNorm<T, B> norm;
@@ -156,7 +156,7 @@ struct NormOfExpert {
     return total;
   }
 };
-/// The expert of slot s; −1 if its item is padding or the slot has no expert.
+/// Returns the expert of slot s, or −1 if its item is padding or the slot has no expert.
 template <class T, class B>
 struct ExpertOfSlot {
   Groups<B> groups;

@@ -17,7 +17,7 @@ struct Pareto {
   double least = 0;       // ‖v‖; 0 if the item is Pareto-stationary
   double normalised = 0;  // ‖Σ_e w_e ũ_e‖, ≥ ‖v‖ if the weights of the gate sum to 1
   double mixture = 0;     // ‖m‖ of the output m = Σ_e w_e u_e
-  double cosine = 0;      // of m and v; 0 if m = 0 or ‖v‖² ≤ 2 max(gap, tolerance)
+  double cosine = 0;      // cosine of the angle between m and v; 0 if m = 0 or ‖v‖² ≤ 2 max(gap, tolerance)
   double gap = 0;         // duality gap; ‖v‖² exceeds the minimum by at most twice this
 };
 
@@ -25,7 +25,7 @@ struct Pareto {
 
 namespace functor {
 
-/// gram[n,e,f] = ⟨u[n,e], u[n,f]⟩; i = (n · E + e) · E + f
+/// Writes gram[n,e,f] = ⟨u[n,e], u[n,f]⟩ for i = (n · E + e) · E + f.
 template <class T, class B>
 struct Gram {
   View<const T, 3, B> u;
@@ -116,7 +116,7 @@ struct LeastNorm {
   }
 };
 
-/// weights[n,e] = the weight of item n's picks of expert e, or 0 without a pick
+/// Writes weights[n,e] = the weight of item n's picks of expert e, or 0 without a pick.
 template <class T, class B>
 struct WeightsOfItem {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;
@@ -145,13 +145,13 @@ namespace metric {
 /// The limits of the search in `pareto_gap`.
 struct ParetoOptions {
   Index iterations = 1000;
-  double tolerance = 1e-12;  // of the duality gap; therefore 1e-6 for v
+  double tolerance = 1e-12;  // the search ends at this duality gap; v is then exact to 1e-6
 };
 
-/// The gap of every item, and its mean.
+/// The measurements of every item, and their means.
 struct ParetoGap {
   std::vector<Pareto> items;  // [N]
-  Pareto mean;                // of the items that count
+  Pareto mean;                // mean over the items that count
 };
 
 /// Returns how far the output of a mixture is from the direction that the multi-objective view of paper 001 would

@@ -45,12 +45,12 @@ struct Reach {
 ///     Π: to [x − ε, x + ε], then to [low, high]                                                         (3)
 ///
 /// Source: Madry et al. 2017, arXiv:1706.06083; fgsm: Goodfellow et al. 2014, arXiv:1412.6572.
-/// @param epsilon, step  ε and α, in the units of the items, as low and high; the defaults are for bytes divided by
-///                       255
+/// @param epsilon, step  ε and α, in the same units as the items, `low` and `high`; the defaults are for bytes divided
+///                       by 255
 /// @throws ArgumentError unless low <= high, 0 <= epsilon < ∞, 0 < step < ∞ (step can be 0 if epsilon is 0), steps >=
 ///         1 and shapes fit
 /// @cost   `steps` gradients
-/// @order  element i of r is number i of the stream
+/// @order  element i of r is number i of the random stream
 struct Pgd {
   double epsilon = 8.0 / 255, step = 2.0 / 255;
   Index steps = 10;
@@ -103,7 +103,7 @@ struct Pgd {
 
 namespace functor {
 
-/// y = the reachable point nearest to x + ε r, r ~ U[−1, 1)
+/// Writes y = the reachable point nearest to x + ε r, with r ~ U[−1, 1).
 template <class T>
 struct BeginAnywhere {
   Reach reach;
@@ -115,7 +115,7 @@ struct BeginAnywhere {
     y[i] = reach.nearest(x[i], x[i] + static_cast<T>(reach.epsilon * r));
   }
 };
-/// y ← the reachable point nearest to y + step · sign(dy)
+/// Replaces y by the reachable point nearest to y + step · sign(dy).
 template <class T>
 struct SignStep {
   Reach reach;

@@ -32,8 +32,8 @@ namespace gatefold {
 ///     ∇W_i = (1/N) Σ_{n → i} ℓ'(t f) t ∂f/∂W_i                                                          (5)
 ///
 /// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). If an item has several picks, f is
-/// the sum of their outputs; without picks it is 0. Auxiliary losses of the gate add to ∇ of the gate, so that (4)
-/// does not apply, and are not included in Losses.
+/// the sum of their outputs; without picks it is 0. Auxiliary losses of the gate add to ∇ of the gate, so (4) does not
+/// apply to a gate with auxiliary losses. Losses does not include them.
 /// @param extra  extra inputs of the mixture, for example the noise of the router
 /// @throws ArgumentError if shapes do not fit; this class never changes parameters
 /// @cost   forward and backward of the mixture; no allocation after the first batch of a size
@@ -73,7 +73,7 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
-  /// Like the first constructor, with the element type after the seed, as in a Trainer.
+  /// Does the same as the first constructor, but takes the element type after the seed, as a Trainer does.
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}
@@ -120,7 +120,7 @@ class RoutedTrainer {
   MixtureT mixture;
   LossT loss;
   bool weighted_experts;
-  bool keeps_rounded = true;  // for `gradients`; as in a Trainer
+  bool keeps_rounded = true;  // whether `gradients` keeps rounded weights; see Trainer
 
  private:
   C& ctx_;
@@ -195,8 +195,8 @@ class RoutedTrainer {
   }
 
   Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;       // [3] verdict on the gradients; losses of router and experts
-  RoundedWeights<B> rounded_;   // of params
+  Tensor<T, 1, B> value_;       // [3] 0 if all gradients are finite; loss of the router; loss of the experts
+  RoundedWeights<B> rounded_;   // rounded copies of weights in params
 };
 template <class C, class M, class L>
 RoutedTrainer(C&, M, L, Seed, bool = false) -> RoutedTrainer<float, C, M, L>;

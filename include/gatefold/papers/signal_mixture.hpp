@@ -100,7 +100,7 @@ struct DrawSignals {
 
 }  // namespace functor
 
-/// Sequences whose label is the sign of one of many directions: the data of two theory papers.
+/// Random sequences whose label is the sign of one of many directions. Papers 000 and 003 use these data.
 ///
 ///     x^(p₀) = β c_k,   x^(p₁) = α y v_k,   x^(p₂) = γ s v_k',   every other x^(p) ~ N(0, σ²/d I)        (1)
 ///
@@ -115,10 +115,10 @@ struct DrawSignals {
 /// is multiplied by `scale`.
 /// Source: paper 000, definition 1, whose amplitudes are 1 (the defaults); paper 003, definition 1 (`expert_count`);
 /// the code of Chen et al. 2022, arXiv:2208.02813 (`reference`).
-/// @param clusters   K (N in paper 000)
+/// @param clusters   the number of clusters, K (N in paper 000)
 /// @param length     positions (patches) of an item
 /// @param feature, center, distractor  distributions of α, β, γ
-/// @param noise      σ
+/// @param noise      σ, which is √d times the standard deviation of an element of the noise
 /// @throws ArgumentError unless clusters >= 2, 2·clusters <= model_dim, length >= 3, noise >= 0, decay > 0 and every
 ///         number is finite
 /// @order  item n of a seed is the same for any number of items
@@ -214,7 +214,7 @@ struct SignalMixture {
     return s;
   }
 
-  /// Draws N items.
+  /// Draws N = `items` items.
   /// @cost N·length·d normal random numbers
   template <class T, class B>
   Sample<T, B> draw(typename B::Context& ctx, const Signals<T, B>& signals, Seed seed, Index items) const {

@@ -11,7 +11,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// max_j ⟨w[e,j], v[n]⟩, or the largest magnitude |⟨w[e,j], v[n]⟩|; i = e · signals + n
+/// Returns max_j ⟨w[e,j], v[n]⟩ for i = e · signals + n, or the largest |⟨w[e,j], v[n]⟩| if `magnitude` is true.
 template <class T, class B>
 struct LargestProduct {
   View<const T, 3, B> weights;
@@ -38,8 +38,8 @@ namespace metric {
 
 /// The signal that each expert has learned.
 struct Specialisation {
-  Index count = 0;                          // signals
-  std::vector<double> products;             // [E, C]
+  Index count = 0;                          // number of signals, C
+  std::vector<double> products;             // [E, C] ⟨W_i, v_n⟩ of expert i and signal n
   std::vector<Index> signal;                // [E] n*_i of each expert
   std::vector<std::vector<Index>> experts;  // [C] M_n of each signal, ascending
 

@@ -24,8 +24,8 @@ struct Stability {
 ///     real σ:     stable ⟺ |μ| < 1 and 0 < γσ < 2 + 2μ                                                 (2)
 ///     complex σ:  stable ⟺ |λ| < 1 for both λ                                                           (3)
 ///
-/// for every eigenvalue σ of −∂u/∂x (in the paper ∂f/∂x, with f = −u). μ = 0 is the plain residual, for which (2) is 0
-/// < γσ < 2.
+/// These equations apply to every eigenvalue σ of −∂u/∂x (in the paper ∂f/∂x, with f = −u). With μ = 0, the rule is the
+/// plain residual, and (2) is 0 < γσ < 2.
 ///
 /// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1. (3) is the same statement without the paper's
 /// assumption that σ is real.

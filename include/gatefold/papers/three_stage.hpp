@@ -29,9 +29,9 @@ struct SumOverExperts;
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param ffn, attention, fine  the optimizers of stages I, II and III
 /// @param router  the optimizer of the gate, in every stage
-/// @param shared_attention  all experts share one attention and differ only in the rest. This is the baseline of paper
-///                          000's fig. 4, a mixture of feed-forward networks
-/// @param attends  see InStages; names are within the expert's parameters
+/// @param shared_attention  if true, all experts share one attention and differ only in the other tensors. This is the
+///                          baseline of paper 000's fig. 4, a mixture of feed-forward networks
+/// @param attends  as in InStages; the names are relative to the parameters of the expert
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
           class RouterT = optim::Sgd>
 struct Stages {
@@ -51,20 +51,21 @@ Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const N
 
 /// Trains a mixture of transformers in three stages, and its router in all of them.
 ///
-///     I    t ≤ T₁         W ← ffn(W, ∇L_e)            W: outside attention; W_i − η G_i / ‖G_i‖_F            (1)
+///     I    t ≤ T₁         W ← ffn(W, ∇L_e)            W: all tensors outside attention                   (1)
 ///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L_e)                                                   (2)
 ///     III  T₂ < t         W ← fine(W, ∇L_e)                                                              (3)
 ///     always              Θ ← router(Θ, ∇L_r)                                                            (4)
 ///
-/// L_e and L_r are the losses of RoutedTrainer. All gradients of a step are computed before any parameter changes.
-/// (The paper's listing changes W before Θ and does not state at which W the gradient of Θ is taken.)
+/// L_e and L_r are the losses of RoutedTrainer. With the default `ffn` (NormalizedGd), (1) is W_i ← W_i − η G_i /
+/// ‖G_i‖_F for each expert i with gradient G_i. All gradients of a step are computed before any parameter changes. (The
+/// paper's listing changes W before Θ and does not state at which W the gradient of Θ is taken.)
 ///
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
-/// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; if
+/// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; or if
 ///         `stages.shared_attention` has changed since the constructor, because the constructor makes the attentions
-///         equal; and as the optimizers of the step, before either of them has changed a parameter. NotFiniteError if a
-///         loss or gradient is not finite (see `not_finite`); no parameter has changed then
+///         equal. Also what the two optimizers of a step throw, before either of them has changed a parameter.
+///         NotFiniteError if a loss or gradient is not finite (see `not_finite`); no parameter has changed then
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage
 template <class T, class C, class MixtureT, class LossT, class StagesT>
@@ -170,7 +171,7 @@ class ThreeStage {
   StagesT stages;
   State state;
   NotFinite not_finite = NotFinite::throws;
-  Index skipped = 0;  // skipped steps, because loss or gradient was not finite
+  Index skipped = 0;  // number of steps skipped because a loss or gradient was not finite
 
  private:
   const bool shared_;
@@ -196,7 +197,7 @@ ThreeStage(C&, M, L, S, Seed, Element<T>) -> ThreeStage<T, C, M, L, S>;
 
 namespace functor {
 
-/// g[e, j] = Σ_e' g[e', j] for all e, summed in ascending order of e'
+/// Replaces g[e, j] by Σ_e' g[e', j] for all e, summed in ascending order of e'.
 template <class T>
 struct SumOverExperts {
   Index experts, slice;

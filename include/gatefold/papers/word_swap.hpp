@@ -100,7 +100,7 @@ struct WordSwap {
 /// and as target of the model.
 ///
 /// @param vocabulary  the vocabulary of the original files, in which a new word is unknown
-/// @throws FileError as TextReader
+/// @throws FileError as TextReader does
 inline std::vector<TokenId> read_swapped_ids(const std::filesystem::path& file, const Vocabulary& vocabulary,
                                              const WordSwap& swap, Seed seed) {
   std::vector<TokenId> ids;

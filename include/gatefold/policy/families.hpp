@@ -31,17 +31,19 @@ namespace detail_::policy {
 template <class T, class B>
 struct ProbeCall;
 
-/// Concepts for functors that optional members return. OfRows is called per row, f(lanes, n). OfRowsInTwo also has the
-/// two halves of this call as functions `choose` and `weigh`. OfElements is called per element, f(i) or f(at, i).
+/// True for a functor that is called per row, f(lanes, n). Optional members of policies return functors of the three
+/// concepts OfRows, OfRowsInTwo and OfElements.
 template <class F>
 concept OfRows = requires(const F f, const OneLane& lanes, Index n) {
   f(lanes, n);
 };
+/// True for a functor OfRows that also has the two halves of its call as functions `choose` and `weigh`.
 template <class F>
 concept OfRowsInTwo = OfRows<F> && requires(const F f, const OneLane& lanes, Index n) {
   f.choose(lanes, n);
   f.weigh(lanes, n);
 };
+/// True for a functor that is called per element, f(i) or f(at, i).
 template <class F, class T>
 concept OfElements = requires(const F f, const OneElement<T>& at, Index i) {
   requires requires { f(i); } || requires {

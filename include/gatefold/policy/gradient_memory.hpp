@@ -77,7 +77,7 @@ struct ShapeGradient {
 };
 /// Gives gradients the shapes of their parameters. An optional gradient is skipped if its tensor is selected, or if the
 /// tensor is neither learned nor adapted.
-/// @param selected  one entry per tensor, in the order of for_each_tensor
+/// @param selected  true for each tensor whose gradient is not needed, in the order of for_each_tensor
 template <class P>
 void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>& selected) {
   std::vector<bool> needed;

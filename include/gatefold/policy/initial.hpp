@@ -12,7 +12,7 @@ namespace gatefold {
 ///     zero           W = 0,                    b = 0                                                    (5)
 ///
 /// Source: (1) torch.nn.Linear. (2) FastMoE, the code of papers 001 and 002. Its Kaiming rule takes in·out for the
-/// fan-in, because the weights have three extents. The weights are √out times smaller than in (1).
+/// fan-in, because the weights have three extents. Therefore the weights of (2) are √out times smaller than in (1).
 /// @param shared  if true, all experts start with the values of the first expert. They become different because they
 ///                receive different items. Source: V-MoE, Riquelme et al. 2021, arXiv:2106.05974
 /// @throws ArgumentError unless scale is finite and at least 0, or if `shared` is set for weights [in, out], which

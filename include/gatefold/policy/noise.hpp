@@ -12,15 +12,15 @@
 
 /// Random noise of policies: the struct Noise with the random numbers, and the distributions (laws) of noise. A law is
 /// a template argument of NoisyTop1, NoisyTopK and Jitter. You can write your own law: a type with the same function
-/// `sample`. For N items and E experts (or E = D values), element (n, e) is number n·E + e of the random stream, for
-/// any N.
+/// `sample`. The noise of item n and expert e is number n·E + e of the random stream, for any number of items. For
+/// noise of values instead of experts, D replaces E.
 namespace gatefold {
 
 /// The extra input of policies that draw random numbers, for example noisy selections and dropout. If `random` is
 /// empty, they add no noise and drop nothing. Evaluation leaves it empty, so that policies need no training flag.
 struct Noise {
   std::optional<Random> random{};
-  bool training = false;  // set by for_training: dropout without random numbers is an error
+  bool training = false;  // set by for_training; if true, dropout without random numbers throws
 
   /// Returns the noise of one layer of a stack. Every layer has a separate random stream.
   Noise at(Index layer) const {
@@ -36,7 +36,7 @@ struct Noise {
   }
 };
 
-/// U[0, 1), as in papers 000 and 003.
+/// Noise that is uniform in [0, 1), as in papers 000 and 003.
 struct UniformNoise {
   template <class T>
   GATEFOLD_HD static T sample(Random at, Index i) {
@@ -44,7 +44,7 @@ struct UniformNoise {
   }
 };
 
-/// U[−1, 1).
+/// Noise that is uniform in [−1, 1).
 struct SignedUniformNoise {
   template <class T>
   GATEFOLD_HD static T sample(Random at, Index i) {
@@ -52,7 +52,7 @@ struct SignedUniformNoise {
   }
 };
 
-/// N(0, 1).
+/// Normal noise with mean 0 and variance 1.
 struct GaussianNoise {
   template <class T>
   GATEFOLD_HD static T sample(Random at, Index i) {
@@ -60,7 +60,7 @@ struct GaussianNoise {
   }
 };
 
-/// −log(−log u), u ~ U(0, 1). With this noise, argmax(rank + noise) is a random draw from softmax(rank).
+/// Gumbel noise: −log(−log u), u ~ U(0, 1). With this noise, argmax(rank + noise) is a random draw from softmax(rank).
 /// Source: Maddison et al. 2014, arXiv:1411.0030, sec. 2.
 struct GumbelNoise {
   template <class T>
@@ -72,13 +72,13 @@ struct GumbelNoise {
 
 namespace functor {
 
-/// Returns number i of the stream of a law, or 0 if no noise is drawn.
+/// Returns number i of a random stream with the distribution LawT, or 0 if no noise is drawn.
 template <class LawT, class T>
 struct Draw {
   Random random;
   bool noisy;
   GATEFOLD_HD T operator()(Index i) const { return noisy ? LawT::template sample<T>(random, i) : T(0); }
-  /// Calls f(j, value) for the columns j < n of this lane, in ascending order. `value` is number first + j.
+  /// Calls f(j, value) for the columns j < n of this lane, in ascending order. `value` is random number first + j.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const F& f) const {
     if constexpr (std::is_same_v<LawT, UniformNoise> && requires { lanes.template uniform<T>(random, first, n, f); }) {

@@ -23,7 +23,7 @@ struct Element {
   static constexpr bool fits = std::is_floating_point_v<T>;
 };
 
-/// A function parameter from which no template argument is deduced.
+/// The type of a function parameter from which no template argument is deduced.
 template <class V>
 using NonDeduced = std::type_identity_t<V>;
 

@@ -48,7 +48,8 @@ struct Parts {
     return true;
   }
 };
-/// True. Naming a composition in a static_assert instantiates Parts, which reports parts in a wrong order.
+/// Always true. A composition L names it in a static_assert. This instantiates Parts<L>, which reports parts in a wrong
+/// order.
 template <class L>
 inline constexpr bool in_order = sizeof(Parts<L>) > 0;
 /// Returns true if the parts of L fit. Calls check_parts<T, B>() of L if L has this function, and Parts<L>::check

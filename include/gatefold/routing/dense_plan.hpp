@@ -113,7 +113,7 @@ struct DensePlan {
     FullPrecision<B>::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
     if (sequences() != 1) B::for_rows(ctx, rows.size(), functor::CarryRows<T, T, T, B>{rows, drows, {}, dz});
   }
-  /// Adds to dx, or to d.inputs if the plan has inputs.
+  /// Adds the gradient of the dispatched rows to dx, or to d.inputs if the plan has `inputs`.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     auto mark = ctx.mark();
     const auto drows = in_row_order(ctx, dslots);

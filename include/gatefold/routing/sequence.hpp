@@ -21,8 +21,10 @@ struct Sequence {
   /// Returns a Sequence with the same length. Its mask is `valid`, or `mask` if `valid` is empty.
   Sequence with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask}; }
 
+  /// Returns the number of items of each sequence, for a call with `items` items.
   Index of(Index items) const { return length > 0 ? length : items; }
 
+  /// Checks that the length and the mask fit a number of items.
   /// @throws ArgumentError unless length divides the number of items and `valid` has one entry per item
   void validate(const char* where, Index items) const {
     expect(length >= 0, where, "sequence.length", "at least 0", length);

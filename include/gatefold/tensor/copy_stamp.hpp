@@ -7,8 +7,9 @@
 
 namespace gatefold {
 
-/// Identifies the pass that copied the current elements of a tensor. Any non-const access to the elements clears the
-/// stamp, because the copy can then be stale. Writes through a view taken earlier are not detected.
+/// The number of the pass over the weights that made a rounded copy of the current elements of a tensor. Any non-const
+/// access to the elements clears the stamp, because the copy can then be stale. Writes through a view taken earlier are
+/// not detected.
 class CopyStamp {
  public:
   /// Returns a number for a new pass, unique in the process.

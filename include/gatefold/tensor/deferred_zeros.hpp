@@ -29,7 +29,7 @@ class DeferredZeros {
   }
   ~DeferredZeros() = default;
 
-  /// @param ctx  writes the zeros at the first access, so it must live until then
+  /// @param ctx  the context that writes the zeros at the first access. It must live until then
   template <class Context>
   void defer(Context& ctx) {
     ctx_.store(&ctx, std::memory_order_relaxed);

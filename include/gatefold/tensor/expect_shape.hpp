@@ -13,7 +13,8 @@ namespace gatefold {
 /// As an expected extent in expect_shape, it accepts any extent. Messages print it as `?`.
 inline constexpr Index any_extent = -1;
 
-/// Throws the error of expect_shape. @param got  [rank]
+/// Throws the error of expect_shape.
+/// @param got  [rank] the extents of the view or tensor
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_shape(const char* where, const char* name,
                                                                std::initializer_list<Index> expected, const Index* got,
                                                                int rank) {
@@ -65,7 +66,7 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
 ///
 ///     Mixture.forward: u: expected memory that does not overlap x, got memory of x
 ///
-/// @throws ArgumentError
+/// @throws ArgumentError if the output shares memory with the input
 /// @cost   two comparisons
 template <class Out, class In>
 void expect_apart(const char* where, const char* out_name, const Out& out, const char* in_name, const In& in) {

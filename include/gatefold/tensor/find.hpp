@@ -58,7 +58,7 @@ auto find(P& pack, std::string_view name) {
 ///
 ///     View<float, 2, Cpu> weight = find<2>(trainer.params, "layers.0.branch.gate.scores.weight");   // [D, E]
 ///
-/// @throws ArgumentError as above, and if the tensor has a different rank
+/// @throws ArgumentError in the cases of `find` without a rank, and if the tensor has a different rank
 template <int Rank, class P>
 auto find(P& pack, std::string_view name) {
   auto tensor = find(pack, name);

@@ -33,7 +33,7 @@ struct AnyTensor {
   static const void* type_of() {
     return detail_::type_id<std::remove_const_t<T>>();
   }
-  /// @param constant  whether the elements are only read through this object
+  /// @param constant  true if this object is used only to read the elements
   template <class T, int Rank, class B>
   explicit AnyTensor(Tensor<T, Rank, B>& t, bool constant = false)
       : type(type_of<T>()),
@@ -62,7 +62,7 @@ struct AnyTensor {
 
 /// Refers to all elements of a Tensor or Table as one array, and has the extents of the tensor. It does not own the
 /// elements: the tensor must outlive it and stay at its address. Non-const access to elements marks all rows of a Table
-/// as touched; `rows` does not.
+/// as touched, but a call of `rows` does not.
 template <class T, class B>
 class FlatTensor {
   friend struct AnyTensor;
@@ -129,7 +129,7 @@ FlatTensor(const Table<T, B>&) -> FlatTensor<const T, B>;
 
 namespace detail_::pack {
 
-/// Finds the element type and backend of a pack whose template arguments they are, for example Params<T, B>.
+/// Finds the element type and the backend of a pack that has both as template arguments, for example Params<T, B>.
 template <class P>
 struct Of {
   static constexpr bool known = false;

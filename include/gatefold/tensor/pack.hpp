@@ -95,7 +95,8 @@ inline constexpr bool is_learned = !requires {
 
 /// True for a pack with `static constexpr bool gradient_is_optional = true;`. Backward of its policy then skips each
 /// gradient tensor for which is_skipped() is true, and adds to the others as always. Gradients of other packs are never
-/// skipped. The flag applies to the tensors that the pack lists itself; packs inside it have separate flags.
+/// skipped. The constant applies to the tensors that the pack lists itself. Packs inside the pack have their own
+/// constants.
 template <class P>
 inline constexpr bool gradient_is_optional = requires {
   requires P::gradient_is_optional;
@@ -168,7 +169,7 @@ struct NoTensor {
     std::abort();
   }
 };
-/// Whether an aggregate has at least as many members as the sequence has numbers.
+/// Returns true if an aggregate has at least as many members as the sequence has numbers.
 template <class P, std::size_t... At>
 constexpr bool has_members(std::index_sequence<At...>) {
   return requires { P{(static_cast<void>(At), Anything{})...}; };
@@ -177,7 +178,7 @@ template <class P, std::size_t Member, std::size_t... At>
 constexpr bool holds_tensors_at(std::index_sequence<At...>) {
   return !requires { P{std::conditional_t<At == Member, NoTensor, Anything>{}...}; };
 }
-/// The number of members of an aggregate that hold tensors.
+/// Returns the number of members of an aggregate that hold tensors.
 template <class P, std::size_t Members = 1>
 constexpr std::size_t count_tensor_members() {
   if constexpr (has_members<P>(std::make_index_sequence<Members>{})) {
@@ -242,7 +243,8 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    // Flatten stores the flag at run time, so that visits of all tensors and of learned tensors share their code.
+    // In Flatten, `only_learned` is a member, not the template argument OnlyLearned. A visit of all tensors and a visit
+    // of the learned tensors then share their code.
     if constexpr (!is_learned<Pack> && requires { f.only_learned; })
       if (f.only_learned) return;
     if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {
@@ -274,7 +276,7 @@ struct Flatten {
   void* to;
   void (*tensor)(void* to, const Name& at, const AnyTensor* of_each_pack);
   bool only_learned;
-  const bool* constant;  // one flag for each pack, because the visit ignores const
+  const bool* constant;  // for each pack: true if it is const; the visit itself ignores const
 
   template <class... T>
   void operator()(const Name& at, T&... tensors) const {
@@ -309,7 +311,8 @@ void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_
   const auto lvalues = [&](FlatOf<P>... tensors) { f(at, tensors...); };
   lvalues(FlatOf<P>(of_each_pack[At])...);
 }
-/// A visitor that calls f(name, flat...), for packs whose element type is unknown. Leaves out skipped tensors.
+/// A visitor that passes each tensor to f(name, flat...) as a FlatTensor, for packs whose element type Of<P> does not
+/// know. Leaves out skipped tensors.
 template <class F>
 struct FlattenEach {
   F& f;
@@ -386,8 +389,11 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
 }  // namespace detail_::pack
 
 /// Requires that `other` (gradients or moments) has the same parts and shapes as `like` (the parameters), except for
-/// skipped tensors (Tensor.skip): `AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]`.
-/// @throws ArgumentError
+/// skipped tensors (Tensor.skip). Example of a message:
+///
+///     AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]
+///
+/// @throws ArgumentError if a shape or the size of a vector differs
 /// @cost   a comparison per extent; the message is built only on failure
 template <class P>
 void expect_like(const char* where, std::string_view name, const P& like, const P& other) {
@@ -396,7 +402,7 @@ void expect_like(const char* where, std::string_view name, const P& like, const 
 
 namespace detail_::pack {
 
-/// Calls leaf(a, b). It is a separate function for the same reason as visit_tensor.
+/// Calls leaf(a, b). It is a separate function, so that it is compiled once per type of tensor.
 template <class P, class Q, class Leaf>
 [[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
   leaf(to, from);
@@ -434,8 +440,8 @@ void shape_like(P& to, const Q& from) {
   detail_::pack::structure_like(to, from, detail_::pack::ResizeLike{});
 }
 
-/// Returns the first Table of a pack, or null if there is none. In a model it is the weights of the embedding at the
-/// start.
+/// Returns the first Table of a pack, or null if there is none. In a model, this table holds the weights of the
+/// embedding at the start.
 template <class T, class B, class P>
 auto* first_table(P& pack) {
   using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;
@@ -464,7 +470,7 @@ struct FindSharded {
 
 }  // namespace detail_::pack
 
-/// Whether the pack is sharded: this process holds only a part of some of its tensors.
+/// Returns true if the pack is sharded: this process holds only a part of some of its tensors.
 template <class P>
 bool holds_sharded(const P& p) {
   bool found = false;

@@ -20,7 +20,7 @@ struct SampledHash {
   std::uint64_t hash = 0;
   std::uint64_t bits = 0;  // bitwise or of all words that were read; 0 if the elements are 0
 
-  /// Adds x to the hash. Reads all words of x if there are at most `most`. Does nothing on a device.
+  /// Adds x to the hash. Reads all words of x if it has at most `most` words. Does nothing on a device.
   template <class T, int Rank, class B>
   void add(View<const T, Rank, B> x, std::size_t most = 16) {
     if constexpr (B::is_host) {

@@ -16,7 +16,7 @@ struct TableRows {
   using Mark = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
   T* data;
   Index columns;
-  Mark* marks;  // one for each row; undefined if `all`
+  Mark* marks;  // one for each row; undefined if `all` is true
   bool all;
 
   GATEFOLD_HD bool touched(Index row) const { return all || marks[row] != 0; }
@@ -27,7 +27,7 @@ struct TableRows {
 /// are 0, and the functions of backend/touched_rows.hpp skip them.
 ///
 /// Non-const access to elements by view(), data() or an index touches all rows. Therefore code that does not support
-/// tables is correct, but processes all rows. `rows` touches no row.
+/// tables is correct, but processes all rows. A call of `rows` touches no row.
 template <class T, class B>
 class Table {
  public:

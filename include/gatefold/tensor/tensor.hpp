@@ -136,8 +136,8 @@ class Tensor {
   /// Returns whether zeros were deferred, and cancels them. If it returns true, the caller must write all elements.
   bool take_zeros() { return zeros_.take(); }
 
-  /// Records which pass (CopyStamp::next) has copied the elements. Non-const access to elements clears it. Only for
-  /// rank 3, the weights of experts.
+  /// Records which pass (CopyStamp::next) has copied the elements. Non-const access to elements clears the record. Only
+  /// for rank 3, the weights of experts.
   void copied_by(std::uint64_t pass) const { copied_.set(pass); }
   /// True if, since copied_by(pass), there was no non-const access to elements and no move of the tensor.
   bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }

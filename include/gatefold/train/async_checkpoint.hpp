@@ -36,9 +36,9 @@ class AsyncCheckpoint {
     if (std::uncaught_exceptions() == exceptions_) wait();
   }
 
-  /// Begins a checkpoint. Waits first until the previous checkpoint is written.
-  /// @throws the error of the previous checkpoint, or ArgumentError and FileError as save_checkpoint. No checkpoint is
-  ///         begun then
+  /// Waits until the previous checkpoint is written, then begins a new checkpoint.
+  /// @throws the error of the previous checkpoint, or an error of save_checkpoint (ArgumentError, FileError). In both
+  ///         cases no new checkpoint begins
   /// @cost   a copy of the state in host memory; this memory is kept for the next call
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
@@ -69,7 +69,7 @@ class AsyncCheckpoint {
     return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   }
   /// Waits until the checkpoint is written.
-  /// @throws FileError as save_checkpoint; an existing file is unchanged then
+  /// @throws FileError under the same conditions as save_checkpoint. An existing file is unchanged then
   void wait() {
     const OneThread::Scope alone(alone_);
     if (writing_.valid()) writing_.get();

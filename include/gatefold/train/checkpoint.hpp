@@ -50,11 +50,11 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 /// continues after its last step.
 ///
 /// @param metadata  additional strings of the caller, under names that do not begin with `gatefold.`
-/// @param options   for example `{.max_file_bytes = 5'000'000'000}`, which writes several files of limited size and an
-///         index
+/// @param options   options of io::save. For example, `{.max_file_bytes = 5'000'000'000}` writes several files of
+///         limited size and an index
 /// @throws ArgumentError if a name in `metadata` begins with `gatefold.`, or if the run has only some of its experts (a
 ///         shard); FileError as io::save. An existing file is unchanged then
-/// @cost   as io::save
+/// @cost   the cost of io::save
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
@@ -68,13 +68,13 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 /// uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's seed
 /// and counters.
 ///
-/// @param run  constructed with the same types of model and optimizer and the same NotTrained as the saved run;
-///         options, for example lr, can differ
+/// @param run  the run that gets the state. It must be constructed with the same types of model and optimizer and the
+///         same NotTrained as the saved run. Options, for example lr, can differ
 /// @return the metadata that was given to save_checkpoint
 /// @throws FileError as io::load, naming a tensor that is missing, unexpected or of a different shape, or if the file
 ///         is not a checkpoint of this format; ArgumentError if the run has only some of its experts (a shard). The run
 ///         is unchanged then
-/// @cost   as io::load
+/// @cost   the cost of io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   static_assert(detail_::checkpoint::check_run<R>());
@@ -91,13 +91,14 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
 ///
 /// Tensors are found by name. Other tensors of the file, for example those of the optimizer or of the loss, are
 /// ignored. The state of an optimizer is not changed, so call load_model before the first step.
-/// @param params  the parameters of the model, with their shapes
+/// @param params  the parameters of the model. Their tensors must already have their shapes; load_model overwrites the
+///         values
 /// @throws FileError as io::load_subset, naming a tensor that is missing or of a different type or shape; nothing has
 ///         changed then
 template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
 void load_model(const std::filesystem::path& path, C& ctx, P& params) {
   const std::set<std::string> names = io::read_names(path);
-  bool beside_a_loss = false;  // whether the loss of the saved run has parameters (ModelAndLoss)
+  bool beside_a_loss = false;  // true if the loss of the saved run has parameters (ModelAndLoss)
   const auto look = [&](const Name& name, const AnyTensor*) {
     beside_a_loss |= names.contains("params.model." + name.str());
   };
@@ -159,7 +160,7 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
   return metadata;
 }
 
-/// Reads the counters of a run from the metadata of a file. With `write` false, only checks them.
+/// Reads the counters of a run from the metadata of a file. If `write` is false, only checks them.
 /// @throws FileError unless the file is a checkpoint of this version and has exactly the counters of the run, without
 ///         negative integers
 template <class R>
@@ -208,12 +209,12 @@ constexpr bool check_run() {
 }
 
 /// Requires that the counters of the file fit the run. Writes nothing.
-/// @throws FileError unless they fit
+/// @throws FileError if the counters do not fit
 template <class R>
 void expect_counters(const std::filesystem::path& path, R& run) {
   read_counters(path.string(), io::read_metadata(path), run, false);
 }
-/// Copies the counters of a file into a run whose tensors have already been loaded from it.
+/// Copies the counters of a file into a run. The tensors of the run have already been loaded from the file.
 /// @return the metadata that was given to save_checkpoint, without the entries that gatefold has added
 template <class R>
 io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run) {

@@ -18,7 +18,7 @@ namespace detail_::in_groups {
 struct NoFunction {};
 
 /// Requires that each group of an InGroups inside an optimizer has a tensor. Does nothing if there is no InGroups.
-/// @param seen  called with the name of a tensor; returns true if the optimizer steps this tensor
+/// @param seen  a function of the name of a tensor; returns true if the optimizer updates this tensor
 template <class O, class Pack, class Seen>
 void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
   if constexpr (requires { optimizer.expect_groups(params, seen); }) {
@@ -48,13 +48,15 @@ inline bool is_weight(const Name& name) {
 ///
 /// Names are as in for_each_tensor. For example, an embedding at the beginning of a Chain is `layers.0.weight`. If the
 /// loss of a Trainer has parameters, names begin with `model.` or `loss.`. For more groups, `rest` can be another
-/// InGroups. An optimizer has no state for tensors that it does not step. Clipped{InGroups{…}, norm} bounds the norm of
-/// the gradients of all groups together.
-/// @param belongs  a function, or a lambda without captures. `begin` calls it once for each tensor
+/// InGroups. An optimizer has no state for tensors that it does not update. Clipped{InGroups{…}, norm} bounds the norm
+/// of the gradients of all groups together.
+/// @param belongs  a function of the name of a tensor, or a lambda without captures. It returns true if `first` updates
+///         the tensor. `begin` calls it once for each tensor
 /// @param lr       factor of the rates of both optimizers, so that Scheduled can wrap InGroups
 /// @throws ArgumentError unless lr is finite and at least 0; if a group has no tensor; if `belongs` is not the
 ///         function that begin called; if options or gradients do not fit. Parameters and state are unchanged then
-/// @cost   the steps of both optimizers; no allocation after the first step. `begin` copies the groups, one at a time
+/// @cost   the steps of both optimizers; no allocation after the first step. `begin` makes a temporary copy of the
+///         parameters of one group at a time
 template <class FirstT, class RestT>
 struct InGroups {
   GATEFOLD_REQUIRE(
@@ -68,7 +70,7 @@ struct InGroups {
   RestT rest{};
   double lr = 1;
 
-  /// The states of both optimizers. A tensor that an optimizer does not step is empty in its state.
+  /// The states of both optimizers. A tensor that an optimizer does not update is empty in the state of that optimizer.
   template <class Pack>
   struct State {
     typename FirstT::template State<Pack> first;

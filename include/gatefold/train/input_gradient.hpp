@@ -14,8 +14,8 @@
 
 namespace gatefold {
 
-/// Computes the gradient of a loss with respect to the items, for example for adversarial examples. It owns the memory
-/// for this computation.
+/// Computes the gradient of a loss with respect to the items, for example for adversarial examples. This class owns the
+/// memory for the computation.
 ///
 ///     dx = ∇_x loss(model(x), target)                                                                   (1)
 ///
@@ -26,9 +26,9 @@ namespace gatefold {
 /// @param params  the parameters of the model, or ModelAndLoss if the loss has parameters; they are not changed
 /// @throws ArgumentError if shapes do not fit
 /// @cost   forward and backward without the gradients of parameters. A policy that does not declare
-///         `gradient_is_optional` still computes the gradients of its parameters, which need memory. No allocation
-///         after the first call with the same number of items, and with the same parameters if products of experts
-///         round their factors (CudaBf16)
+///         `gradient_is_optional` still computes the gradients of its parameters, which need memory. After a first
+///         call, further calls with the same number of items do not allocate. If products of experts round their
+///         factors (CudaBf16), this also requires the same parameters
 template <class T, class C, class ModelT, class LossT>
 class InputGradient {
   using B = typename C::Backend;

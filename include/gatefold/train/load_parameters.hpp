@@ -16,7 +16,7 @@
 #include "gatefold/train/checkpoint.hpp"
 
 /// Makes parameters from a file. The model determines the shapes, and the file has the values. Random numbers are drawn
-/// only if a map leaves tensors out. Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
+/// only if a TensorMap leaves tensors out. Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
 namespace gatefold {
 
 namespace io {
@@ -40,7 +40,7 @@ ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
 /// Returns the parameters of a model from a safetensors file that has exactly their tensors:
 ///
 ///     io::save("model.safetensors", ctx, {}, io::Part{"", params});
-///     auto params = io::load("model.safetensors", ctx, model);              // of float
+///     auto params = io::load("model.safetensors", ctx, model);              // float parameters
 ///     auto exact = io::load<double>("exact.safetensors", ctx, model);
 ///
 /// @param prefix  prefix of the names in the file, for example "params" for a file of Part{"params", params}. For the
@@ -54,13 +54,14 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& m
   load(path, ctx, Part{prefix, params});
   return params;
 }
-/// Returns the parameters of a model from files of another library. A map gives the name of each tensor in the files:
+/// Returns the parameters of a model from files of a different library. The TensorMap gives the name of each tensor in
+/// the files:
 ///
 ///     auto params = io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.mlp."), block);
 ///
 /// @param seed  seed of the tensors that the map leaves out (an empty `theirs`). If there are any, `init` first sets
 ///              all parameters with this seed. The values of the files then overwrite all parameters that the map names
-/// @throws ArgumentError, FileError as `load` by a map
+/// @throws ArgumentError, FileError under the same conditions as `load` with a TensorMap
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {
   using B = typename C::Backend;

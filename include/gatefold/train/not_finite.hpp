@@ -29,7 +29,7 @@ struct Verdict {
 }  // namespace functor
 
 /// Returns true if all values of the learned tensors of a pack are finite.
-/// @cost  one reading of the pack; waits for the backend
+/// @cost  reads the pack once; waits for the backend
 template <class C, class Pack>
 bool all_finite(C& ctx, const Pack& pack) {
   auto mark = ctx.mark();

@@ -26,10 +26,10 @@ namespace gatefold {
 ///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}, NotTrained{"layers.*.branch.expert", "layers.0"}};
 ///     Trainer router_only{ctx, model, loss, optimizer, Seed{1}, NotTrained{is_no_router}};
 ///
-/// The selected tensors keep their values: neither the optimizer nor `Params.adapt` changes them. They count in no norm
-/// and have no optimizer state. A policy whose Params declare `gradient_is_optional`, as all policies of the library
-/// do, computes no gradient for them, and the gradient takes no memory. Adjoints of items, and the gradients of all
-/// other tensors, have the same bits as in a run that trains all parameters.
+/// The selected tensors keep their values: neither the optimizer nor `Params.adapt` changes them. They are not part of
+/// any norm of gradients and have no optimizer state. A policy whose Params declare `gradient_is_optional`, as all
+/// policies of the library do, computes no gradient for them, and the gradient takes no memory. Adjoints of items, and
+/// the gradients of all other tensors, have the same bits as in a run that trains all parameters.
 ///
 /// Names are the names of for_each_tensor. If the loss of a Trainer has parameters, names begin with `model.` or
 /// `loss.`. A pattern is compared with a name from the beginning, part by part. It selects the tensor of this name, or
@@ -40,7 +40,7 @@ class NotTrained {
  public:
   /// Selects nothing.
   NotTrained() = default;
-  /// @param patterns  names or patterns
+  /// @param patterns  names of tensors or packs, or patterns with `*` or `**`
   template <class... S,
             class = std::enable_if_t<(sizeof...(S) > 0) && (std::is_convertible_v<S, std::string_view> && ...)>>
   NotTrained(const S&... patterns) {
@@ -71,7 +71,8 @@ class NotTrained {
   }
 
  private:
-  /// Returns true if a part of a name matches a part of a pattern.
+  /// Returns true if `part`, the text between two dots of a name, matches `pattern`, the text between two dots of a
+  /// pattern. In `pattern`, `*` matches any characters.
   [[gnu::cold]] static bool fits(std::string_view pattern, std::string_view part) {
     if (pattern.empty()) return part.empty();
     if (pattern[0] != '*') return !part.empty() && part[0] == pattern[0] && fits(pattern.substr(1), part.substr(1));
@@ -123,13 +124,15 @@ class NotTrained {
 
 namespace detail_::not_trained {
 
-/// Returns whether the next pack with `adapt` adapts. It is called for these packs in order.
+/// The argument `adapts` of adapt_params, which calls it for each pack with `adapt`, in order. Returns whether `adapt`
+/// of this pack is called.
 struct AdaptSome {
   const std::vector<bool>& adapts;
   std::size_t& next;
   bool operator()() const { return adapts[next++]; }
 };
-/// Returns gradients of parameters, set to 0. Gradients that are selected or that no code reads are skipped.
+/// Returns gradients of parameters, set to 0. Skips the gradients of selected tensors, and gradients that no code
+/// reads, if the policy declares `gradient_is_optional`.
 template <class C, class P>
 P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses, const std::vector<bool>& selected) {
   const auto here = ctx.here();
@@ -138,7 +141,8 @@ P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses,
   set_zero(ctx, zeros);
   return zeros;
 }
-/// Returns gradients that backward skips if it can. Use them if only the adjoint of the items is needed.
+/// Returns gradients in which every optional gradient is skipped (Tensor.skip), so that backward does not compute it.
+/// Use them if only the adjoint of the items is needed.
 template <class C, class P>
 P no_gradients(C& ctx, const P& params) {
   return gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
@@ -172,7 +176,8 @@ class Trained {
   Pack gradients(C& ctx, const Pack& params) const {
     return detail_::not_trained::gradients(ctx, params, uses_, selected_);
   }
-  /// Calls f(packs...) while tensors that no optimizer steps are set aside (ParameterGroup.only).
+  /// Calls f(packs...). During the call, tensors that no optimizer updates are replaced by empty tensors
+  /// (ParameterGroup.only).
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     return whole_ ? f(packs...) : stepped_.only(f, packs...);
@@ -186,9 +191,9 @@ class Trained {
   const std::vector<std::string>& not_trained() const { return names_; }
 
  private:
-  std::vector<bool> selected_, adapts_;  // one entry per tensor; one per pack with `adapt`
+  std::vector<bool> selected_, adapts_;  // entries of selected_: tensors; of adapts_: packs with `adapt`
   detail_::gradient_memory::Uses uses_;
-  bool whole_ = true;  // whether an optimizer steps all tensors
+  bool whole_ = true;  // true if an optimizer updates all tensors
   ParameterGroup<Pack> stepped_{};
   std::vector<std::string> names_{};
 };

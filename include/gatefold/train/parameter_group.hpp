@@ -15,7 +15,7 @@ namespace gatefold {
 
 namespace detail_::parameter_group {
 
-/// Exchanges the tensors that are not in the group.
+/// Swaps the tensors of two packs that are not in the group.
 struct SwapOthers {
   const std::vector<bool>& belongs;
   std::size_t& i;
@@ -35,7 +35,7 @@ struct CopyChosen {
     copy(ctx, from.view(), to.view());
   }
 };
-/// Copies nothing.
+/// Leaves all tensors of the new pack empty. If `skip` is true, marks them as skipped (Tensor.skip).
 struct LeaveEmpty {
   bool skip = false;
   void operator()(auto& to, const auto&) const {
@@ -45,14 +45,15 @@ struct LeaveEmpty {
 
 }  // namespace detail_::parameter_group
 
-/// A selection of the tensors of a pack, which lets an optimizer step only these tensors.
+/// A selection of the tensors of a pack, which lets an optimizer update only these tensors.
 ///
 ///     ParameterGroup attention(params, [](const Name& name) { return is_attention(name); });
 ///     auto state = attention.only([&](auto& p) { return adam.begin(ctx, p); }, params);
 ///     attention.only([&](auto& p, auto& g) { adam.step(ctx, p, g, state); }, params, grads);
 ///
-/// During a call of `only`, all other tensors of the pack are replaced by empty tensors. Therefore they have no
-/// moments, count in no norm, and are not changed by decay. They are back in the pack when the call returns or throws.
+/// During a call of `only`, all other tensors of the pack are replaced by empty tensors. Therefore the other tensors
+/// have no moments, are not part of any norm, and are not changed by decay. They are back in the pack when the call
+/// returns or throws.
 /// @cost   two swaps of pointers per tensor; no allocation in a call
 template <class Pack>
 class ParameterGroup {
@@ -62,10 +63,12 @@ class ParameterGroup {
   using HoldsNoTensors = void;
   static void each(auto&&, auto&...) {}
 
-  /// A group without a pack.
+  /// Makes a group that has no pack yet.
   ParameterGroup() = default;
-  /// @param keep  called with the name of a tensor; returns true if the tensor belongs to the group
-  /// @param skip  whether the empty tensors are marked (Tensor.skip), so that moments made for them are marked as well
+  /// @param like  a pack with the tensors from which the group is selected
+  /// @param keep  a function of the name of a tensor; returns true if the tensor belongs to the group
+  /// @param skip  if true, the empty tensors in a call of `only` are skipped (Tensor.skip), and so are moments made for
+  ///         them
   template <class Keep>
   ParameterGroup(const Pack& like, const Keep& keep, bool skip = false) : made_(true), skip_(skip) {
     const auto choose = [&](const Name& name, const AnyTensor* t) {
@@ -103,7 +106,7 @@ class ParameterGroup {
     const Exchange exchanges[]{{belongs_, packs, aside_[next++]}...};
     return f(packs...);
   }
-  /// Returns a copy of the pack in which tensors outside the group are empty. An optimizer begins with this copy.
+  /// Returns a copy of the pack in which tensors outside the group are empty. `begin` of an optimizer gets this copy.
   /// @cost   memory of the group
   template <class C>
   Pack copy(C& ctx, const Pack& pack) const {
@@ -119,7 +122,7 @@ class ParameterGroup {
   bool empty() const { return std::find(belongs_.begin(), belongs_.end(), true) == belongs_.end(); }
 
  private:
-  /// Swaps the tensors outside the group, and swaps them back in its destructor.
+  /// Swaps the tensors outside the group with empty tensors, and swaps them back in its destructor.
   struct Exchange {
     const std::vector<bool>& belongs;
     Pack &pack, &aside;
@@ -145,7 +148,7 @@ class ParameterGroup {
 
   bool made_ = false, skip_ = false;
   std::vector<bool> belongs_;  // in the order of for_each_tensor
-  std::vector<Pack> aside_;    // one for each pack of a call
+  std::vector<Pack> aside_;    // packs of empty tensors, one for each pack of a call
   Index count_ = 0;
 };
 template <class P, class K>

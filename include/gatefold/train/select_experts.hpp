@@ -67,13 +67,14 @@ class Selection;
 /// all its picks stay. The output has the same bits if the weights of the picks are computed only from these picks
 /// (SigmoidBias; K = 1, renormalised). If the weights are renormalised shares (TopK), the output is equal up to
 /// rounding. Weights that are not renormalised are shares of all experts, so they change. If experts have equal scores,
-/// the lower new index is picked first.
+/// the expert with the lower new index is picked first.
 /// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
-/// @param list  see ExpertLists; `std::vector<Index>` or, for one list for each mixture,
-///              `std::vector<std::vector<Index>>`
+/// @param list  one list for all mixtures, a `std::vector<Index>`, or one list for each mixture, a
+///         `std::vector<std::vector<Index>>` (see ExpertLists)
 /// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the number
-///         of mixtures, the pack has no mixture, or copies of one kind of Experts are not next to each other. The
-///         function does not compile for a gate that chooses without tensors (HashGate), nor for a model on shards
+///         of mixtures, the pack has no mixture, or the mixture has several kinds of experts (`Experts`) and its list
+///         is not sorted by kind. The function does not compile for a gate that chooses without tensors (HashGate), nor
+///         for a model on shards
 /// @cost   memory of the result and one copy; allocates
 template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
@@ -118,7 +119,7 @@ template <class T>
 struct SelectExperts {
   const T* from;
   const Index* list;
-  Index before, after, inner;  // experts of `from`; experts of `to`; contiguous elements of one expert
+  Index before, after, inner;  // number of experts in `from`, in `to`; elements of one expert
   T* to;
   GATEFOLD_HD void operator()(Index at) const {
     const Index j = at % inner, i = at / inner % after, o = at / inner / after;
@@ -137,7 +138,7 @@ concept OfMixture = requires(P& p) {
   p.gate;
   p.expert;
 };
-/// True for parameters of Experts, which have one pack per kind of expert.
+/// True for parameters of the type `Experts`, which have one pack per kind of expert.
 template <class P>
 concept OfKinds = requires(P& p) {
   requires detail_::pack::is_tuple<std::remove_cvref_t<decltype(p.kinds)>>;
@@ -173,7 +174,7 @@ class Selection {
     expect(lists.size() >= 1, where, "list", "at least one list", lists.size());
   }
 
-  /// Handles any part of a model or state.
+  /// Copies any part of a model or of an optimizer's state. In mixtures, copies only the experts of the list.
   template <class P>
   void part(const Name& at, P& to, const P& from) {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -221,7 +222,8 @@ class Selection {
     }
     bank(Name{&at, "expert"}, to.expert, from.expert, list);
   }
-  /// Handles a gate. Its packs declare which extents of their tensors count experts.
+  /// Copies the entries of a gate for the experts of the list. The packs of the gate declare which extents of their
+  /// tensors count experts.
   template <class P>
   void gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     using Says = ExtentsOf<P>;
@@ -248,7 +250,7 @@ class Selection {
         },
         to, from);
   }
-  /// Handles experts. They are counted by the first extent of their tensors.
+  /// Copies the experts of the list. The first extent of each of their tensors is the number of experts.
   template <class P>
   void bank(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -267,8 +269,8 @@ class Selection {
           to, from);
     }
   }
-  /// Handles experts of several kinds. They are numbered consecutively; the experts of one kind must be next to each
-  /// other in the list.
+  /// Copies the experts of the list, which are of several kinds. Experts are numbered consecutively, kind by kind. The
+  /// list must be sorted by kind.
   template <class... K>
   void kinds(const Name& at, std::tuple<K...>& to, const std::tuple<K...>& from, const std::vector<Index>& list) {
     Index first = 0;

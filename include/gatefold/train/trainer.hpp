@@ -59,12 +59,12 @@ namespace gatefold {
 /// while training runs, give the serving thread its own context and a copy of `params`.
 /// @param of_run  seed of the initial parameters. It is kept as `seed`, and `noise()` draws from it
 /// @param except  the parameters that are not trained; by default all are trained
-/// @throws ArgumentError if shapes or options do not fit: parameters and state are unchanged, and accumulated parts are
-///         kept, unless the optimizer's step throws it. NotFiniteError if a loss or gradient is not finite (see
-///         `not_finite`): parameters and state are unchanged, and accumulated parts are dropped. `accumulate` does not
-///         check: it returns a loss of NaN or ∞, and the following step throws. After a DeviceError, check `waiting()`,
-///         because accumulated parts can be lost. If the optimizer had begun (state.step or a parameter has changed),
-///         the run can only continue from a checkpoint
+/// @throws ArgumentError if shapes or options do not fit. Parameters and state are then unchanged. Accumulated parts
+///         are kept, unless the optimizer's step throws the error. NotFiniteError if a loss or gradient is not finite
+///         (see `not_finite`). Parameters and state are then unchanged, and accumulated parts are dropped. `accumulate`
+///         does not check: it returns a loss of NaN or ∞, and the following step throws. After a DeviceError, check
+///         `waiting()`, because accumulated parts can be lost. If the optimizer had begun (state.step or a parameter
+///         has changed), the run can only continue from a checkpoint
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
@@ -76,7 +76,7 @@ class Trainer {
  public:
   using Items = gatefold::Items<Layer, T, B>;
   using Extra = gatefold::Extra<Layer, T, B>;
-  using Params = typename Loss::Learned;  // of the model; ModelAndLoss if the loss has parameters
+  using Params = typename Loss::Learned;  // of the model, or ModelAndLoss if the loss has parameters
   using Target = typename Loss::Target;
   static_assert(optim::check<OptimizerT, C, Params>());
   GATEFOLD_REQUIRE((detail_::hook::loss::no_batch<LossT>() ==
@@ -245,8 +245,8 @@ class Trainer {
   }
 
   /// Returns the random numbers of the next step or part, for example for noise of gates and dropout. They differ from
-  /// those of the initial parameters, and differ for each step, taken or skipped, and for each part. They are the same
-  /// on all shards; use `.at(shard.index())` for different numbers on each shard.
+  /// the random numbers of the initial parameters. Each step, taken or skipped, and each part has different numbers.
+  /// All shards have the same numbers; use `.at(shard.index())` for different numbers on each shard.
   Random noise() const {
     const auto here = ctx_.here();
     const Seed of_try = seed.fork(noise_stream).fork(static_cast<std::uint64_t>(skipped));
@@ -254,8 +254,8 @@ class Trainer {
   }
   /// Returns the parameters of the model, without the parameters of the loss.
   const auto& model() const { return Loss::model(params); }
-  /// Returns the output of the model in the last step, part or evaluation. The next one overwrites it or reallocates
-  /// its memory.
+  /// Returns the output of the model in the last step, part or evaluation. The next step, part or evaluation overwrites
+  /// the output or reallocates its memory.
   View<const T, 2, B> output() const {
     const auto here = ctx_.here();
     return y_;
@@ -284,7 +284,7 @@ class Trainer {
   Params params;
 
  private:
-  detail_::not_trained::Trained<C, Params> trained_;  // of params
+  detail_::not_trained::Trained<C, Params> trained_;  // which tensors of params are trained
 
  public:
   /// The gradient of the last step; the optimizer can have clipped or reduced it in place. After `accumulate`, it is
@@ -313,13 +313,13 @@ class Trainer {
   /// The accumulated parts of a batch. `grads` contains Σ_i n_i ∇L_i / unit.
   struct Waiting {
     Index parts = 0;
-    double weight = 0, unit = 0;       // Σ_i n_i; the last nonzero n_i
-    double losses = 0, of_latest = 0;  // Σ_i n_i L_i without the latest part; its n_i
+    double weight = 0, unit = 0;       // weight: Σ_i n_i; unit: the last n_i that is not 0
+    double losses = 0, of_latest = 0;  // losses: Σ_i n_i L_i without the latest part; of_latest: its n_i
     double mean(double latest) const {
       if (parts == 1) return latest;
       return weight > 0 ? (losses + weighted(of_latest, latest)) / weight : 0;
     }
-    /// Returns n · mean, or 0 if no target counts, even if the mean is NaN.
+    /// Returns n · mean. Returns 0 if n = 0 (no target counts), even if the mean is NaN.
     static double weighted(double n, double mean) { return n > 0 ? n * mean : 0; }
   };
 
@@ -391,8 +391,8 @@ class Trainer {
   gatefold::Carry<Layer, T, B> carry_;
   gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;        // [2] the loss; 0 if the gradients are finite, else 1
-  RoundedWeights<B> rounded_;    // of params
+  Tensor<T, 1, B> value_;        // [2] the loss, and a flag: 0 if the gradients are finite, else 1
+  RoundedWeights<B> rounded_;    // rounded copies of the weights in params
   Waiting waiting_{};
 };
 

@@ -31,7 +31,7 @@ struct RepeatExpert;
 
 }  // namespace functor
 
-/// Options of `upcycle`.
+/// Options of `upcycle`. `noise` is the relative size of random changes, which make the experts different.
 struct UpcycleOptions {
   double noise = 0;
 };
@@ -58,11 +58,11 @@ inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy", a stream o
 /// the experts different from the start.
 ///
 /// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise has no source.
-/// @param model  the model with mixtures; the policy of its experts is that of the dense branch
+/// @param model  the model with mixtures; its experts have the same policy as the dense branch
 /// @param dense  parameters of the dense model, whose branch is OneExpert{expert}
 /// @param seed   seed of the gates and of the noise
 /// @throws ArgumentError, with the name of the tensor, if a tensor of one model is missing in the other or has a
-///         different shape there; also if the model has no Mixture, or unless noise is finite and at least 0
+///         different shape there; also if the model has no Mixture, or if noise is negative or not finite
 template <class C, class M, class D>
 auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions options = {}) {
   const auto here = ctx.here();
@@ -106,7 +106,7 @@ namespace functor {
 template <class T>
 struct RepeatExpert {
   const T* from;
-  Index count;  // elements of `from`
+  Index count;  // number of elements of `from`
   T noise;
   Seed seed;
   T* to;
@@ -127,7 +127,7 @@ class Copies {
   using T = typename detail_::pack::Of<D>::Element;
 
  public:
-  /// @param write  if false, only checks
+  /// @param write  if false, the pack is checked but not written
   Copies(C& ctx, const D& dense, Seed seed, double noise, bool write)
       : ctx_(ctx), seed_(seed), noise_(noise), write_(write) {
     expect(noise >= 0, where, "noise", "at least 0", noise);

@@ -36,9 +36,9 @@ namespace update {
 ///
 /// Source: paper 001, sec. 4.1, with u = −f; the paper's μ, β are β₁, β₂, and its m is v.
 ///
-/// The paper does not give κ; the default is 0. `reference()` has the settings of its code: ε inside the root, no bias
-/// correction, and κ = 1, so that y contains x only through the branch. The paper uses Adam only in the first layer,
-/// First{Adam{}, HeavyBall{}}, because Adam in all layers was unstable.
+/// The paper does not give κ; the default is 0. `reference()` has the settings of the paper's code: ε inside the root,
+/// no bias correction, and κ = 1, so that y contains x only through the branch. The paper uses Adam only in the first
+/// layer, First{Adam{}, HeavyBall{}}, because Adam in all layers was unstable.
 ///
 /// In the first layer p = (1−β₁) u and v = (1−β₂) u². With ε = 1e-8 the update is nearly γ (1−β₁)/√(1−β₂) sign(u),
 /// which is about 3.16 sign(u). The branch gets almost no gradient: dy times about 1e-6/u², and at most (1−β₁)/ε for
@@ -179,14 +179,16 @@ struct AdamRuleStep {
     at.store(kept_v + i, v0);
   }
 };
-/// With c₁, c₂ the corrections, p₁, v₁ the moments after the layer, p₀, v₀ before, r = r(c₂ v₁) and a = γ c₁ dy / r:
+/// The adjoint of (1) to (3). c₁, c₂ are the factors of (3), p₁, v₁ the moments after the layer, p₀, v₀ the moments
+/// before it, r = r(c₂ v₁) the root of AdaptiveRoot, and a = γ c₁ dy / r:
 ///
 ///     p̄ = dp + a,   v̄ = dv − a c₂ r′ p₁ / r,   dp ← β₁ p̄,   dv ← β₂ v̄
 ///     du = (1−β₁) p̄ + 2 (1−β₂) u v̄
 ///
-/// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms in u² cancel. In the first layer only the part
-/// from ε remains, and it is smaller than the rounding errors of these terms. Therefore the factor is computed by
-/// AdaptiveRoot (2) with v = c₂ v₁, which does not contain them.
+/// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. The terms of this factor that contain u² cancel. In the
+/// first layer, only the term with ε remains, and it is smaller than the rounding errors of the terms that cancel.
+/// Therefore the factor is computed with AdaptiveRoot (2), for v = c₂ v₁: that equation does not contain the terms that
+/// cancel.
 template <class T>
 struct AdamRuleBackward {
   using Element = T;

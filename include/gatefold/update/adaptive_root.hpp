@@ -9,7 +9,7 @@ namespace gatefold::functor {
 
 /// The divisor r(v) of adaptive rules, and its slope r′(v), for v >= 0.
 ///
-///     r(v) = √v + ε,   or √(v + ε) with ε inside                                                        (1)
+///     r(v) = √v + ε,   or √(v + ε) if `inside` is true                                                  (1)
 ///
 /// The slope of √v at 0 is infinite, but v = 0 only if u = 0. The rules use the product of slope and u, which is 0
 /// then. Therefore the slope of √0 counts as 0.
@@ -31,7 +31,7 @@ struct AdaptiveRoot {
   }
   /// Returns (w r − 2 r′ (w v − rest)) / r, computed without the terms that cancel:
   ///
-  ///     (w ε + rest / √v) / r,   or (w ε + rest) / r² with ε inside                                   (2)
+  ///     (w ε + rest / √v) / r,   or (w ε + rest) / r² if `inside`                                     (2)
   ///
   /// Returns 0 if v has overflowed, for any value of `rest`.
   template <class V>

@@ -31,8 +31,8 @@ namespace update {
 ///     p ← μ p + u(x),   y = x + γ Re p,   μ = modulus · exp(i phase),   p = 0 before the first layer    (1)
 ///
 /// Source: paper 001, eq. (21), with u = −f; Lorraine et al. 2021, arXiv:2102.08431. The paper does not give its μ. The
-/// default modulus is the μ of its heavy ball, and the default phase is π/8. Phase 0 is HeavyBall; phase π is HeavyBall
-/// with negative μ.
+/// default modulus is the μ of the paper's heavy ball, and the default phase is π/8. Phase 0 is HeavyBall; phase π is
+/// HeavyBall with negative μ.
 /// @param carry  re, im [N, D], the real and imaginary parts of p
 /// @throws ArgumentError unless modulus, phase and γ are finite
 /// @cost  5·N·D multiply-adds, 2·N·D carried values

@@ -29,8 +29,8 @@ namespace gatefold::update {
 /// Every layer has the parameters of both rules. The parameters that a layer does not use have gradient 0. An optimizer
 /// with weight decay, for example AdamW, still decays them.
 /// @param carry  the states of both rules, and the number of completed layers
-/// @throws ArgumentError if warm is set and one of the rules evaluates more than once, because the two rules then have
-///         no common u; use warm = false
+/// @throws ArgumentError if `warm` is true and one of the rules evaluates the branch more than once, because the two
+///         rules then have no common u; use warm = false
 /// @cost   the cost of the rule in use; in a warm first layer, the cost of both. If `rest` has `advance`, as HeavyBall
 ///         does, `rest` saves nothing in the first layer and needs no separate pass over memory
 template <class FirstT, class RestT>

@@ -11,13 +11,14 @@ namespace gatefold::update {
 ///
 ///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
 ///
-/// Source: paper 001 (MomentumSMoE), eq. (10), with u = −f; Polyak 1964. The reference code stores −γ p instead and
+/// Source: paper 001 (MomentumSMoE), eq. (10), with u = −f; Polyak 1964. The paper's code stores −γ p instead and
 /// subtracts; for constant γ both are the same update. The defaults μ = 0.7, γ = 1 are the published settings. With μ =
 /// 0, γ = 1 the rule equals Plain, bit for bit for finite values, except for the sign of zero. μ < 0 is the negative
 /// momentum of App. E.4.
 /// @param carry  p [N, D]
 /// @throws ArgumentError unless μ and γ are finite
-/// @cost  2·N·D multiply-adds, N·D carried values; stable while |μ| < 1 and 0 < γσ < 2 + 2μ (paper 001, Lemma 1)
+/// @cost  2·N·D multiply-adds, N·D carried values; stable while |μ| < 1 and 0 < γσ < 2 + 2μ, with the σ of paper 001,
+///         Lemma 1
 struct HeavyBall {
   double mu = 0.7, gamma = 1;
 

@@ -9,13 +9,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns term i of ⟨a, b⟩ in type Sum, for `reduce`.
+/// Returns term i of ⟨a, b⟩ in the type `Sum`, for `reduce`.
 template <class T, class Sum = T>
 struct InnerProduct {
   const T *a, *b;
   GATEFOLD_HD Sum operator()(Index i) const { return Sum(a[i]) * Sum(b[i]); }
 };
-/// out[n] = ⟨a[n], b[n]⟩, summed in type Sum
+/// out[n] = ⟨a[n], b[n]⟩, summed in the type `Sum`
 template <class T, class B, class Sum = T>
 struct RowInnerProduct {
   View<const T, 2, B> a, b;
@@ -31,14 +31,14 @@ struct RowInnerProduct {
 
 namespace update {
 
-/// Sums values over all parts of a batch. If a rule gets the whole batch at once, there is one part, so the values are
-/// unchanged.
+/// Sums values over all parts of a batch, for a rule that gets the whole batch at once. There is only one part, so the
+/// values are unchanged.
 struct WholeBatch {
   template <class C, class T>
   void operator()(C&, T*, Index) const {}
 };
 
-/// Adds ⟨a, b⟩ over all items to *out, summed in type Sum.
+/// Adds ⟨a, b⟩ over all items to *out, summed in the type `Sum`.
 /// @order  row by row, then the rows in a fixed order
 template <class C, class T, class Sum, class B>
 void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {

@@ -44,8 +44,9 @@ enum class StepSize { fixed, learned, per_item };
 /// options. For per_item, w is initialised by `initial`, and b is log(γ/(1 − γ)) if 0 < γ < 1, or else 0. Therefore, an
 /// item with ⟨x[n], w⟩ = 0 starts with γ[n] = γ, or with 1/2 if γ is not in (0, 1).
 /// @param carry  p [N, D]
-/// @param saved  p before and after [N, D], γ [N]
-/// @throws ArgumentError unless μ and γ are finite, and model_dim fits the branch (0: deduced inside Residual)
+/// @param saved  p before and after the layer [N, D]; γ [N] if it is per item
+/// @throws ArgumentError unless μ and γ are finite, and model_dim fits the branch (Residual replaces 0 by the width of
+///         the branch)
 /// @cost   2·N·D multiply-adds forward and 4·N·D backward, with per_item 3·N·D and 6·N·D; N·D carried and 2·N·D kept
 ///         values
 struct LearnedHeavyBall {
@@ -53,7 +54,7 @@ struct LearnedHeavyBall {
   bool learn_mu = true;
   StepSize step = StepSize::learned;
   Index model_dim = 0;
-  Initial initial{};  // of w
+  Initial initial{};  // initial values of w
 
   template <class T, class B>
   struct Params {
@@ -153,6 +154,7 @@ struct LearnedHeavyBall {
   functor::Coefficient<T> mu_of(const Params<T, B>& params) const {
     return {T(mu), learn_mu ? params.mu.data() : nullptr};
   }
+  /// Returns γ as a Coefficient.
   /// @param sizes  γ[n], used only if the step size is per item
   template <class T, class B>
   functor::Coefficient<T> gamma_of(const Params<T, B>& params, const T* sizes) const {

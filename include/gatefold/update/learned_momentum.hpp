@@ -9,7 +9,7 @@
 
 /// Heavy ball with coefficients that can be learned, and the gradients of the coefficients.
 ///
-///     p ← μ p + u(x),   y = x + γ p,   with μ, γ fixed, one of the layer, or one of each item           (1)
+///     p ← μ p + u(x),   y = x + γ p,   with μ, γ fixed, one per layer, or one per item                  (1)
 namespace gatefold {
 
 namespace functor {
@@ -71,7 +71,7 @@ void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const 
 
 namespace functor {
 
-/// A coefficient. It is a fixed option, one value in memory for all items, or one value in memory per item.
+/// A coefficient μ or γ. It is a fixed option, one value in memory for all items, or one value in memory per item.
 template <class T>
 struct Coefficient {
   T fixed = 0;
@@ -86,7 +86,7 @@ struct LearnedMomentumStep {
   Coefficient<T> mu, gamma;
   View<const T, 2, B> x, u;
   View<T, 2, B> p, y;
-  View<T, 2, B> before, after;  // p before and after; empty: not kept. after may be u
+  View<T, 2, B> before, after;  // p before and after the layer; empty: not kept. `after` may be u
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const HeavyBallStep<T> step{mu(n), gamma(n), &x(n, 0), &u(n, 0), &p(n, 0), &y(n, 0)};

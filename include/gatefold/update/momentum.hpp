@@ -45,7 +45,7 @@ struct Momentum {
   void validate(const char* rule, Index items, Index dim) const { expect_shape(rule, "carry.p", p, {items, dim}); }
 };
 
-/// Computes (1) with the branch evaluated at `point`. Meanwhile y holds u.
+/// Computes (1) with z = `point`. Before y is computed, its memory contains u.
 template <class T, class B, class F>
 void momentum_forward(double mu, double gamma, View<const T, 2, B> x, NonDeduced<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
@@ -62,21 +62,21 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
   df(point, du, dpoint, 0);
 }
 
-/// Computes (1) with look-ahead. Writes the point z, because backward needs it.
+/// Computes (1) with a = `ahead`. Writes z to `point`, because backward needs it.
 template <class C, class T, class B, class F>
 void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                 View<T, 2, B> y, View<T, 2, B> point) {
   B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
   momentum_forward(mu, gamma, x, point, f, p, y);
 }
-/// Computes (1) with look-ahead and keeps the point for backward.
+/// Computes (1) with a = `ahead` and keeps z in `point` for backward.
 template <class C, class T, class B, class F>
 void look_ahead_forward(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                         View<T, 2, B> y, Tensor<T, 2, B>& point) {
   point.resize(x.extent(0), x.extent(1));
   look_ahead(ctx, mu, gamma, ahead, x, f, p, y, point.view());
 }
-/// Computes (1) with look-ahead and keeps nothing for backward.
+/// Computes (1) with a = `ahead` and keeps nothing for backward.
 template <class C, class T, class B, class F>
 void look_ahead_infer(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                       View<T, 2, B> y) {

@@ -19,7 +19,7 @@ namespace gatefold::update {
 /// @cost  3·N·D multiply-adds, N·D carried and N·D kept values
 struct Nesterov {
   double mu = 0.7, gamma = 1;
-  bool ahead = false;  // + in (1), instead of the paper's −
+  bool ahead = false;  // true: z = x + μ γ p; false: z = x − μ γ p, as in the paper
 
   static Nesterov classical(double mu = 0.7, double gamma = 1) { return {mu, gamma, true}; }
 

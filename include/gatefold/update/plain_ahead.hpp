@@ -10,7 +10,7 @@ namespace gatefold::update {
 /// The ordinary residual connection, with the branch evaluated at the look-ahead point of robust momentum. The code of
 /// paper 001 for vision uses this rule in the dense layers between mixtures.
 ///
-///     z = x + α γ q,   y = x + u(z),   q stays                                                          (1)
+///     z = x + α γ q,   y = x + u(z),   q unchanged                                                      (1)
 ///
 /// Source: paper 001's code (vmoe), whose dense layers read the look-ahead point and do not change the momentum.
 /// @param robust  the rule that gives α and γ; in a Chain, q is the state of the layers with that rule

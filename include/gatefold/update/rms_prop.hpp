@@ -116,7 +116,7 @@ struct RmsPropStep {
     if (kept_p) at.store(kept_p + i, p0);
   }
 };
-/// With p₁ after the layer, p₀ before, r = r(p₁) and a = γ dy / r:
+/// The adjoint of (1). p₁ is p after the layer, r = r(p₁) the root of AdaptiveRoot, and a = γ dy / r:
 ///
 ///     p̄ = dp − a u r′ / r,   du = a + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
 ///

@@ -45,15 +45,15 @@ enum class Norm { item, batch };
 ///
 /// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412.
 ///
-/// By default each item has its own norm, so that an item does not depend on its batch. The reference code has one norm
+/// By default each item has its own norm, so that an item does not depend on its batch. The paper's code has one norm
 /// over all items: `Norm::batch`. If ‖u(x)‖ is below 1.2e-38 in float or 1.5e-154 in double, the norm counts as 0. Then
 /// the point is x, and the gradient of u(x) through the point is 0.
 /// @param sum  replaces a sum over the items of this call by the sum over the whole batch. It is called for every part
 ///             of the batch (dist::SyncNorm)
 /// @throws ArgumentError unless ρ >= 0, and ρ and γ are finite
 /// @cost   two evaluations of the branch, 2·N·D kept values
-/// @order  norms are summed in double, because the square of a float could under- or overflow; with Norm::batch in the
-///         backend's fixed order
+/// @order  norms are summed in double, because the square of a float could under- or overflow. With Norm::batch, the
+///         order is the fixed order of the backend
 struct SharpnessAware {
   double rho = 0.05, gamma = 1;
   Norm norm = Norm::item;
@@ -105,8 +105,8 @@ struct SharpnessAware {
   }
 
  private:
-  /// Returns the square below which a norm counts as 0. This is the square of the smallest normal T. For double that
-  /// square would underflow, so the result is the smallest normal double.
+  /// Returns a threshold: a norm counts as 0 if its square is smaller. The threshold is the square of the smallest
+  /// normal T. For double this square would underflow, so the threshold is the smallest normal double.
   template <class T>
   static constexpr double least() {
     if constexpr (std::is_same_v<T, double>) {
@@ -147,7 +147,7 @@ struct SharpnessAware {
 
 namespace functor {
 
-/// n = u/‖u‖, in place;   z = x − ρ n.   `inverse` has one norm per item, or one for all items
+/// n = u/‖u‖, in place;   z = x − ρ n.   `inverse` has 1/‖u‖ for each item, or once for all items
 template <class T, class B>
 struct Sharpen {
   T rho;

@@ -44,8 +44,10 @@ namespace update {
 /// `mu`. `initial` draws w and b. Before training, γ_t therefore has mean 0, and a layer can step forward or back. At Δ
 /// μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
 /// @param carry  p [N, D]
-/// @param saved  p before and after [N, D], the linear map, γ_t [N], μ_t and Δ φ(Δ μ) [2]
-/// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (0: deduced inside Residual)
+/// @param saved  p before and after the layer [N, D], ⟨x[n], w⟩ + b [N], γ_t [N], and μ_t and Δ φ(Δ μ) [2], with φ(z) =
+///         (e^z − 1)/z
+/// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (Residual replaces 0 by the
+///         width of the branch)
 /// @cost   3·N·D multiply-adds forward and 6·N·D backward, N·D carried and 2·N·D kept values
 struct ZeroOrderHold {
   double mu = 0.7, delta = 1;  // initial values of μ_t and Δ

@@ -1,5 +1,5 @@
-// A training whose loss and parameters are printed to the last bit, in float and double; with gatefold::io as they come
-// back from a file.
+// Trains in float and double and prints losses and parameters exactly. With gatefold::io, it saves the parameters to a
+// file and prints those that it loads again.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #if defined(WITH_IO)

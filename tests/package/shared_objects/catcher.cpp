@@ -1,4 +1,4 @@
-// Another shared object that hides its names. It catches by type the errors of the first one.
+// The second shared object. It hides its names, and catches the errors that the first one throws by their types.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 

@@ -1,4 +1,4 @@
-// A shared object that hides all names but its interface.
+// The first shared object. It hides all names except its interface.
 #include <gatefold/gatefold.hpp>
 
 #include "interface.hpp"

@@ -80,7 +80,7 @@ class SleepingThread {
 #endif
   }
 
-  std::atomic<int> processor_{kNone}, taken_{kNone};  // where it sleeps; the processor that it is kept off
+  std::atomic<int> processor_{kNone}, taken_{kNone};  // the processor on which it sleeps, and the one it is kept off
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -25,7 +25,7 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 template <class P, bool = on_amx<P>>
 class AmxTiles {
  public:
-  /// Call this before the first AmxTiles of a process.
+  /// Does nothing, because the products of P need no permission for tiles.
   static void permit() {}
 };
 
@@ -36,7 +36,8 @@ class AmxTiles<P, true> {
  public:
   static constexpr int rows = 16, words = 16, columns = 16;
 
-  /// Requests the use of the tiles for this process, with all its threads and children. Linux requires this.
+  /// Requests the use of the tiles for this process, with all its threads and children, as Linux requires. Call this
+  /// before the first AmxTiles of a process.
   /// @throws DeviceError if the system does not allow the tiles. Vector registers are no fallback, because their sums
   ///         have different bits
   static void permit() {
@@ -69,7 +70,7 @@ class AmxTiles<P, true> {
       1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, rows, rows}};
 };
 
-/// Holds sums [R · 16, C · 16] in the tiles 0 to 3.
+/// Holds sums [R · 16, C · 16] in the AMX tiles 0 to 3.
 template <int R, int C>
 struct AmxSums {
   AmxSums() {
@@ -79,7 +80,7 @@ struct AmxSums {
     if constexpr (R == 2) _tile_zero(2);
     if constexpr (R == 2 && C == 2) _tile_zero(3);
   }
-  /// Adds the product of 16 words of a and b. Strides are in floats.
+  /// Adds the product of `a` and `b` over 16 words of the depth. a_stride and b_stride are in floats.
   void add(const float* a, Index a_stride, const float* b, Index b_stride) {
     constexpr Index size = sizeof(float);
     _tile_loadd(6, b, b_stride * size);

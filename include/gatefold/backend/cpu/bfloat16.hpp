@@ -16,9 +16,10 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The lanes of a float register as integers. The casts use __builtin_bit_cast, because object files compiled with
-/// different -march would share instantiations of std::bit_cast.
+/// A vector with the bits of a float register: one 32-bit integer for each lane. The casts use __builtin_bit_cast,
+/// because object files compiled with different -march would share instantiations of std::bit_cast.
 using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
+/// A vector of as many bfloat16 numbers as a float register has lanes.
 using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 
 /// Returns v, rounded like Bfloat16::from if P is Bfloat16.
@@ -41,8 +42,8 @@ GATEFOLD_INLINE Register<T> rounded(Register<T> v) {
   }
 }
 
-/// Loads `count` bfloat16 numbers as the first floats of a register and sets the others to 0. Memory past them is not
-/// read.
+/// Loads `count` bfloat16 numbers into the first lanes of a float register, and sets the other lanes to 0. Memory after
+/// the last of these numbers is not read.
 GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
 // g++ 12 splits the conversion below into halves
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -56,7 +57,7 @@ GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Regis
   std::memcpy(&halves, p, static_cast<std::size_t>(count) * sizeof(Bfloat16));
   return Register<float>(__builtin_bit_cast(packet::Of<float>, __builtin_convertvector(halves, FloatBits) << 16));
 }
-/// Stores the first `count` floats, rounded to bfloat16.
+/// Stores the first `count` lanes of v, rounded to bfloat16.
 GATEFOLD_INLINE void store_halves(Register<float> v, Bfloat16* p, int count = Register<float>::size) {
   const FloatHalves halves =
       __builtin_convertvector(__builtin_bit_cast(FloatBits, rounded<Bfloat16>(v).packet()) >> 16, FloatHalves);
@@ -86,7 +87,7 @@ GATEFOLD_INLINE Register<float> pairs_across(Register<float> upper, Register<flo
   return Register<float>(_mm512_castsi512_ps(_mm512_permutexvar_epi16(
       _mm512_load_si512(order), __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(lower.packet(), upper.packet())))));
 }
-/// Returns a pair as one lane.
+/// Rounds two values to bfloat16 and returns the pair as one lane.
 inline float pair(float first, float second) {
   const auto half = [](float v) -> std::uint32_t {
     return Bfloat16::from(std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v).bits;

@@ -41,9 +41,9 @@ class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Returns the words of memory that a task needs for weights that it packs, or converts from packed bfloat16: one
-  /// panel, or a whole block if tasks pack whole blocks (`packs`).
-  /// @param depth, columns  of all weights
+  /// Returns the size of the memory, in words, in which a task packs weights, or converts them from packed bfloat16. It
+  /// is one panel, or a whole block if tasks pack whole blocks (`packs`).
+  /// @param depth, columns  extents of an expert's weights
   static Index memory(bool packs, Index depth, Index columns) {
     if (!packs) return panel_size;
     return std::max(panel_size,
@@ -54,7 +54,7 @@ class BlockProduct {
 
   /// Computes to = a b, or to += a b.
   /// @param a     [rows, words] packed
-  /// @param into  Into::stream only if `to` is aligned rows of a matrix, in whole panels
+  /// @param into  how to store the sums; Into::stream only if `to` is aligned rows of a matrix, in whole panels
   /// @param next  the weights that the task needs after `b`, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
@@ -153,7 +153,7 @@ class BlockProduct {
   }
 
   // Computes the tiles of the packed panel at x, from tile `first` on.
-  // @param prefetch  prefetch(t) returns the lines that tile t prefetches
+  // @param prefetch  prefetch(t) returns the lines that tile t has to prefetch
   template <class F>
   static void tiles(const RowBlock& rows, Index first, const T* a, const WeightBlock<P>& b, const T* panel, Index x,
                     Into into, const Sums<T>& to, const F& prefetch) {

@@ -25,8 +25,8 @@ template <class B>
 class BasicContext : public Scratch<B>, public ObjectPool {
  public:
   using Backend = B;
-  /// @param threads  number of threads of the context (cpu/thread_pool.hpp); 0: available_threads()
-  /// @param eager    share even short loops between threads: slow, for tests that look for races
+  /// @param threads  number of threads of the context (cpu/thread_pool.hpp); 0 means available_threads()
+  /// @param eager    whether even short loops are shared between threads. This is slow; tests use it to find races
   /// @throws ArgumentError if `threads` is negative or more than the library's executor supports (32767)
   explicit BasicContext(int threads = 0, bool eager = false);
   /// @param executor  provides the threads, see cpu/executor.hpp; it must outlive the context
@@ -41,15 +41,15 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   ExecutorRef executor() const { return executor_; }
   int threads() const { return threads_; }
   bool eager() const { return eager_; }
-  /// Bytes of scratch held, in use or not.
+  /// Returns the number of bytes of scratch that this context has allocated, in use or not.
   std::size_t capacity() const {
     std::size_t n = Scratch<B>::capacity();
     for (const auto& worker : workers_) n += worker->capacity();
     return n;
   }
 
-  /// While the returned object lives, products whose weights are in `packed` read the packed form.
-  /// @throws ArgumentError if `packed` was made by a file compiled for registers of another width
+  /// While the returned object lives, products whose weights are in `packed` read the packed weights.
+  /// @throws ArgumentError if `packed` was made by a file compiled for registers of a different width
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;

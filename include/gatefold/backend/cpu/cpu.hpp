@@ -22,7 +22,7 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 /// saves for its backward pass are stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses
 /// and optimizers are computed as with Cpu. Doubles are not rounded.
 ///
-///     CpuBf16::Context ctx;   // the only word that changes in a program; tensors are Tensor<float, 2, CpuBf16>
+///     CpuBf16::Context ctx;   // replaces Cpu::Context; tensors are Tensor<float, 2, CpuBf16>
 ///
 /// Views of Cpu convert to views of CpuBf16 and back. Frozen weights take half the memory.
 ///
@@ -32,7 +32,7 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 /// because they multiply pairs at half the speed of floats.
 ///
 /// @throws DeviceError from the first product, in files compiled for AMX, if the system does not allow its use
-/// @order  as Cpu; pairs are added in the order of cpu/tile.hpp, and their subnormal operands and sums are 0
+/// @order  the order of Cpu; pairs are added in the order of cpu/tile.hpp, and their subnormal operands and sums are 0
 struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
   /// The type in which an expert saves its values for the backward pass (backend.hpp).
   template <class T>

@@ -12,7 +12,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Epilogues of finished sums, and the memory layout of these sums.
+/// Calls epilogues for finished sums, and describes the memory layout of these sums.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// True if an epilogue runs on registers. An epilogue that accepts only scalars has the member
@@ -27,7 +27,7 @@ const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requ
 struct SumsLayout {
   Index stride, width, panel;
 
-  /// Contiguous panels [rows, width].
+  /// Returns the layout of contiguous panels [rows, width].
   static SumsLayout panels(Index rows, Index width) { return {width, width, rows * width}; }
 
   /// Calls f(x, count, element) for each panel of row i, up to column `columns`. The panel has `count` columns from x
@@ -39,9 +39,9 @@ struct SumsLayout {
   }
 };
 
-/// Runs an epilogue over `rows` × `columns` sums and stores its results, once for each element.
-/// @param sums  [rows, columns] in      readable up to the next whole register
-/// @param c     [rows, c_stride] out    element (0, 0) is element (s, j) of expert e
+/// Calls an epilogue for `rows` × `columns` sums, once for each element, and stores the results.
+/// @param sums  [rows, columns] in      can be read up to the end of the last register of a row
+/// @param c     [rows, c_stride] out    its element (0, 0) is element (s, j) of expert e
 template <class T, class E>
 void run_epilogue(const E& epilogue, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
                   Index j, T* c, Index c_stride) {
@@ -69,7 +69,7 @@ void run_epilogue(const E& epilogue, const T* sums, SumsLayout layout, Index row
 template <class T>
 struct Epilogue {
   const void* epilogue;
-  bool stores;  // whether it stores the sums and has no other effect
+  bool stores;  // whether the epilogue stores the sums and has no other effect
   void (*run)(const void*, const T*, SumsLayout, Index, Index, Index, Index, Index, T*, Index);
 
   template <class E>
@@ -82,9 +82,9 @@ struct Epilogue {
   }
 };
 
-/// Computes hidden values from `rows` × `columns` sums of each of M matrices, and stores them in `hidden`, with shape
-/// [rows, Tile::stride].
-/// @param M  number of matrices of the first product; the epilogue gets one sum of each
+/// Computes `rows` × `columns` hidden values and stores them in `hidden`, with shape [rows, Tile::stride]. A hidden
+/// value is the result of the epilogue for one sum of each of M matrices.
+/// @param M  number of matrices of the first product
 template <std::size_t M, class T, class E>
 void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
                 Index j, T* hidden) {

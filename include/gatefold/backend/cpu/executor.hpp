@@ -9,7 +9,7 @@
 /// of a program.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The function f(worker) that an executor runs. f must outlive this object and does not throw. The object is two
+/// The function f(worker) that an executor runs. f must outlive this object and must not throw. The object is two
 /// pointers and can be copied freely.
 class WorkerFunction {
  public:
@@ -24,7 +24,7 @@ class WorkerFunction {
   void (*call_)(void*, int);
 };
 
-/// Runs a function on several threads.
+/// An executor runs a function on several threads.
 ///
 ///     run(count, f)   calls f(worker) for numbers 0 <= worker < count, each number at most once, on any threads, at
 ///                     the same time if possible, and returns when these calls have returned

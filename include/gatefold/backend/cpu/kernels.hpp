@@ -6,7 +6,7 @@
 // gatefold::kernels defines GATEFOLD_KERNELS. This file then declares the instantiations, and the library of the target
 // contains them. Without GATEFOLD_KERNELS this file is empty. See docs/explanation/compile_time.md.
 //
-// GATEFOLD_KERNELS lists the instruction sets for which the library was built, each between blanks, for example
+// GATEFOLD_KERNELS lists the instruction sets for which the library was built, each between spaces, for example
 // " avx2_fma avx512_dq ".
 #if defined(GATEFOLD_KERNELS)
 #include <string_view>

@@ -82,7 +82,7 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_keys;
-  // at least `groups` keys for each chunk, so that its counters cost less than its keys
+  // Each chunk has at least `groups` keys, so that its counters cost less than its keys.
   const Index worth = ctx.eager() ? n : n / std::max<Index>(groups, 1);
   const Index chunks = n < parallel_from ? 1 : std::clamp<Index>(worth, 1, ctx.threads());
   const auto mark = ctx.mark();
@@ -116,10 +116,10 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
 
 /// db[e] (+)= Σ_s weight[s] dc[rows[s]] over the slots of expert e. Rows are read in long runs and a few at a time,
 /// because memory is faster then.
-/// @param dc      [·, columns] in
-/// @param rows    [slots] in  null: slot s has row s
-/// @param weight  [slots] in  null: all are 1
-/// @param db      [experts, columns] in, out
+/// @param dc      [·, columns] in       rows of values
+/// @param rows    [slots] in            the row of dc that each slot reads; if null, slot s reads row s
+/// @param weight  [slots] in            a factor for each slot; if null, all factors are 1
+/// @param db      [experts, columns] in, out  one sum for each expert and column
 /// @order  one sum for each block of Tile::depth slots of an expert; these sums are added to db in order
 template <class T, class Context>
 void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc, const Index* rows, const T* weight,

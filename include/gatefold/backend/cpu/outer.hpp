@@ -22,8 +22,9 @@ void transpose(const From& from, const To& to) {
       for (Index j = 0; j < from.extent(2); ++j) to(e, j, i) = from(e, i, j);
 }
 
-/// Estimates the cycles of c[rows, columns] = aᵀ b, if both factors have `depth` rows. It counts the multiply-adds in
-/// whole registers of a row of c, the transposition of `a` on its way to the tile, and the copy of `b`.
+/// Estimates the cycles of c[rows, columns] = aᵀ b, if both factors have `depth` rows. The estimate has the
+/// multiply-adds in whole registers of a row of c, the transposition of `a` on its way to the tile, and the copy of
+/// `b`.
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;
@@ -31,24 +32,24 @@ double outer_cycles(Index rows, Index columns, Index depth) {
   return static_cast<double>(depth) *
          (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
 }
-/// Returns whether cᵀ = bᵀ a is faster. The estimate assumes that threads share the product, and that one thread
-/// transposes c in about one cycle per element.
+/// Returns whether it is faster to compute cᵀ = bᵀ a and to transpose the result. The estimate assumes that threads
+/// share the product, and that one thread transposes c in about one cycle per element.
 template <class T>
 bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
   const auto copies = static_cast<double>(Index(accumulate ? 2 : 1) * threads * rows * columns);
   return outer_cycles<T>(columns, rows, depth) + copies < outer_cycles<T>(rows, columns, depth);
 }
 
-/// Computes gradients of weights: c[e] (+)= a[e]ᵀ b[e]. The rows of both factors are the depth of the product; c is
-/// dense.
+/// Computes gradients of weights: c[e] (+)= a[e]ᵀ b[e]. The products sum over the rows of both factors, the slots of an
+/// expert. c is contiguous.
 ///
 /// A narrow c, for example of a gate or of a few filters, leaves most of a register empty. The wide factor also has to
 /// be transposed on its way to the tile. If cᵀ = bᵀ a is faster, it is computed instead. Every sum is the same, bit for
 /// bit.
-/// @param batch  all.depth is an upper bound of the depth of an expert of average size; the choice depends on no other
-///         property of the routing
-/// @cost   as Product; if c is transposed, scratch of its size and up to two copies
-/// @order  as Product, transposed or not
+/// @param batch  batch.all.depth is the average number of slots of an expert, estimated from an upper bound of all
+///         slots. The choice depends on no other property of the routing
+/// @cost   that of Product; if c is transposed, also scratch of the size of c and up to two copies
+/// @order  the order of Product, whether c is transposed or not
 template <class P, class Context, class V>
 void outer(Context& ctx, const Batch<P>& batch, const V& c) {
   using T = SumOf<P>;

@@ -13,7 +13,7 @@
 /// Packs operands of a product in the order in which the register tile reads them, in words (words.hpp).
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// to[r, c] = word c of row r.
+/// Copies words to a matrix: to[r, c] = word c of row r of `from`.
 template <class T, class Rows>
 void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride) {
   constexpr int size = Register<T>::size;
@@ -25,8 +25,8 @@ void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride
   }
 }
 
-/// to[c, r] = word c of row r.
-/// @param ahead  elements from a word to the one that is prefetched when the word is read
+/// Copies words to the transposed matrix: to[c, r] = word c of row r of `from`.
+/// @param ahead  distance in elements from a word that is read to the word that is prefetched at the same time
 template <class T, class Rows>
 [[gnu::noinline]] void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride,
                                        Index ahead = 0) {

@@ -47,13 +47,13 @@ struct PackedMatrix {
   PackedMatrix operator+(Index count) const {
     return {full ? full + count : nullptr, half ? half + count : nullptr, half_tile};
   }
-  /// Returns the Prefetch of part t of n of the `count` words from `word` on.
+  /// Divides the `count` words from `word` on into n parts, and returns a Prefetch that begins at part t.
   Prefetch prefetch(Index word, Index count, Index t, Index n) const {
     return full ? Prefetch::part(full + word, count, t, n) : Prefetch::part(half + word, count, t, n);
   }
   /// Returns the panel that begins at `word`. A panel of bfloat16 is converted to floats in `buffer`.
-  /// @param rows    words of a column
-  /// @param buffer  [rows, Tile::columns]
+  /// @param rows    number of words in a column
+  /// @param buffer  [rows, Tile::columns] memory for the converted panel
   const T* panel(Index word, Index rows, T* buffer) const {
     if (full) return full + word;
     if constexpr (std::is_same_v<T, float>) widen(half + word, rows * Tile<P>::columns, buffer);

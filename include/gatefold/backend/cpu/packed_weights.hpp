@@ -39,7 +39,7 @@ class PackedWeights {
   }
 
   /// Packs w [E, depth, columns] for products of P, and replaces an earlier packed form of the same weights.
-  /// @param round  rounds float weights to bfloat16; products of bfloat16 always round
+  /// @param round  whether float weights are rounded to bfloat16; with P = Bfloat16 they are always rounded
   template <class P, class Context>
   void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
     using T = SumOf<P>;
@@ -74,8 +74,8 @@ class PackedWeights {
            panel_columns_);
   }
 
-  /// Returns the packed form, for products of P, of the weights whose first expert is at w. Returns null if there is
-  /// none.
+  /// Returns the packed form, for products of P, of the weights whose first expert is at address w. Returns null if
+  /// these weights are not packed.
   template <class P>
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
@@ -93,7 +93,7 @@ class PackedWeights {
   struct Entry {
     const void* plain;
     void* packed;
-    AnyTile* tile;  // HalfTile
+    AnyTile* tile;  // a HalfTile
     std::size_t bytes;
     bool half, rounds;
   };

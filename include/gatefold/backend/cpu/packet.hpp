@@ -97,7 +97,7 @@ GATEFOLD_INLINE Of<T> lane_numbers() {
   (std::make_integer_sequence<int, size<T>>{});
 }
 
-/// a · b + c, rounded once if the target has a fused instruction.
+/// Returns a · b + c, rounded once if the target has a fused instruction.
 template <class T>
 GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -129,7 +129,7 @@ GATEFOLD_INLINE P sealed(P v) {
   return v;
 }
 
-/// b if b < a, else a. NaN in a stays; NaN in b counts as not smaller.
+/// Returns b if b < a, else a. If a is NaN, the result is NaN; if only b is NaN, the result is a.
 template <class T>
 GATEFOLD_INLINE Of<T> min(const Of<T>& a, const Of<T>& b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -147,7 +147,7 @@ GATEFOLD_INLINE Of<T> min(const Of<T>& a, const Of<T>& b) {
   return b < a ? b : a;
 }
 
-/// |v|
+/// Returns |v|.
 template <class T>
 GATEFOLD_INLINE Of<T> abs(const Of<T>& v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -162,7 +162,7 @@ GATEFOLD_INLINE Of<T> abs(const Of<T>& v) {
   }
 }
 
-/// The square root, correctly rounded.
+/// Returns the square root, correctly rounded.
 template <class T>
 GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -186,7 +186,7 @@ GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
   }
 }
 
-/// v · 2^n for integers n, rounded once if the result is a normal number and |n| <= 252 (2044 in double).
+/// Returns v · 2^n for integers n, rounded once if the result is a normal number and |n| <= 252 (2044 in double).
 template <class T>
 GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -209,8 +209,8 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
   }
 }
 
-// sum_of returns the sum of the lanes, and largest_of the largest lane. Both combine the halves of the vector, again
-// and again.
+// sum_of returns the sum of the lanes, and largest_of the largest lane. Both combine the two halves of the vector, then
+// the halves of the result, and so on, until one lane is left.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE float sum_of(__m128 v) {
   const __m128 half = _mm_add_ps(v, _mm_movehl_ps(v, v));
@@ -252,8 +252,8 @@ GATEFOLD_INLINE double largest_of(__m512d v) { return largest_of(_mm256_max_pd(l
 #endif
 
 /// Returns the sum of all lanes.
-/// @order  adds the second half to the first, again and again; on AVX-512 in double the last four as pairs of
-///         neighbours
+/// @order  adds the second half of the lanes to the first, and repeats this until one lane is left. On AVX-512, the
+///         last four doubles are added as pairs of neighbours
 template <class T>
 GATEFOLD_INLINE T sum(const Of<T>& v) {
   if constexpr (requires { sum_of(v); }) {
@@ -280,8 +280,9 @@ GATEFOLD_INLINE T largest(const Of<T>& v) {
   }
 }
 
-// Steps of a transposition. low and high take neighbouring elements from a and b in turn, within 16 bytes. low_pair and
-// high_pair take pairs of elements. The functions with `part` in their names take parts of 16 bytes.
+// Steps of a transposition. `low` and `high` interleave the elements of the lower or upper halves of a and b, in every
+// 16 bytes. `low_pair` and `high_pair` return the lower or upper pairs of a, then of b, in every 16 bytes. The
+// functions with `part` in their names move parts of 16 bytes.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE __m128 low(__m128 a, __m128 b) { return _mm_unpacklo_ps(a, b); }
 GATEFOLD_INLINE __m128 high(__m128 a, __m128 b) { return _mm_unpackhi_ps(a, b); }
@@ -320,7 +321,8 @@ GATEFOLD_INLINE __m512 low_pair(__m512 a, __m512 b) { return _mm512_maskz_shuffl
 GATEFOLD_INLINE __m512 high_pair(__m512 a, __m512 b) { return _mm512_maskz_shuffle_ps(all16, a, b, 0xee); }
 GATEFOLD_INLINE __m512d low(__m512d a, __m512d b) { return _mm512_maskz_unpacklo_pd(all8, a, b); }
 GATEFOLD_INLINE __m512d high(__m512d a, __m512d b) { return _mm512_maskz_unpackhi_pd(all8, a, b); }
-/// Parts 0 and 1 (low), 2 and 3 (high), 0 and 2 (even), 1 and 3 (odd) of a and of b.
+/// The functions with `parts` in their names return two parts of a, then the same two parts of b. A part is 16 bytes:
+/// parts 0 and 1 (low), 2 and 3 (high), 0 and 2 (even), 1 and 3 (odd).
 GATEFOLD_INLINE __m512 low_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0x44); }
 GATEFOLD_INLINE __m512 high_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0xee); }
 GATEFOLD_INLINE __m512 even_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0x88); }

@@ -19,7 +19,7 @@ template <class P>
 class PairSchedule {
  public:
   static constexpr bool packs = on_amx<P>;                      // only the matrix unit cannot read weights in place
-  static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // of an expert whose chunks can be tasks
+  static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // most rows of an expert whose chunks can be tasks
 
   PairSchedule(const PairBatch<P>& batch, int threads) : b_(batch), threads_(threads) {
     Index tiles = 0, most_tiles = 0;
@@ -48,7 +48,7 @@ class PairSchedule {
     return packs && row_blocks(rows) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
-  /// Returns the largest number of tiles of a block of rows, in any routing of a batch of these sizes.
+  /// Returns the largest number of tiles in a block of rows, in any routing of a batch of these sizes.
   static Index largest_block(const PairBatch<P>& b) {
     const Index row_size = (b.blocks() + 1 + b.ups) * Tile<P>::stride + b.padded_columns();
     return std::clamp<Index>(tuning.cached_size / (row_size * Tile<P>::rows), 2, tuning_of<P>.pair_tiles);
@@ -64,12 +64,12 @@ class PairSchedule {
 /// more, so later calls reuse the memory of the first call.
 template <class P>
 struct PairMemory {
-  Index packed;  // of experts with path by_call; the experts that do not fit are packed in waves
-  // rows of skinny experts (with chunks as tasks) that have their sums in memory at the same time; other rows are in
-  // later waves
+  Index packed;  // packed weights of experts with WeightPath::by_call; if not all fit, they are packed in waves
+  // number of rows of skinny experts (their chunks are tasks) whose sums are in memory at the same time; other rows are
+  // computed in later waves
   Index skinny_rows;
   int threads;
-  Index a, hidden, first, sums, panels;  // of each thread; `first` of each matrix of the first product
+  Index a, hidden, first, sums, panels;  // for each thread; `first` is needed for each matrix of the first product
 
   PairMemory(const PairBatch<P>& b, int most_threads, Index budget) {
     using S = PairSchedule<P>;
@@ -87,7 +87,7 @@ struct PairMemory {
     const Index rows =
         std::min(std::max(S::largest_block(b), divide_up(S::most_skinny_rows, Tile<P>::rows)), tiles) * Tile<P>::rows;
     a = rows * b.blocks() * Tile<P>::stride;
-    hidden = rows * Tile<SumOf<P>>::stride;  // before the values are rounded
+    hidden = rows * Tile<SumOf<P>>::stride;  // the size before the values are rounded
     sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
     first = rows * Tile<P>::depth;
     panels = std::max(BlockProduct<P>::memory(S::packs, b.depth, b.hidden),

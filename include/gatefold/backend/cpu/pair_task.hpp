@@ -70,7 +70,7 @@ class PairWeights {
   T* const shared_;
 };
 
-/// Scratch memory of a thread, see PairMemory.
+/// The scratch memory of one thread. PairMemory has the sizes.
 template <class T>
 struct PairWorker {
   T *a, *hidden, *first, *sums, *panels;
@@ -82,8 +82,8 @@ class PairTask {
   using T = SumOf<P>;
 
  public:
-  /// @param rows  the slots of the block
-  /// @param end   the task uses the blocks of `weights` before this number
+  /// @param rows  the rows of the block, among the slots of the expert
+  /// @param end   the number of the first block of `weights` that the task does not use
   PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
            const PairWeights<P>& weights, Index end, const PairWorker<T>& worker)
       : b_(batch),
@@ -99,7 +99,7 @@ class PairTask {
                    packed_a(block));
   }
 
-  /// Computes sums = hidden · down for one chunk of hidden, or adds to `sums` if `add`.
+  /// Computes one chunk of hidden columns, and sums = hidden · down for it; if `add` is true, sums += hidden · down.
   void run(Index chunk, bool add, const Sums<T>& sums) {
     const Index size = rows_.count * kDepth;
     Index i = chunk * weights_.of_chunk();
@@ -113,8 +113,8 @@ class PairTask {
  private:
   static constexpr Index kDepth = Tile<P>::depth;
 
-  // Computes hidden [rows, Tile::stride], in words, from the first sums. It handles whole rows, so that the epilogue
-  // reads and writes long runs. Tried: one call after every tile; 3 % slower.
+  // Computes hidden [rows, Tile::stride], in words, from the first sums. One call computes all rows, so that the
+  // epilogue reads and writes long runs. Tried: one call after every tile; 3 % slower.
   void activate(Index j, Index columns) const {
     const T* sums[] = {w_.first, b_.ups > 1 ? w_.first + rows_.count * kDepth : nullptr};
     epilogue_.run(epilogue_.epilogue, sums, SumsLayout::panels(rows_.count, Tile<T>::columns), rows_.count, columns, e_,

@@ -30,7 +30,8 @@ class TaskFunction {
   void (*call_)(const void*, Index, int);
 };
 
-/// parallel_for with the type of f erased. It is a template, so that kernels.hpp can build it once for ExecutorRef.
+/// Does the work of parallel_for, with the type of f erased. It is a template, so that kernels.hpp can build it once
+/// for ExecutorRef.
 template <class E>
 void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (threads <= 1 || tasks <= 1) {
@@ -72,7 +73,7 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
 ///
 /// The first exception that a task throws stops the distribution of tasks and is rethrown on the calling thread. The
 /// calling thread runs tasks too, and all tasks that the executor's threads do not take.
-/// @order  the thread of a task varies: results of f must not depend on `worker`
+/// @order  a task can run on a different thread in each call, so results of f must not depend on `worker`
 template <class F>
 void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
   run_tasks(executor, threads, tasks, TaskFunction::of(f));

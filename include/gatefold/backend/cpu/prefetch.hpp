@@ -12,22 +12,23 @@ struct Prefetch {
 
   struct Lines {
     const char* next;
-    // run: number of consecutive lines, 0 if all are consecutive; jump: bytes from the last line of a run to the next
-    // run
+    // run: number of consecutive lines, or 0 if all lines are consecutive. jump: bytes from the last line of a run to
+    // the first line of the next run.
     Index run, jump;
   };
   Lines first;
-  Index count = 0;  // lines of `first` before `then` begins; 0: only `first`
+  Index count = 0;  // number of lines of `first`, after which `then` follows; if 0, `then` is not used
   Lines then{};
 
   /// Returns a Prefetch without effect: its only line is already in the cache.
   static Prefetch nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
-  /// Returns a Prefetch of consecutive lines, beginning at part t of n of `count` elements.
+  /// Divides `count` elements into n parts, and returns a Prefetch of consecutive lines that begins at part t.
   template <class T>
   static Prefetch part(const T* data, Index count, Index t, Index n) {
     return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
   }
-  /// Returns a Prefetch of rows of memory, beginning at part t of n of all their lines.
+  /// Divides the cache lines of `rows` rows into n parts, and returns a Prefetch of rows that begins with the row in
+  /// which part t begins.
   /// @param bytes   size of a row, at least 1
   /// @param stride  bytes from row to row
   static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {

@@ -33,12 +33,13 @@ template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = true;
   using Context = BasicContext<B>;
-  /// The type as which grouped products of T multiply their operands.
+  /// The type to which grouped products convert operands of type T before they multiply.
   template <class T>
   using Of = typename Operands::template Of<T>;
 
   using PackedWeights = cpu::PackedWeights;
-  /// Adds w [E, depth, columns] to the packed weights. @param round  whether floats are rounded to bfloat16
+  /// Adds w [E, depth, columns] to the packed weights.
+  /// @param round  whether floats are rounded to bfloat16
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
     packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), round);
@@ -131,7 +132,8 @@ struct Primitives {
                           View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {});
 
  private:
-  /// Returns the batch of a product of two matrices. @param first  the number of row 0 of c in the epilogue
+  /// Returns the batch of a product of two matrices.
+  /// @param first  the row number that the epilogue gets for row 0 of c
   template <class T>
   static Batch<T> one_product(View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                               Index first) {

@@ -35,7 +35,7 @@ class Product {
 
  public:
   /// Computes the products of all experts of a batch.
-  /// @param packed_bytes  memory for packed B; if a work item needs more, one work item is packed at a time
+  /// @param packed_bytes  size of the memory for packed B. If a work item needs more, one work item is packed at a time
   /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), the sum of an
   ///         element is (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating. If the depth is 0, the sum
   ///         is 0 (or c). The epilogue runs once, on the complete sum. The order is the same for every path, tile and
@@ -51,9 +51,9 @@ class Product {
 
   struct WorkItem {
     Problem<P> p;
-    Index e, column, columns;  // of c
-    Index k, depth;            // the chunk of the depth
-    bool add, last;            // whether c holds the sum so far; whether the chunk is the last
+    Index e, column, columns;  // expert; first column and number of columns in c
+    Index k, depth;            // beginning and length of the chunk of the depth
+    bool add, last;            // add: c holds the sum so far; last: the chunk is the last
     // whether the first chain is added to 0, so that a chain that underflows to -0 gives 0
     bool from_zero;
     WeightPath path;
@@ -61,7 +61,7 @@ class Product {
     T* packed;  // [blocks of k][panels][k, column]; only for WeightPath::by_call
     Index begin = 0;
 
-    // Sizes in blocks of weights.
+    // width() and blocks() are the sizes along columns and depth, in blocks of weights.
     Index width() const { return divide_up(columns, kDepth); }
     Index blocks() const { return std::max<Index>(divide_up(depth, kDepth), 1); }
     Index size() const { return width() * blocks(); }
@@ -100,7 +100,8 @@ class Product {
     for (Index k = 0; k == 0 || k < schedule_.depth(); k += memory_.chunk) run_chunk(k);
   }
 
-  // Computes the depth from k on, in waves: packs as many work items as fit into the packed memory, then computes them.
+  // Computes the chunk of the depth that begins at k, in waves. A wave packs as many work items as fit into the packed
+  // memory, then computes them.
   void run_chunk(Index k) {
     const Index width = std::min(schedule_.columns(), PackedMatrix<P>::padded(batch_.all.columns));
     Index used = 0;
@@ -149,7 +150,7 @@ class Product {
     BlockProduct<P> product(w.panels);
     const bool streams = schedule_.streams(p);
     for (Index i = 0; i < item.size(); ++i) {
-      const bool first = i < item.width(), last = i + item.width() >= item.size();  // blocks of k
+      const bool first = i < item.width(), last = i + item.width() >= item.size();  // first and last block of k
       const bool more = i + 1 < item.size();
       const WeightBlock<P> b = item[i], next = more ? item[i + 1] : b;
       if (i % item.width() == 0) pack_rows<P>(p.a, rows.first, rows.count, b.k, b.depth, w.a);

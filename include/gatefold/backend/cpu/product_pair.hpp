@@ -32,7 +32,7 @@ class ProductPair {
  public:
   /// Computes (1) for all experts of a batch.
   /// @param hidden, last  the epilogues of the first and the second product of (1)
-  /// @order  as two separate products (product.hpp)
+  /// @order  the order of two separate products (product.hpp)
   /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as in PairMemory, which depends on the sizes of the batch
   ///         and not on the routing
   template <class Context>
@@ -44,7 +44,7 @@ class ProductPair {
 
   struct WorkItem {
     Index e, first, rows;
-    Index row_blocks;  // 0: chunks are tasks
+    Index row_blocks;  // if 0, the chunks of the expert are tasks
     WeightPath path;
     // packed weights that tasks share: the up matrices, then down; null if tasks share no packed weights
     T* packed;
@@ -133,7 +133,7 @@ class ProductPair {
     task.run(chunk, false, Sums<T>::panels(sums_of_chunk(item, chunk), item.rows));
   }
 
-  // to += from; n is a multiple of the size of a register.
+  // Adds n values: to += from. n is a multiple of the size of a register.
   static void add_sums(Index n, const T* from, T* to) {
     using V = Register<T>;
     for (Index i = 0; i < n; i += V::size) (V::load(to + i) + V::load(from + i)).store(to + i);

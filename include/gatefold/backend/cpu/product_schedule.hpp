@@ -97,9 +97,9 @@ class ProductSchedule {
 /// so later calls reuse the memory of the first call.
 template <class P>
 struct ProductMemory {
-  Index items;            // work items of a wave
-  Index packed;           // of B that tasks share; the parts that do not fit are packed in waves
-  Index a, sums, panels;  // of each thread
+  Index items;            // number of work items in a wave
+  Index packed;           // packed B that tasks share; the parts that do not fit are packed in waves
+  Index a, sums, panels;  // for each thread
 
   ProductMemory(const Batch<P>& b, int threads, Index budget) {
     const Index rows = b.most_rows(), depth = b.most_depth(), columns = b.all.columns;
@@ -116,11 +116,11 @@ struct ProductMemory {
       panels = std::max(panels, words<P>(std::min(depth, tuning_of<P>.rank_update_depth)) * widest);
   }
 
-  /// The depth of B that is packed at a time.
+  /// The part of the depth of B that is packed at a time.
   static constexpr Index chunk = tuning.packed_blocks * Tile<P>::depth;
 
  private:
-  // Memory for the experts that have no packed form and more rows than one task takes.
+  // Returns the memory for packed B of the experts that have no packed form and more rows than one task takes.
   static Index most_packed(const Batch<P>& b, int threads) {
     const Index rows = b.most_rows(), depth = b.most_depth(), padded = PackedMatrix<P>::padded(b.all.columns);
     const Index unshared = (threads > 1 ? 1 : tuning_of<P>.product_tiles) * Tile<P>::rows;
@@ -131,7 +131,7 @@ struct ProductMemory {
       case Batch<P>::Slots::are_rows:
         return std::min(b.experts, rows / (unshared + 1)) * words<P>(std::min(depth, chunk)) * padded;
       default:
-        // The words of each expert's part of the depth, with its padding.
+        // The number of words of each expert's part of the depth, with its padding.
         const Index all = std::min(depth, b.experts * chunk);
         return words<P>(all + std::min(b.experts, all) * (values_of_step<P> - 1)) * padded;
     }

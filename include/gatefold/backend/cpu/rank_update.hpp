@@ -15,10 +15,10 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Computes c[rows, columns] = 0 + s, or c += s, one row of c after the other. s are the chains (1) of tile.hpp, of at
+/// Computes c[rows, columns] = 0 + s, or c += s, one row of c after the other. s is the sum (1) of tile.hpp over at
 /// most tuning.rank_update_depth values of k. With so few terms, most of the work is reading and writing c, and this
 /// function reads and writes c only once, in the order of memory.
-/// @param a, b   words whose lines are columns, read in place
+/// @param a, b   operands whose lines are columns in memory; their words are read in place
 /// @param depth  number of rows of words in `a` and `b`
 /// @param into   Into::stream only if every register of c is whole and aligned
 template <class P>

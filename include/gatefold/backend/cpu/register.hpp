@@ -33,10 +33,10 @@ class Register {
   GATEFOLD_INLINE const Packet& packet() const { return packet_; }
 
   GATEFOLD_INLINE static Register load(const T* p) { return Register(packet::load(p)); }
-  /// Loads the first `count` elements and sets the others to 0. Memory past them is not read.
+  /// Loads the first `count` elements and sets the other lanes to 0. Memory after these elements is not read.
   GATEFOLD_INLINE static Register load(const T* p, int count) { return count == size ? load(p) : load_first(p, count); }
   GATEFOLD_INLINE void store(T* p) const { packet::store(p, packet_); }
-  /// Stores the first `count` elements. Memory past them is not written.
+  /// Stores the first `count` elements. Memory after these elements is not written.
   GATEFOLD_INLINE void store(T* p, int count) const { count == size ? store(p) : store_first(p, count); }
 
   GATEFOLD_INLINE friend Register operator+(Register a, Register b) { return Register(a.packet_ + b.packet_); }
@@ -56,19 +56,19 @@ class Register {
   GATEFOLD_INLINE Register& operator-=(Register b) { return *this = *this - b; }
   GATEFOLD_INLINE Register& operator*=(Register b) { return *this = *this * b; }
 
-  /// a · b + c, rounded once if the target has a fused instruction, and twice otherwise. This is the same in all
-  /// functions.
+  /// Returns a · b + c, rounded once if the target has a fused instruction, and twice otherwise. This is the same in
+  /// all functions of a program.
   GATEFOLD_INLINE friend Register madd(Register a, Register b, Register c) {
     return Register(packet::madd<T>(a.packet_, b.packet_, c.packet_));
   }
   GATEFOLD_INLINE friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
 
-  /// a if v > 0, else b. NaN counts as not positive.
+  /// Returns a if v > 0, else b. NaN counts as not positive.
   GATEFOLD_INLINE friend Register where_positive(Register v, Register a, Register b) {
     return where_less(Register(T(0)), v, a, b);
   }
 
-  /// b if b > a, else a. NaN in b counts as not larger.
+  /// Returns b if b > a, else a. NaN in b counts as not larger.
   GATEFOLD_INLINE friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
   /// Returns the first `count` lanes of v, and `other` in the remaining lanes.
   GATEFOLD_INLINE friend Register keep_first(int count, Register v, T other) {
@@ -94,8 +94,8 @@ class Register {
     return Register(T(1)) / v;
   }
 
-  /// e^v to 2 ulp; 0 if e^v is subnormal (in double from v = -708.39 down, slightly earlier). Infinities and NaN give
-  /// the results of the standard library.
+  /// Returns e^v to 2 ulp, or 0 if e^v is subnormal (in double from v = -708.39 down, slightly earlier). Infinities and
+  /// NaN give the results of the standard library.
   friend Register exp(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return exp_float(v);
@@ -104,7 +104,7 @@ class Register {
     }
   }
 
-  /// erf(v): to 2 ulp in float; in double std::erf of each lane.
+  /// Returns erf(v): to 2 ulp in float; in double with std::erf for each lane.
   friend Register erf(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return erf_float(v);
@@ -120,7 +120,7 @@ class Register {
   friend Register tanh(Register v) {
     return v.each([](T x) { return std::tanh(x); });
   }
-  /// The square root, correctly rounded.
+  /// Returns the square root, correctly rounded.
   GATEFOLD_INLINE friend Register sqrt(Register v) { return Register(packet::sqrt<T>(v.packet_)); }
 
   /// Returns a register with f(lane) for every lane.
@@ -157,8 +157,8 @@ class Register {
     return static_cast<Mask>((1u << count) - 1);
   }
 #endif
-  // a if x < y, else b. Eigen's functions are not used, because they would turn an AVX-512 mask into a whole register,
-  // and that back into a mask.
+  // Returns a if x < y, else b. Eigen's functions are not used, because they would turn an AVX-512 mask into a whole
+  // register, and the register back into a mask.
   GATEFOLD_INLINE static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>)

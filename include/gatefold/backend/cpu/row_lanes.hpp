@@ -14,7 +14,7 @@
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The lanes of a row on the CPU: one worker, whose loops over columns run on registers (backend/lanes.hpp).
-/// @order  a sum is computed in each lane of a register, then over the lanes: it depends only on n and the target
+/// @order  a sum is first computed in each lane of a register, then over the lanes; it depends only on n and the target
 struct RowLanes : OneLane {
   template <class T, class F>
   void each(Index n, const F& f) const {

@@ -12,28 +12,28 @@
 /// Divides blocks of rows into tiles, and work items into parts.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Rows [first, first + count), in tiles of heights that are as even as possible. The height of all tiles except the
-/// last is a multiple of `unit` (Tile::unit).
+/// A block of rows [first, first + count), divided into tiles that have as equal heights as possible. The height of all
+/// tiles except the last is a multiple of `unit` (Tile::unit).
 struct RowBlock {
   Index first, count, tiles, unit;
 
   Index begin(Index t) const { return std::min(t * divide_up(count, unit) / tiles * unit, count); }
   Index size(Index t) const { return begin(t + 1) - begin(t); }
 
-  /// Returns all rows of an expert, at least one, for products of P.
+  /// Returns a block with all rows of an expert, for products of P. `rows` is at least 1.
   template <class P>
   static RowBlock all(Index rows) {
     return {0, rows, divide_up(rows, Tile<P>::rows), Tile<P>::unit};
   }
-  /// Returns block i of n of these rows. Blocks have whole tiles.
+  /// Divides these rows into n blocks of whole tiles, and returns block i.
   RowBlock block(Index i, Index n) const {
     const Index from = i * tiles / n, to = (i + 1) * tiles / n;
     return {first + begin(from), begin(to) - begin(from), to - from, unit};
   }
 };
 
-/// Work items that are computed together, by all threads: as many as fit into the memory that they need.
-/// @param Item  has a member `Index begin`, which only the wave uses
+/// A wave: work items that all threads compute together. A wave has as many work items as fit into the scratch memory.
+/// @tparam Item  has a member `Index begin`, which only the wave uses
 template <class Item>
 class Wave {
  public:
@@ -43,7 +43,7 @@ class Wave {
   void add(const Item& item) { items_[count_++] = item; }
   void clear() { count_ = 0; }
 
-  /// Calls f(item, part, worker) for every part < parts(item) of every item, on all threads.
+  /// Calls f(item, part, worker) for every item of the wave and every part from 0 to parts(item) − 1, on all threads.
   template <class P, class F>
   void each_part(const P& parts, const F& f) {
     Index all = 0;

@@ -45,7 +45,7 @@ inline int available_threads() {
 ///        system takes to wake it
 class Workers {
  public:
-  static constexpr int kMost = 0x7fff;  // threads that a call can count
+  static constexpr int kMost = 0x7fff;  // the largest number of threads that a call can count
   /// @param threads  number of threads, including the calling thread
   explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)) {}
   Workers(const Workers&) = delete;
@@ -81,8 +81,8 @@ class Workers {
     // If more time passes between two reads of the clock, another process had the processor. The thread then sleeps, to
     // leave the processor to it.
     Time preempted;
-    // Number of calls after which a thread that was preempted spins as long as before. Tried: 64 and 1024; in one and
-    // in five of eighteen runs, loops of calls of 2 ms took as long as on one thread, for seconds.
+    // Number of calls after which a thread that was preempted spins as long as before. Tried: 64 and 1024. In one of
+    // eighteen runs with 64, and in five with 1024, loops of calls of 2 ms took as long as on one thread, for seconds.
     int recovery;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
@@ -115,7 +115,7 @@ class Workers {
   }
 
   void wake() {
-    if (idle_ > Time(0)) {  // there is a processor for each thread
+    if (idle_ > Time(0)) {  // idle_ is 0 if there are more threads than processors
       const int processor = current_processor();
       for (std::size_t i = 0; i < threads_->size(); ++i) sleeping_[i].keep_off(processor, (*threads_)[i]);
     }

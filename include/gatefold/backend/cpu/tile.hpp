@@ -68,7 +68,7 @@ struct PackedPanel {
 
 /// Computes the chains s (1) of R rows of packed A and C registers of columns of B. Then sums[R, C registers] = s, or
 /// sums += s.
-/// @param depth   words of a row
+/// @param depth   number of words in a row
 /// @param b       source of the words of B: load(k, y) is called for k = 0, 1, … in this order, and ahead(), which
 ///                prefetches, before every words_of_ahead values of k
 /// @param stride  elements from row to row of sums

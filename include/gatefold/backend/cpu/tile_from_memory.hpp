@@ -32,8 +32,8 @@ struct RowsInPlace {
   static constexpr int words_of_ahead = 1;
   const T* row;
   Index stride;  // elements from row to row
-  Index rows;    // rows left; with pairs, an odd last row is half a word
-  // memory of one panel, which is packed for the following tiles, or null
+  Index rows;    // number of rows left; with pairs, an odd last row is half a word
+  // memory for one panel, which is packed while it is read, for the tiles that follow; null if it is not packed
   T* copy = nullptr;
   // the weights that are read next; they are prefetched here, because their rows are far apart, and hardware
   // prefetchers do not find them
@@ -99,7 +99,7 @@ constexpr int panels_at_once(Index rows) {
 
 /// Runs sum_tile on one panel, or on panels_at_once panels, with the number of rows known only at run time.
 /// @param rows   1 to Tile::rows
-/// @param depth  words of a row
+/// @param depth  number of words in a row
 template <class P, class Source>
 void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, const Source& b, SumOf<P>* sums,
                      Index stride, Index panel, Into into) {

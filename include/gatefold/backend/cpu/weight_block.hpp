@@ -14,12 +14,12 @@
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The weights by which a task multiplies at a time: rows [k, k + depth) and columns [column, column + columns) of one
-/// expert's B, at most Tile::depth of both.
+/// expert's B. Both numbers, `depth` and `columns`, are at most Tile::depth.
 template <class P>
 struct WeightBlock {
   using T = SumOf<P>;
   Operand<T> b;
-  PackedMatrix<P> packed;  // only this block, [panels][words, Tile::columns]; null if it is not packed
+  PackedMatrix<P> packed;  // this block, [panels][words, Tile::columns]; null if it is not packed
   Index k, depth, column, columns;
 
   bool empty() const { return depth == 0 || columns == 0; }
@@ -33,13 +33,13 @@ struct WeightBlock {
   /// Returns the packed panel of column x. A panel of bfloat16 is converted to floats in `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
-  /// Returns the Prefetch of part t of n of a block that is not packed.
+  /// Divides a block that is not packed into n parts, and returns a Prefetch that begins at part t.
   Prefetch prefetch(Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                             : prefetch_rows(0, columns, t, n);
   }
-  /// Returns the Prefetch of part t of n of the panel of column x.
+  /// Divides the panel of column x into n parts, and returns a Prefetch that begins at part t.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return packed ? packed.prefetch(x * words(), words() * Tile<P>::columns, t, n)
@@ -49,7 +49,7 @@ struct WeightBlock {
  private:
   static constexpr Index size = sizeof(T);
 
-  // Returns the Prefetch of part t of n of `width` columns from x on, which are stored in rows.
+  // Divides `width` columns from x on, which are stored in rows, into n parts, and returns a Prefetch from part t on.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);
   }

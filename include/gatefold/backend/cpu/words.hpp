@@ -72,7 +72,8 @@ struct WordsAlong {
   const T* row;
   Index count;
 
-  /// Returns words w to w + n - 1; the lanes behind them are 0. @param n  1 to the size of a register
+  /// Returns words w to w + n - 1 in the first lanes; the other lanes are 0.
+  /// @param n  1 to the size of a register
   Register<T> load(Index w, int n) const {
     if constexpr (values_of_word<P> == 1) {
       return rounded<P>(Register<T>::load(row + w, n));
@@ -109,7 +110,7 @@ struct WordsAlong {
 template <class P>
 struct WordsAcross {
   using T = SumOf<P>;
-  const T *upper, *lower;  // null means 0, only with pairs
+  const T *upper, *lower;  // a null pointer means a row of zeros; only allowed with pairs
 
   Register<T> load(Index c, int n) const {
     if constexpr (values_of_word<P> == 1) {
@@ -148,7 +149,7 @@ struct RowsOfWords {
     const auto row = [&](Index i) { return i < depth ? from.at(k + i, line) : nullptr; };
     return {row(first), values_of_word<P> == 2 ? row(first + 1) : nullptr};
   }
-  /// The rows from row r on.
+  /// Returns the rows from row r on.
   RowsOfWords from_row(Index r) const { return {from, line, k + r * values_of_word<P>, depth - r * values_of_word<P>}; }
 };
 

@@ -21,8 +21,8 @@
 /// the two products of a pair are never stored as floats.
 namespace gatefold::detail_::device {
 
-/// Returns whether a product whose slots are rows uses Hopper's kernel. It does if most of the kernel's large tiles
-/// would be full. The bits are the same either way.
+/// Returns whether Hopper's kernel computes a product whose slots are rows. It does if most of the kernel's large tiles
+/// would be full. The other kernels give the same bits.
 template <class Context, class B>
 bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
   return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&
@@ -53,10 +53,10 @@ bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
 }
 
 /// Returns `a` rounded to bfloat16, in the order of its rows or of the slots. In slot order, only the rows of slots in
-/// use are rounded. If `a` is rounded already, has whole units and is in the right order, no copy is made.
-/// @tparam A    float or Bfloat16
-/// @param room  rows for the result if it is in slot order, one for each slot. They are used if they are long enough
-///              and do not overlap a; otherwise the result is in scratch
+/// use are rounded. No copy is made if `a` is rounded already, has whole units (bf16_matrix.cuh) and the right order.
+/// @tparam A    the type of the values of a: float or Bfloat16
+/// @param room  rows for a result in slot order, one for each slot. They are used if they are long enough and do not
+///              overlap a; otherwise the result is in scratch
 template <class A, class Context, class B, class C>
 Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows, bool in_slot_order,
                         View<C, 2, B> room) {
@@ -81,7 +81,7 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
   return rounded_rows(ctx, g, a, rows, in_slot_order, View<float, 2, B>{});
 }
 
-/// Calls f(lanes, n, sum) with the sum of a row.
+/// Calls f(lanes, n, sum) with `sum`, the sum of row n.
 template <class F>
 struct SumOfRow {
   F f;
@@ -93,9 +93,9 @@ struct SumOfRow {
   }
 };
 
-/// Rounds the rows of a that the slots read. All products that read them use the rounded rows while the returned object
-/// lives.
-/// @param room  as in rounded_rows
+/// Rounds the rows of a that the slots read. While the returned object lives, all products that read these rows use the
+/// rounded rows instead.
+/// @param room  rows in which the rounded rows can be stored, as in rounded_rows
 template <class Context, class B, class C>
 [[nodiscard]] auto round_for_products(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<C, 2, B> room) {
   const bool in_slot_order = ctx.has_hopper_code();  // required by Hopper's kernel, and accepted by all kernels
@@ -103,8 +103,8 @@ template <class Context, class B, class C>
   return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
 }
 
-/// Returns the packed weights if there are any; otherwise the weights of the experts that have slots, rounded in
-/// scratch.
+/// Returns the packed weights if packed copies are in use. Otherwise rounds the weights of the experts that have slots
+/// into scratch, and returns them.
 template <class Context, class B, std::size_t M>
 EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
                                               const std::array<View<const float, 3, B>, M>& w) {
@@ -125,8 +125,8 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
   return each;
 }
 
-/// Calls f with `transpose` as a compile-time constant. If it is not known at compile time, the kernels of both cases
-/// are compiled.
+/// Calls f with `transpose` as a compile-time constant. If `transpose` is a bool, f is compiled for both values, and
+/// with it the kernels of both cases.
 template <bool Transpose, class F>
 void with_constant(std::bool_constant<Transpose> transpose, const F& f) {
   f(transpose);
@@ -140,12 +140,12 @@ void with_constant(bool transpose, const F& f) {
   }
 }
 
-/// c[s] = epilogue(a[row(s)] op(w_0[e]), …), or, for several a, epilogue(Σ_t a_t[row(s)] op(w_t[e])).
+/// Computes c[s] = epilogue(a[row(s)] op(w_0[e]), …) or, for several a, epilogue(Σ_t a_t[row(s)] op(w_t[e])).
 /// @tparam Rows      whether the rows of `a` can be in any order, or are always in slot order
-/// @param a          rounded, [.., depth]
+/// @param a          rounded matrices, each [.., depth]
 /// @param hopper     whether to use Hopper's kernel; the rows of `a` are then in slot order
 /// @param transpose  a bool, as_transposed or as_stored
-/// @param c          rows of `stride` values
+/// @param c          the results, in rows of `stride` values
 template <RowsOfA Rows = RowsOfA::any, int Terms, class Transpose, class C, class Context, class B, std::size_t M,
           class E>
 void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const EachBf16<Terms>& a, Index depth,
@@ -164,7 +164,7 @@ void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const EachBf16<
   });
 }
 
-/// c[s] = epilogue(Σ_t a_t[row(s)] op(w_t[e]))
+/// Computes c[s] = epilogue(Σ_t a_t[row(s)] op(w_t[e])).
 template <class A, class Transpose, class C, class Context, class B, std::size_t Terms, class E>
 void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 2, B>, Terms>& a,
                const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose, View<C, 2, B> c,
@@ -176,8 +176,8 @@ void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 
   bf16_product(ctx, hopper, g, factors, a[0].extent(1), w, transpose, c.extent(1), c.data(), c.extent(1), epilogue);
 }
 
-/// Calls f(lanes, s, sum) for the slots in use, with the sum over columns j of epilogue(a[row(s)] op(w[e]))[j].
-/// @order  kSumColumns columns at a time as in finish_column_sum, then these sums as in sum_elements
+/// Calls f(lanes, s, sum) for the slots in use. `sum` is the sum over the columns j of epilogue(a[row(s)] op(w[e]))[j].
+/// @order  sums kSumColumns columns at a time as in finish_column_sum, then adds these sums as in sum_elements
 template <class A, class Transpose, class Context, class B, class E, class F>
 void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w,
                    Transpose transpose, Index columns, const E& epilogue, const F& f) {
@@ -193,7 +193,7 @@ void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View
            functor::OnSlot<SumOfRow<F>, ColumnSum, B>{{f, sums.extent(1)}, g.offsets, sums});
 }
 
-/// c[s] = last(middle(a[row(s)] up_0[e], …) down[e])
+/// Computes c[s] = last(middle(a[row(s)] up_0[e], …) down[e]).
 template <class C, class Context, class B, std::size_t M, class E, class L>
 void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                const std::array<View<const float, 3, B>, M>& up, const E& middle, View<const float, 3, B> down,
@@ -209,7 +209,7 @@ void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                        as_stored, c.extent(1), c.data(), c.extent(1), last);
 }
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], with dc[dc_rows[s]] instead of dc[s] if dc_rows is given.
+/// Computes dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s]. If dc_rows is given, reads dc[dc_rows[s]] instead of dc[s].
 template <class A, class D, class Context, class B>
 void bf16_outer(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const D, 2, B> dc,
                 View<const Index, 1, B> dc_rows, bool accumulate, View<float, 3, B> dw) {

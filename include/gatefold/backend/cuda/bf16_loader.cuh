@@ -31,14 +31,14 @@ struct Bf16Place {
 
 /// One thread's share of copying tiles of an operand, `Lines` × Bf16Place::depth values, to shared memory. The copies
 /// are asynchronous; values outside of the matrix become 0.
-/// @tparam Gathers  whether rows of the matrix are looked up in its `rows`
+/// @tparam Gathers  whether row i of the operand is stored in row rows[i] of the matrix (Bf16Matrix::rows)
 template <Layout L, bool Gathers, int Lines, int Threads>
 class Bf16Loader {
   static constexpr int D = Bf16Place::depth, row_step = Threads / Bf16Place::units;
-  static constexpr int each = Lines / row_step;  // along_depth: lines of a thread
+  static constexpr int each = Lines / row_step;  // along_depth: number of lines of a thread
   // along_lines: a row of the tile has `width` lines, in `across` units.
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
-  static constexpr int each_depth = width / row_step;  // along_lines: rows of a thread
+  static constexpr int each_depth = width / row_step;  // along_lines: number of rows of a thread
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;
   static_assert(L == Layout::along_depth ? Lines % row_step == 0 : width % row_step == 0,
                 "gatefold: every thread must copy the same number of units");
@@ -46,8 +46,8 @@ class Bf16Loader {
                 "gatefold: Lines must be 32 or a multiple of 64");
 
  public:
-  /// Prepares for copying tiles that begin at line `first` of `lines` lines.
-  /// @param depth  a whole number of units if the layout is along_depth
+  /// Prepares for copying tiles that begin at line `first` of an operand with `lines` lines.
+  /// @param depth  depth of the operand; a whole number of units if the layout is along_depth
   __device__ void begin(const Bf16Matrix& from, Index first, Index lines, Index depth) {
     stride_ = static_cast<int>(from.stride);
     left_ = static_cast<int>(depth);
@@ -114,8 +114,8 @@ class Bf16Loader {
   const Bfloat16* from_;  // this thread's unit of the first row of the next tile
   const Index* rows_;     // along_lines, gathered: row numbers of the tile after the next
   Index row_[Gathers ? looked_up : 1];
-  int stride_, left_;  // left_: depth from the next tile on
-  int lines_;          // lines of the tile that exist
+  int stride_, left_;  // left_: depth that is left from the next tile on
+  int lines_;          // number of lines of the tile that exist
 };
 
 }  // namespace gatefold::detail_::device

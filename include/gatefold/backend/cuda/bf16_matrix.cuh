@@ -19,7 +19,7 @@ GATEFOLD_HD constexpr Index bf16_stride(Index columns) { return divide_up(column
 struct Bf16Matrix {
   const Bfloat16* data = nullptr;
   Index stride = 0;             // values from one row to the next
-  const Index* rows = nullptr;  // rows[i]: the stored row that is row i; null: row i itself
+  const Index* rows = nullptr;  // row i is stored in row rows[i]; null: row i is stored in row i
 
   /// Returns the matrix without its first `count` rows.
   __device__ Bf16Matrix skip(Index count) const {
@@ -27,13 +27,13 @@ struct Bf16Matrix {
   }
 };
 
-/// Selects the rows that are rounded. Without `range` and `offsets`, all rows are rounded. With `range`, these are rows
-/// range[0] to range[last] − 1. With `offsets`, every expert has `each` rows, and the rows of the experts that have
-/// slots (offsets[e] < offsets[e + 1]) are rounded.
+/// Selects the rows that are rounded. Without `range` and `offsets`, all rows are rounded. With `range`, the rows from
+/// range[0] to range[last] − 1 are rounded. With `offsets`, every expert has `each` rows, and the rows of the experts
+/// that have slots (offsets[e] < offsets[e + 1]) are rounded.
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
-  const Index* rows = nullptr;  // rows[i]: the stored row that becomes row i; null: row i itself
+  const Index* rows = nullptr;  // row i is read from row rows[i]; null: from row i
   const Index* offsets = nullptr;
   Index each = 1;
 
@@ -43,8 +43,8 @@ struct RoundedRows {
   }
 };
 
-/// to[i] = from[row(i)], rounded to bfloat16.
-/// @tparam T  float, or Bfloat16 for a plain copy into whole units
+/// Rounds a row to bfloat16: to[i] = from[row(i)].
+/// @tparam T  the type of the values of `from`: float, or Bfloat16 for a plain copy into whole units
 template <class T>
 struct RoundRow {
   static constexpr int columns_at_once = kBf16Unit;

@@ -17,20 +17,21 @@
 /// on the device and gather rows while they copy them.
 namespace gatefold::detail_::device {
 
-/// `Count` matrices of bfloat16 of the same shape.
+/// Holds `Count` matrices of bfloat16 of the same shape.
 template <int Count>
 struct EachBf16 {
   Bf16Matrix of[Count];
 };
 
-/// The number of matrices that a product computes next to each other: one or two second factors for one first factor,
-/// or one second factor for each of several first factors.
+/// The number of matrices that a product computes next to each other. If there is one first factor, it is the number of
+/// second factors, one or two. If there are several first factors, each has one second factor, and the number is 1.
 template <int Terms, int Count>
 inline constexpr int matrices_of = Count / Terms;
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …), or epilogue(Σ_t a_t[row(s)] op(b_te)). There is one block for each tile.
-/// @param b_step  values of b from one expert to the next
-/// @param stride  values in a row of c
+/// Computes c[s] = epilogue(a[row(s)] op(b_e), …), or epilogue(Σ_t a_t[row(s)] op(b_te)). There is one block for each
+/// tile.
+/// @param b_step  number of values of b from one expert to the next
+/// @param stride  number of values in a row of c
 template <class Shape, Layout OfB, bool Gathers, int Terms, int Count, class C, class E>
 static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads : kNoCode, Shape::blocks)
     bf16_rows_kernel(EachBf16<Terms> a, EachBf16<Count> b, Index b_step, const Index* offsets, Index experts,
@@ -83,11 +84,11 @@ inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors
 /// Facts about the rows of a first factor that its kernels can rely on at compile time.
 enum class RowsOfA { any, in_slot_order };
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …), or, for several a, epilogue(Σ_t a_t[row(s)] op(b_te)).
+/// Computes c[s] = epilogue(a[row(s)] op(b_e), …) or, for several a, epilogue(Σ_t a_t[row(s)] op(b_te)).
 /// @param a        each [.., depth]. Either all of them have row numbers and are gathered, or all have no row numbers
 /// @param b        each [experts, depth, columns], or, if OfB is along_depth, [experts, columns, depth]
 /// @param slots    upper bound of the number of slots
-/// @param c        [slots, columns], rows of `stride` values
+/// @param c        [slots, columns], in rows of `stride` values
 template <Layout OfB, RowsOfA Rows = RowsOfA::any, int Terms, int Count, class C, class Context, class E>
 void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<Count>& b, Index b_step,
                          const Index* offsets, Index experts, Index slots, Index columns, Index depth, C* c,
@@ -129,8 +130,8 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
   expect_launched("Cuda::grouped_gemm");
 }
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers. There is
-/// one block for each tile of dw[e].
+/// Computes dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers.
+/// There is one block for each tile of dw[e].
 template <class Shape, bool GathersA, bool GathersB>
 static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads : kNoCode, Shape::blocks)
     bf16_depth_kernel(Bf16Matrix a, EachBf16<1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
@@ -157,8 +158,8 @@ static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads 
               AddOrStore<float>{accumulate ? dw : nullptr, columns});
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is stored,
-/// and it is 0 for an expert without slots.
+/// Computes dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is
+/// stored instead of added, and it is 0 for an expert without slots.
 template <class Context>
 void bf16_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b, const Index* offsets, Index experts,
                           Index rows, Index columns, bool accumulate, float* dw) {

@@ -17,14 +17,14 @@ namespace gatefold::detail_::device {
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Blocks>
 struct Bf16Shape {
   static constexpr int rows = Rows, columns = Columns, warp_rows = WarpRows, warp_columns = WarpColumns;
-  // stages: tiles in the ring; blocks: blocks that fit a multiprocessor.
+  // stages: number of tiles in the ring. blocks: number of blocks that fit a multiprocessor.
   static constexpr int stages = Stages, blocks = Blocks;
   static constexpr int warps_across = columns / warp_columns, threads = rows / warp_rows * warps_across * 32;
 };
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
 using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
 using Bf16Skinny = Bf16Shape<16, 128, 16, 32, 4, 3>;
-// For products with one matrix, if there would be too few wide tiles to keep the device busy.
+// These shapes are for products with one matrix, if there would be too few wide tiles to keep the device busy.
 using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;
 using Bf16SkinnyNarrowest = Bf16Shape<16, 32, 16, 16, 16, 2>;
 
@@ -50,12 +50,12 @@ class Bf16Tile {
                 "gatefold: warp_columns must be a multiple of 16, because ldmatrix loads 16 columns");
 
  public:
-  /// Bytes of shared memory that a block needs.
+  /// The size of the shared memory that a block needs, in bytes.
   static constexpr int bytes = stages * stage_bytes;
   static_assert(Matrices * pass_rows * pitch * 4 <= bytes);
 
-  /// Adds a bᵀ to the sums.
-  /// @param b  one for each matrix
+  /// Adds a bᵀ to the sums, for each matrix b.
+  /// @param b  an array with one second factor for each matrix
   /// @order  groups of 16 products over k, ascending from 0, each added to a float by the tensor core. It is the same
   ///         for every shape, so that an element depends only on its own row and column
   template <bool GathersA, bool GathersB>

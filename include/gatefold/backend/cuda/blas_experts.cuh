@@ -22,8 +22,8 @@
 /// (OffsetsOnHost). These products cannot be captured in a graph.
 namespace gatefold::detail_::device {
 
-/// A host copy of the offsets that the latest grouped product of a context has used. The other products of the same
-/// backward use the copy instead of reading the offsets from the device again.
+/// A host copy of the offsets that the latest grouped product of a context has used. The products of the same backward
+/// pass that follow use the copy instead of reading the offsets from the device again.
 ///
 /// Everything that could write other offsets clears the cache: any other primitive, and code that gets the stream or
 /// the handle of the context. Products do not clear it, because epilogues store elements of T and never offsets. A
@@ -61,16 +61,16 @@ class OffsetsOnHost {
   std::vector<Index> values_;
 };
 
-/// to[i] = pointers[i]. The pointers reach the device as arguments of a launch, so that the host need not wait for a
-/// copy.
+/// Stores pointers in device memory: to[i] = pointers[i]. The pointers reach the device as arguments of a launch, so
+/// that the host need not wait for a copy.
 struct StorePointers {
-  static constexpr std::size_t most = 480;  // because the arguments of a launch have at most 4096 bytes
+  static constexpr std::size_t most = 480;  // limited because the arguments of a launch have at most 4096 bytes
   const void** to;
   const void* pointers[most];
   __device__ void operator()(Index i) const { to[i] = pointers[i]; }
 };
 
-/// to[s, :] = from[row(s), :] for the slots in use.
+/// Copies rows to slot order: to[s, :] = from[row(s), :] for the slots in use.
 template <class T, class B>
 struct GatherSlots {
   Groups<B> groups;
@@ -84,12 +84,12 @@ struct GatherSlots {
     for (Index j = lanes.lane; j < columns; j += lanes.size) to[s * columns + j] = row[j];
   }
 };
-/// c[s, :] = epilogue(v_0[s, :], …) for the slots in use.
+/// Applies an epilogue to the sums v: c[s, :] = epilogue(v_0[s, :], …) for the slots in use.
 template <class T, class B, int Matrices, class E>
 struct FinishSlots {
   Groups<B> groups;
   Index columns;
-  const T* v[Matrices];  // null: all sums are 0
+  const T* v[Matrices];  // the sums of each matrix; null: all sums are 0
   T* c;
   E epilogue;
   template <class Lanes>
@@ -171,7 +171,7 @@ const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) 
   return gathered.data();
 }
 
-/// c[s] = epilogue(a[row(s)] op(w_0[e]), …).
+/// Computes c[s] = epilogue(a[row(s)] op(w_0[e]), …).
 /// @order  chosen by cuBLAS
 template <class T, class Context, class B, std::size_t M, class E>
 void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a,
@@ -184,7 +184,7 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   FinishSlots<T, B, static_cast<int>(M), E> finish{g, columns, {}, c.data(), epilogue};
   BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
   for (std::size_t m = 0; m < M && depth > 0; ++m) {
-    T* v = ctx.template scratch<T>(g.slots, columns).data();  // not c, because the epilogue may read c
+    T* v = ctx.template scratch<T>(g.slots, columns).data();  // the sums; not c, because the epilogue may read c
     finish.v[m] = v;
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
       if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && columns > 0)
@@ -195,7 +195,8 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   for_rows(ctx.product_stream(), g.slots, finish);
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ dc[dc_rows[s]], with dc[s] if dc_rows is empty. Without `accumulate` the sum is stored.
+/// Computes dw[e] += Σ_s a[row(s)]ᵀ dc[dc_rows[s]]. If dc_rows is empty, reads dc[s]. Without `accumulate` the sum is
+/// stored instead of added.
 /// @order  chosen by cuBLAS
 template <class T, class Context, class B>
 void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,

@@ -113,7 +113,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     };
     return Scope(*this, {from, columns, rows, rounded, shared_});
   }
-  /// Returns the rounded form of these rows, or null.
+  /// Returns the rounded copy of the rows of `from` with the row numbers `rows`, if share() has registered one;
+  /// otherwise null.
   const Bf16Matrix* shared(const void* from, Index columns, const Index* rows) const {
     return shared_ ? shared_->find(from, columns, rows) : nullptr;
   }

@@ -28,14 +28,14 @@ struct Cuda : detail_::device::Primitives<Cuda, AsTheyAre> {};
 ///
 /// Views of Cuda convert to views of CudaBf16 and back. For the products of experts, Options::blas_experts only affects
 /// double.
-/// @throws DeviceError, by its context, below compute capability 8.0
-/// @order  as Cuda. A sum adds 16 products at a time, in the order of k; within the 16, the order is that of the
-///         device's tensor core
+/// @throws DeviceError, from the constructor of its context, if the compute capability of the device is below 8.0
+/// @order  the order of Cuda. A sum adds 16 products at a time, in the order of k; the order within the 16 products is
+///         chosen by the device's tensor core
 struct CudaBf16 : detail_::device::Primitives<CudaBf16, RoundedFloats> {
-  /// The type of values that an expert keeps for its backward (backend.hpp).
+  /// The type of values that an expert keeps for its backward pass (backend.hpp).
   template <class T>
   using Stored = RoundedFloats::Of<T>;
-  /// The type of values that are made only as factors of grouped products.
+  /// The type of values that are computed only as factors of grouped products.
   template <class T>
   using Multiplied = RoundedFloats::Of<T>;
   /// The type of the outputs of slots, and of the gradients of their items.

@@ -18,9 +18,9 @@
 
 namespace gatefold::detail_::device {
 
-/// Launch bound of a kernel in a file that is compiled for devices for which the kernel has no code. The bound is
-/// smaller than the kernel's blocks, so that a launch fails with an error. This happens if the context was created in
-/// another file that has the code.
+/// The launch bound of a kernel in a file that is compiled for devices for which the kernel has no code. The bound is
+/// smaller than the kernel's blocks, so that a launch fails with an error. This happens if the context was created in a
+/// different file that has the code.
 inline constexpr int kNoCode = 32;
 
 /// Kinds of device code: for a compute capability below 8.0, for 8.0 or newer, and for sm_90a.

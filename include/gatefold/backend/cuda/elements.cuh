@@ -24,7 +24,7 @@ struct Elements {
 #pragma unroll
     for (float& x : v) x = value;
   }
-  /// Returns Elements with the values f(0), f(1), ….
+  /// Returns an object with the values f(0), f(1), ….
   template <class F>
   __device__ static Elements each(const F& f) {
     Elements result;
@@ -85,7 +85,7 @@ struct ElementsAccess {
   using Value = Elements<Size>;
   int count = Size;
 
-  /// Returns access to min(left, Size) elements.
+  /// Returns an object that accesses min(left, Size) elements.
   GATEFOLD_HD static constexpr ElementsAccess of_left(Index left) {
     return {left < Size ? static_cast<int>(left) : Size};
   }
@@ -100,7 +100,7 @@ struct ElementsAccess {
   }
 
  private:
-  /// Elements that are read or written at once, at most 16 bytes.
+  /// The elements that are read or written at once, at most 16 bytes.
   template <class T>
   struct alignas(Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) Part {
     static constexpr int size = (Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) / sizeof(T);

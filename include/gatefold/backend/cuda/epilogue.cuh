@@ -11,6 +11,7 @@ namespace gatefold::detail_::device {
 
 /// True if an epilogue of one or two sums can process Elements. It is false for epilogues with `scalar_only`, and for
 /// epilogues that take only single values.
+/// @tparam V  Elements<8>, once for each sum
 template <class E, class... V>
 inline constexpr bool takes_elements =
     std::is_invocable_r_v<Elements<8>, const E&, const ElementsAccess<8>&, Index, Index, Index, V...>;
@@ -38,9 +39,10 @@ __device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAcc
   }
 }
 
-/// Stores the results of an epilogue for the neighbouring columns of slot s that begin at column j, of `columns` in
-/// total. Values after the last column become 0 up to the end of the row.
-/// @param row  the row of c, `stride` values
+/// Stores the results of an epilogue for the neighbouring columns of slot s that begin at column j. Values after the
+/// last column become 0 up to the end of the row.
+/// @param columns  number of columns of c
+/// @param row      the row of c, with `stride` values
 template <int Matrices, int Size, class C, class E>
 __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index j, Index columns,
                                 const Elements<Size> (&sum)[Matrices], C* row, Index stride) {
@@ -51,7 +53,8 @@ __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index 
 
 /// The number of neighbouring columns whose values are added to one sum.
 inline constexpr int kSumColumns = 32;
-/// The element type of c if c stores, for each group of kSumColumns columns, the sum of the epilogue's results.
+/// The element type of a result c that stores only sums: one sum of the epilogue's results for each group of
+/// kSumColumns columns.
 struct ColumnSum {
   float value;
 };
@@ -64,7 +67,7 @@ GATEFOLD_HD constexpr Index row_elements(Index columns) {
 /// Stores the sum of the epilogue's results for kSumColumns columns of slot s. Each of four neighbouring lanes has
 /// eight of the columns, from j on. All lanes of a warp call it together.
 /// @param exists  whether the slot and column j exist
-/// @order  the eight columns of a lane in ascending order, then pairs of lanes, then both pairs
+/// @order  adds the eight columns of a lane in ascending order, then the sums of pairs of lanes, then both pairs
 template <int Matrices, class E>
 __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, Index s, Index j, Index columns,
                                   const Elements<8> (&sum)[Matrices], ColumnSum* row) {

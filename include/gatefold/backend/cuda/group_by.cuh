@@ -13,7 +13,8 @@
 
 namespace gatefold::detail_::device {
 
-/// key[i] = keys[i] as an unsigned number, or `groups` if keys[i] is not in [0, groups); position[i] = i.
+/// Prepares a key for the sort: key[i] = keys[i] as an unsigned number, or `groups` if keys[i] is not in [0, groups),
+/// and position[i] = i.
 struct SortKey {
   const Index* keys;
   Index groups;
@@ -26,8 +27,8 @@ struct SortKey {
   }
 };
 
-/// offsets[g] = the number of sorted keys that are less than g. Each key writes the offsets of the groups that begin at
-/// its position.
+/// Computes offsets[g], the number of sorted keys that are less than g. The call for position i writes the offsets
+/// of the groups that begin at i.
 struct GroupsFrom {
   const std::uint32_t* sorted;
   Index n, groups;
@@ -37,8 +38,8 @@ struct GroupsFrom {
     for (Index g = i == 0 ? 0 : static_cast<Index>(sorted[i - 1]) + 1; g <= last; ++g) offsets[g] = i;
   }
 };
-/// Finds the offsets of GroupsFrom by bisection, with one thread for each group. It is used if one key might have to
-/// write the offsets of too many groups.
+/// Computes the same offsets as GroupsFrom, by bisection, with one thread for each group. It is used if one call
+/// of GroupsFrom might have to write the offsets of too many groups.
 struct FirstOfGroup {
   const std::uint32_t* sorted;
   Index n;

@@ -16,12 +16,12 @@
 /// block holds all of them.
 namespace gatefold::detail_::device {
 
-/// Tile sizes. A block processes `positions` keys, a warp `warp_positions` consecutive ones of them.
+/// Tile sizes. A block processes `positions` keys. Each of its warps processes `warp_positions` consecutive keys.
 struct TableTile {
   static constexpr int threads = 256, warps = threads / 32, steps = 8;
   static constexpr int warp_positions = 32 * steps, positions = warps * warp_positions;
   static constexpr Index most_groups = 1024;  // counts for each warp fit the shared memory of a block
-  static constexpr Index most_each = 64;      // most keys of a row: each key is compared with all keys
+  static constexpr Index most_each = 64;      // most keys in a row: each key is compared with all keys of its row
   static constexpr std::size_t bytes(Index groups) {
     return sizeof(int) * (static_cast<std::size_t>(groups) * warps + positions);
   }
@@ -30,11 +30,11 @@ struct TableTile {
 /// The keys of a table, n = rows · each, and the outputs of the plan.
 struct Table {
   const Index* keys;
-  int n, each, groups, tile;  // n: keys; each: keys of a row; tile: keys of a tile, whole rows
+  int n, each, groups, tile;  // n: all keys; each: keys in a row; tile: keys in a tile, which has whole rows
   Index *offsets, *order, *rows, *row_offsets, *row_slots;
 };
 
-/// counts[g · blocks + b] = the number of keys of tile b that are g.
+/// Computes counts[g · blocks + b], the number of keys of tile b that are equal to g.
 static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel(Table t, int* counts) {
   extern __shared__ int count[];
   for (int g = static_cast<int>(threadIdx.x); g < t.groups; g += TableTile::threads) count[g] = 0;
@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel
     counts[static_cast<std::size_t>(g) * gridDim.x + blockIdx.x] = count[g];
 }
 
-/// x[i] ← Σ_{j < i} x[j]. One block computes it.
+/// Replaces each value by the sum of the values before it: x[i] ← Σ_{j < i} x[j]. One block computes all sums.
 static __global__ void __launch_bounds__(TableTile::threads) table_sums_kernel(int* x, Index n) {
   constexpr int each = 8;
   using Scan = cub::BlockScan<int, TableTile::threads>;
@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   for (int i = thread; i < t.groups * warps; i += TableTile::threads) count[i] = 0;
   __syncthreads();
 
-  int key[steps], rank[steps];  // rank: among the equal keys of its warp
+  int key[steps], rank[steps];  // rank: position of a key among the equal keys of its warp
   const int bits = 32 - __clz(t.groups - 1);
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
@@ -158,8 +158,9 @@ inline bool fits_table(Index n, Index each, Index groups) {
 }
 
 /// Writes the plan of a table of keys (backend.hpp, group_table).
-/// @param n       number of keys, in rows of `each`
-/// @param groups  a number for which fits_table returns true
+/// @param n       number of keys
+/// @param each    number of keys in a row
+/// @param groups  number of groups; fits_table(n, each, groups) must be true
 /// @cost   keys read once, or twice if there is more than one tile; n · each comparisons; one block sums the counts of
 ///         groups · tiles
 /// @order  by counting; the result does not depend on the tiles

@@ -12,11 +12,12 @@
 /// share the slots of one expert. This also helps a router, which has only one group.
 namespace gatefold::detail_::device {
 
-/// The number of slots that one block sums. It gives each thread few steps, and leaves few partial sums.
+/// The number of slots that one block sums. It gives each thread few steps, and keeps the partial sums few.
 inline constexpr Index kSumSlots = 256;
 
-/// Returns the number of columns of a block: the columns of the matrix, rounded up to a power of two, but at most the
-/// size of a warp. The threads of a block form kThreads / width chains for each column.
+/// Returns the number of columns that a block sums: the columns of the matrix, rounded up to a power of two, but at
+/// most the size of a warp. The threads of a block form kThreads / width chains for each column. A chain is a sum that
+/// one thread computes.
 inline int sum_width(Index columns) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(columns < Warp::size ? columns : Warp::size)));
 }
@@ -33,7 +34,8 @@ struct SumPlace {
   }
 };
 
-/// The values that are summed: slot s has row rows[s] of dc (null: row s), times weight[s] (null: 1).
+/// The values that are summed. The value of slot s is row rows[s] of dc, times weight[s]. If `rows` is null, it is row
+/// s; if `weight` is null, the factor is 1.
 template <class T>
 struct SlotValues {
   const T* dc;
@@ -46,9 +48,10 @@ struct SlotValues {
   }
 };
 
-/// Returns Σ_i from(i, my.column) over `count` rows i from `first` on, in the threads of chain 0.
-/// @order  rows in kThreads / width interleaved chains; then the second half of the chains is added to the first, until
-///         one is left
+/// Returns Σ_i from(i, my.column) over the `count` rows that begin at row `first`. Only the threads of chain 0 get the
+/// result.
+/// @order  rows in kThreads / width interleaved chains; then the second half of the chains is added to the first half,
+///         until one chain is left
 template <class T>
 __device__ T sum_of_rows(const SlotValues<T>& from, Index first, Index count, int width, const SumPlace& my) {
   __shared__ T of_chain[kThreads];
@@ -64,7 +67,7 @@ __device__ T sum_of_rows(const SlotValues<T>& from, Index first, Index count, in
   return sum;
 }
 
-/// partial[t] = the sum of tile t: up to kSumSlots slots of an expert. Tiles are numbered expert by expert.
+/// Computes partial[t], the sum of tile t: up to kSumSlots slots of an expert. Tiles are numbered expert by expert.
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
     partial_grouped_sums_kernel(const Index* offsets, Index experts, SlotValues<T> from, int width, T* partial) {
@@ -76,7 +79,8 @@ static __global__ void __launch_bounds__(kThreads)
   if (my.chain == 0 && my.column < from.columns) partial[my.strip * from.columns + my.column] = sum;
 }
 
-/// db[e] (+)= the sum of the expert's rows of `from`, which are its slots or their partial sums.
+/// Computes db[e] (+)= the sum of the rows of `from` that belong to expert e. The rows are slots, or, if `partial` is
+/// true, sums of tiles of slots.
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
     grouped_sum_kernel(const Index* offsets, SlotValues<T> from, bool partial, int width, bool accumulate, T* db) {
@@ -91,11 +95,11 @@ static __global__ void __launch_bounds__(kThreads)
   to = accumulate ? to + sum : sum;
 }
 
-/// db[e] += Σ_s of the values of the expert's slots; without `accumulate` the sum is stored.
+/// Adds to db[e] the sum of the values of the slots of expert e. Without `accumulate` the sum is stored instead.
 /// @param slots  upper bound of the number of slots
 /// @order  the slots of an expert in groups of kSumSlots, each group as in sum_of_rows; then the sums of the groups,
 ///         also as in sum_of_rows. The same slots and columns give the same bits, whatever the other experts have
-/// @cost   dc read once; a thread's longest chain has kSumSlots / 8 terms, or slots / (8 · kSumSlots) if that is more
+/// @cost   reads dc once; a thread's longest chain has kSumSlots / 8 terms, or slots / (8 · kSumSlots) if that is more
 template <class T, class Context>
 void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots, SlotValues<T> from, bool accumulate,
                  T* db) {

@@ -10,7 +10,7 @@ namespace gatefold::detail_::device {
 
 /// Options of a context that trade speed for other properties.
 struct Options {
-  bool blas_experts = false;  // grouped products by cuBLAS: the host waits for their sizes (blas_experts.cuh)
+  bool blas_experts = false;  // cuBLAS computes grouped products; the host waits for their sizes (blas_experts.cuh)
   bool tf32 = false;          // cuBLAS may round the factors of float products to 10 bits of mantissa
 };
 
@@ -26,7 +26,7 @@ inline void expect_device() {
 }
 
 /// Checks the compute capability of a device.
-/// @param least  smallest compute capability, 10 · major + minor
+/// @param least  the smallest compute capability that is accepted, as 10 · major + minor
 /// @throws DeviceError if the device has a smaller compute capability
 inline void expect_capability(int device, int least) {
   int major = 0, minor = 0;
@@ -38,8 +38,8 @@ inline void expect_capability(int device, int least) {
                     std::to_string(minor));
 }
 
-/// Scope in which `device` is the current device of this thread, on which memory is allocated and kernels are launched.
-/// @cost  one query of the current device; `device` is set only if it differs
+/// A scope in which `device` is the current device of this thread. Memory is allocated and kernels are launched there.
+/// @cost  one query of the current device; the device is set only if it is not already current
 class OnDevice {
  public:
   explicit OnDevice(int device) : device_(device) {
@@ -103,11 +103,12 @@ class Occupancy {
   std::map<const void*, int> blocks_;
 };
 
-/// Flags by which the blocks of a launch signal each other. All are 0 between launches. They are allocated on first
-/// use.
+/// Flags by which the blocks of a launch signal each other. All flags are 0 between launches. They are allocated on
+/// first use.
 class Flags {
  public:
-  static constexpr int each = 8;  // flags for each multiprocessor: the most resident blocks of a launch that signal
+  // number of flags for each multiprocessor: a launch that signals has at most this many resident blocks on it
+  static constexpr int each = 8;
 
   explicit Flags(const Stream& stream) : stream_(stream) {}
   Flags(const Flags&) = delete;

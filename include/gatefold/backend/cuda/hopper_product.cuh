@@ -35,11 +35,11 @@ inline constexpr bool kAddsTo = false;
 template <class B>
 inline constexpr bool kAddsTo<functor::AddTo<float, B>> = true;
 
-/// c[s] = epilogue(a[s] op(b_e), …), or epilogue(Σ_t a_t[s] op(b_te)). If the slots are the depth, c = epilogue(Σ_s
-/// a[s]ᵀ b[s]) for each expert e.
+/// Computes c[s] = epilogue(a[s] op(b_e), …), or epilogue(Σ_t a_t[s] op(b_te)). If the slots are the depth, computes
+/// c = epilogue(Σ_s a[s]ᵀ b[s]) for each expert e.
 /// @tparam OfB  layout of b. If slots are rows: along_lines, or along_depth for transposed weights
-/// @param stride  values in a row of c
-/// @order  as in bf16_product.cuh
+/// @param stride  number of values in a row of c
+/// @order  the order of the sums in bf16_product.cuh
 template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
@@ -58,7 +58,7 @@ class HopperProduct {
   Index stride;
   const E& epilogue;
 
-  /// Starts the copies of all tiles. One warp runs it.
+  /// Starts the copies of all tiles of this block, one after the other. One warp runs this function.
   __device__ void fill(std::uint32_t shared) const {
     HopperRing ring(shared);
     for (int n = static_cast<int>(blockIdx.x);; n += static_cast<int>(gridDim.x)) {
@@ -83,7 +83,7 @@ class HopperProduct {
     }
   }
 
-  /// Multiplies the tiles that have arrived, and finishes the sums. Each multiplying warpgroup runs it.
+  /// Multiplies the tiles that have arrived, and finishes the sums. Each multiplying warpgroup runs this function.
   __device__ void multiply(std::uint32_t shared, float* staged, int group) const {
     HopperRing ring(shared);
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -138,7 +138,7 @@ class HopperProduct {
       return epilogue.before;
     }
   }
-  /// Prefetches the addend of a warpgroup's rows to the second-level cache.
+  /// Prefetches, for the rows of a warpgroup, the values that are added to the sums, to the second-level cache.
   __device__ void prefetch_tile(const HopperWork& work, int group) const {
     constexpr int line = 128 / sizeof(float), lines = T::columns / line;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < T::group_rows * lines; i += 128) {
@@ -159,7 +159,7 @@ class HopperProduct {
       copy_box(to, map, line, depth, matrix, full);
     }
   }
-  /// Bytes from 64 lines to the next 64, if lines are contiguous.
+  /// The number of bytes from 64 lines to the next 64 lines, if lines are contiguous.
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
   /// Returns how much the address in a descriptor grows for depth d of a tile, in units of 16 bytes.
@@ -180,9 +180,9 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
-  /// Stores the sums of a warp's 16 rows, or adds them to the addend, if all 16 rows and all columns of the tile exist
-  /// and are aligned. Returns whether it has stored them. The loop has no branches, because a scheduler has only two
-  /// warps and so hides little latency.
+  /// If all columns of the tile and all 16 rows of a warp exist and are aligned, stores the sums of these rows, plus
+  /// the values of addend(), and returns true. Otherwise returns false. The loop has no branches, because a scheduler
+  /// has only two warps and so hides little latency.
   __device__ bool store_whole_rows(const HopperWork& work, float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int row = group * T::group_rows + warp * 16;
@@ -209,7 +209,7 @@ class HopperProduct {
       }
     return true;
   }
-  /// Stores pairs of floats. Four lanes write 32 bytes of a row at a time.
+  /// Stores pairs of floats in a row. Four lanes write 32 bytes of the row at a time.
   template <int Count, class F>
   __device__ void store_pairs(float* to, const F& pair) const {
     // All values are loaded before the first is stored, because the compiler does not move loads before stores.
@@ -225,8 +225,8 @@ class HopperProduct {
 #pragma unroll
     for (int i = 0; i < Count; ++i) *reinterpret_cast<float2*>(to + 8 * i) = v[i];
   }
-  /// Stores pairs rounded to bfloat16. Four lanes write 64 bytes of a row at a time: they exchange values, so that each
-  /// lane writes 16 neighbouring bytes.
+  /// Stores pairs of floats in a row, rounded to bfloat16. Four lanes write 64 bytes of the row at a time: they
+  /// exchange values, so that each lane writes 16 neighbouring bytes.
   template <class F>
   __device__ static void store_pairs(Bfloat16* to, const F& pair) {
     std::uint32_t v[4];
@@ -309,8 +309,8 @@ static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? HopperTile::threads :
   const HopperProduct<SlotsAreDepth, OfB, Matrices, C, E> product{maps.a, maps.b, tiles, c, stride, epilogue};
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == HopperTile::groups) {
-    // Registers that the block gets. If the warpgroups needed more registers, set_registers<224, true> would wait
-    // forever.
+    // The number of registers that the block gets. If the warpgroups needed more registers, set_registers<224, true>
+    // would wait forever.
     constexpr int given = 65536 / HopperTile::threads / 8 * 8 * HopperTile::threads;
     static_assert(128 * 56 + 128 * HopperTile::groups * 224 <= given);
     set_registers<56, false>();

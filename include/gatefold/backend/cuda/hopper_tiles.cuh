@@ -27,22 +27,22 @@ struct HopperTile {
 /// The tile that a block computes next.
 struct HopperWork {
   int expert;  // −1: no tile is left
-  // first: the tile's first row, in the row numbers of c. rows: number of rows from there to the end of the expert's
-  // part.
+  // first: the tile's first row, in the row numbers of c. rows: number of rows from this row to the end of the expert's
+  // part of c.
   int first, rows;
   int column;        // first column in c
   int a_row, b_row;  // coordinates of the tile in the operands, other than the depth
-  int depth;         // depth of the sums
-  int depth_row;     // if slots are the depth: the first slot
+  int depth;         // number of products in each sum
+  int depth_row;     // if slots are the depth: the first slot of the expert
 };
 
-/// Finds the n-th tile. All lanes of a warp call `work` together.
+/// Finds the n-th tile of a product. All lanes of a warp call `work` together.
 template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
   int experts, rows, columns;  // if slots are rows, rows is not read
-  // depth: depth of the sums. depth_each: depth of each of their terms, rounded up to whole tiles; depth is a multiple
-  // of depth_each if there are several terms. Both are not read if slots are the depth.
+  // depth: number of products in each sum. depth_each: number of products in each term of Σ_t, rounded up to whole
+  // tiles; if there are several terms, depth is a multiple of depth_each. If slots are the depth, neither is read.
   int depth = 0, depth_each = 1;
 
   __device__ HopperWork work(int n) const {

@@ -19,7 +19,7 @@ namespace gatefold::detail_::device {
 inline constexpr int kThreads = 256;  // threads of a block
 inline constexpr int kRows = kThreads / Warp::size;
 inline constexpr int kRowBlocks = 4;      // blocks on a multiprocessor: many warps, and enough registers not to spill
-inline constexpr Index kSumBlock = 4096;  // terms summed by one block
+inline constexpr Index kSumBlock = 4096;  // number of terms that one block sums
 
 inline Index blocks(Index n, Index each) { return divide_up(n, each); }
 /// Returns the size of a grid of `blocks` blocks.
@@ -60,8 +60,8 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
   }
 }
 
-/// The number of columns of F that a lane processes at a time. For doubles, which are meant for checks, a lane
-/// processes one column at a time and repeats more often.
+/// The number of columns of a row that a lane processes at a time, for the functor F. If the values are doubles, which
+/// are meant for checks, a lane processes one column at a time and repeats more often.
 template <class F>
 inline constexpr int columns_at_once = WarpOfRow::columns_at_once;
 template <class F>
@@ -76,8 +76,8 @@ inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
-/// Returns, on thread 0, the sum of the block's terms, which begin at term block · kSumBlock. Its bits do not depend on
-/// the device.
+/// Returns, on thread 0, the sum of f(i) over the block's terms: kSumBlock terms from i = block · kSumBlock on, as far
+/// as i < n. The bits of the sum do not depend on the device.
 template <class T, class F>
 __device__ T block_sum(Index n, const F& f) {
   using Sum = cub::BlockReduce<T, kThreads>;
@@ -124,7 +124,7 @@ struct PartialSum {
   __device__ T operator()(Index i) const { return partial[i]; }
 };
 
-/// *out += Σ_i f(i).
+/// Adds Σ_i f(i) over i < n to *out.
 /// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; then the sums of the blocks in the
 ///         same order, until one sum is left
 template <class T, class Context, class F>

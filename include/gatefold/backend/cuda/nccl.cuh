@@ -44,7 +44,7 @@ class NcclCommunicator {
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   ~NcclCommunicator() { abort(); }
 
-  /// Returns whether the operation that was begun is complete.
+  /// Returns whether the operation that the constructor, begin() or finalize() has started is complete.
   /// @throws DeviceError if it failed, here or on another rank
   bool done() {
     ncclResult_t state = ncclSuccess;

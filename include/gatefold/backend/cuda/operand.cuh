@@ -9,24 +9,25 @@
 /// The operands of the kernels of products.
 namespace gatefold::detail_::device {
 
-/// A group of four neighbouring values, read at once if its address allows it.
+/// A group of four neighbouring values. They are read at once if their address allows it.
 template <class W>
 struct alignas(4 * sizeof(W) < 16 ? 4 * sizeof(W) : 16) Four {
   W v[4];
 };
-/// The layout of a matrix of lines (rows of a, columns of b) in memory. The sums run along its depth.
+/// The layout in memory of a matrix of lines. The lines of a are its rows, the lines of b its columns. A product sums
+/// along the depth, which is the position k in a line.
 enum class Layout {
   along_depth,  // the depth is contiguous
   along_lines,  // lines are contiguous
   rounded       // along_lines, in bfloat16
 };
 
-/// A matrix, of which a tile reads some lines.
+/// A matrix that is a factor of a product. A tile reads some of its lines.
 template <class T>
 struct Operand {
-  const char* data;   // T, or Bfloat16
+  const char* data;   // values of type T, or Bfloat16 if the layout is rounded
   Index stride;       // along_depth: bytes from line to line; otherwise bytes from depth k to depth k + 1
-  const Index* rows;  // stored row of line i, or of depth k (along_lines); null: i or k itself
+  const Index* rows;  // number of the stored row of line i, or of depth k (along_lines); null: i or k itself
   Layout layout;
   bool aligned;  // whether every group of four begins at a multiple of its alignment
 
@@ -46,7 +47,7 @@ Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows
   return {reinterpret_cast<const char*>(data), stride * static_cast<Index>(sizeof(W)), rows, layout, aligned};
 }
 
-/// Returns the result of an epilogue for one sum, or for two.
+/// Returns the result of an epilogue for one sum, `first`, or for two sums.
 template <int Matrices, class T, class E>
 __device__ T finished(const E& epilogue, Index expert, Index s, Index j, T first, T second) {
   if constexpr (Matrices == 1) {

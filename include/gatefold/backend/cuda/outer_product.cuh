@@ -4,7 +4,7 @@
 
 #include "gatefold/backend/cuda/product.cuh"
 
-/// The gradients of weights: products whose depth is the slots of an expert.
+/// The gradients of weights: matrix products that sum over the slots of an expert.
 namespace gatefold::detail_::device {
 
 /// Returns v plus the value at (row, j) of `before`, or v plus 0 if `before` is null. Rows are numbered over all
@@ -21,8 +21,8 @@ struct AddOrStore {
   }
 };
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers. There is
-/// one block for each tile of dw[e].
+/// Computes dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers.
+/// There is one block for each tile of dw[e].
 /// @tparam Gathers  whether b has row numbers; the largest tile has no registers left for row numbers
 template <class Shape, bool Gathers, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
@@ -53,8 +53,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   tile.finish(shared, place, of_expert, AddOrStore<T>{accumulate ? dw : nullptr, columns});
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is stored,
-/// and it is 0 for an expert without slots.
+/// Computes dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is
+/// stored instead of added, and it is 0 for an expert without slots.
 template <class T, class Context>
 void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
                      Index rows, Index columns, bool accumulate, T* dw) {

@@ -13,7 +13,7 @@
 /// The product of two matrices, by cuBLAS.
 namespace gatefold::detail_::device {
 
-/// c = epilogue(c, …), applied in a second pass because cuBLAS does not run epilogues.
+/// Applies an epilogue to c in place, in a second pass, because cuBLAS does not run epilogues.
 template <class T, class E>
 struct ApplyEpilogue {
   T* c;
@@ -39,8 +39,9 @@ inline void expect_int(const char* where, const char* name, Index extent) {
   expect(extent <= INT_MAX, where, name, Joined{"at most ", INT_MAX}, extent);
 }
 
-/// c (+)= op(a) op(b) for row-major matrices. Because cuBLAS is column-major, it computes cᵀ (+)= op(b)ᵀ op(a)ᵀ.
-/// @param m, n, k  c is m × n, each sum has k products
+/// Computes c (+)= op(a) op(b) for row-major matrices. Because cuBLAS is column-major, it computes cᵀ (+)= op(b)ᵀ
+/// op(a)ᵀ.
+/// @param m, n, k  c has m rows and n columns; each sum has k products
 /// @order  chosen by cuBLAS, the same for the same sizes on the same device; TF32 only with Options::tf32
 template <class T, class Context>
 void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb,

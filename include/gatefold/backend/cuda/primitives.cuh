@@ -46,8 +46,8 @@ struct Primitives {
   static constexpr int least_capability = rounds<float> ? 80 : 75;  // compute capability that the device must have
 
   using PackedWeights = detail_::device::PackedWeights;
-  /// Adds w [E, depth, columns] to the packed weights, if `round` is true. Weights that are not rounded need no
-  /// packing.
+  /// Adds w [E, depth, columns] to the packed weights if `round` is true. Does nothing otherwise, because weights that
+  /// are not rounded need no packing.
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
     const auto here = ctx.here();
@@ -71,7 +71,7 @@ struct Primitives {
     // Clears the error, because it cannot be thrown here and is not an error of the next launch.
     if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
-  /// Gives up a buffer that a tensor has outgrown (Retired).
+  /// Frees or keeps a buffer that a tensor has outgrown. It is kept if a captured graph may use it (see Retired).
   static void retire(void* p) {
     if (!detail_::device::Retired::keep(p)) release(p);
   }
@@ -167,8 +167,8 @@ struct Primitives {
       for_each(ctx, c.size(), detail_::device::ApplyEpilogue<T, E>{c.data(), c.extent(1), epilogue});
   }
 
-  /// Rows of up to MostColumns::columns values are processed in shared memory by the kernel that sums them. Longer rows
-  /// are processed by a second kernel, which reads each row once.
+  /// If rows have up to MostColumns::columns values, the kernel that sums them also calls the epilogue and f, in shared
+  /// memory. For longer rows, a second kernel does so. It reads each row once.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f) {
@@ -186,8 +186,8 @@ struct Primitives {
                                   tb, c.data(), epilogue, f);
   }
 
-  /// @param transpose  a bool, or one of the constants `as_transposed` and `as_stored`, for which only the kernels of
-  ///                   that case are compiled. This also applies to the functions below
+  /// @param transpose  a bool, or one of the constants `as_transposed` and `as_stored`. With a constant, only the
+  ///                   kernels of its case are compiled. The other grouped products accept the same values
   template <class T, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, Transpose transpose,
                            View<T, 2, B> c, const E& epilogue) {
@@ -198,14 +198,14 @@ struct Primitives {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
 
-  /// grouped_gemm for rows `a` that are already rounded to bfloat16 (Multiplied in backend/backend.hpp).
+  /// grouped_gemm for rows `a` that are already rounded to bfloat16 (see the type `Multiplied` in backend.hpp).
   template <class C, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
                            Transpose transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
     const auto here = ctx.here();
     detail_::device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
   }
-  /// c[s] = Σ_t a_t[row(s)] op(w_t[e]), summed in float.
+  /// Computes c[s] = Σ_t a_t[row(s)] op(w_t[e]), summed in float.
   template <class C, class Transpose, std::size_t Terms>
   static void grouped_gemms(Context& ctx, Groups<B> g, const std::array<View<const Bfloat16, 2, B>, Terms>& a,
                             const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose,
@@ -213,8 +213,8 @@ struct Primitives {
     const auto here = ctx.here();
     detail_::device::bf16_gemm(ctx, g, a, w, transpose, c, functor::Store{});
   }
-  /// Calls f(lanes, s, sum) for the slots in use. `sum`, the same on every lane, is the sum of the epilogue's results
-  /// for a row of c = a[row(s)] op(w[e]), which has `columns` columns and is not stored.
+  /// Calls f(lanes, s, sum) for the slots in use. `sum` is the same on every lane: the sum of the epilogue's results
+  /// for row s of c = a[row(s)] op(w[e]). c has `columns` columns and is not stored.
   template <class Transpose, class E, class F>
   static void grouped_gemm_sum(Context& ctx, Groups<B> g, View<const float, 2, B> a, View<const float, 3, B> w,
                                Transpose transpose, Index columns, const E& epilogue,
@@ -224,8 +224,8 @@ struct Primitives {
   }
   /// Rounds the rows of `a` once. While the returned object lives, products that round their factors read the rounded
   /// rows.
-  /// @param room  rows that are not needed before, and that no other code writes while the object lives; the rounded
-  ///              rows can be stored there
+  /// @param room  rows in which the rounded rows can be stored. Their values must not be needed, and no other code may
+  ///              write them while the object lives
   template <class C>
   [[nodiscard]] static auto rounded_once(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                          View<C, 2, B> room) requires rounds<float> {
@@ -255,7 +255,7 @@ struct Primitives {
     grouped(ctx, g.in_slot_order(), View<const T, 2, B>(hidden), std::array{down}, false, c, last);
   }
 
-  /// grouped_pair with a `c` that is stored in bfloat16 (SlotValue in backend/backend.hpp).
+  /// grouped_pair for a `c` that is stored in bfloat16 (see the type `SlotValue` in backend.hpp).
   template <std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<B> g, View<const float, 2, B> a,
                            const std::array<View<const float, 3, B>, M>& up, const E& middle,
@@ -310,8 +310,8 @@ struct Primitives {
     ctx.synchronize();
   }
 
-  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …). If all weights are packed and `transpose` is false, a backend that does
-  /// not round reads the copies in bfloat16. Otherwise the product reads the original weights.
+  /// Computes c[s] = epilogue(a[row(s)] op(w_0[e]), …). If all weights are packed and `transpose` is false, a backend
+  /// that does not round reads the copies in bfloat16. Otherwise the product reads the original weights.
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {

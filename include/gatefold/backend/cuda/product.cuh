@@ -63,7 +63,7 @@ class Tile {
   static constexpr int my_rows = Shape::row_parts * patch, my_columns = Shape::column_parts * patch;
 
  public:
-  /// Continues the sums: steps [begin, end) of place.part, each of Shape::depth products.
+  /// Adds the products of steps [begin, end) of place.part to the sums. A step has Shape::depth products of each sum.
   /// @order  one chain of fused multiply-adds over k, ascending from 0. It is the same for every shape, so that an
   ///         element depends only on its own row and column
   __device__ void sum(Shared& shared, const Place& place, const Operand<T>& a, const Each<T, Matrices>& b,
@@ -110,7 +110,9 @@ class Tile {
   __device__ void finish(Shared& shared, const Place& place, T* c, const E& epilogue) const {
     constexpr int parts = Shared::pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
     int thread = static_cast<int>(threadIdx.x);
-    asm volatile("" : "+r"(thread));  // so that values derived from it are not computed early, in registers of the sums
+    // Hides the value of `thread` from the compiler. Otherwise, values derived from it would be computed early, and
+    // take registers from the sums.
+    asm volatile("" : "+r"(thread));
     const int to_row = thread / 32 / Shape::warps_across * row_step + thread % 32 / Shape::lane_columns * patch;
     const int to_column = thread / 32 % Shape::warps_across * pass_warp + thread % Shape::lane_columns * patch;
 #pragma unroll
@@ -219,10 +221,10 @@ struct HandOver {
   }
 };
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …).
+/// Computes c[s] = epilogue(a[row(s)] op(b_e), …).
 /// @tparam Stay  whether blocks stay resident and get tiles from a Schedule; otherwise there is one block for each
-///               tile. Resident blocks have fewer registers for the sums. If there are many rounds of tiles, this costs
-///               more than a last round that leaves blocks idle
+///               tile. Resident blocks have fewer registers for the sums. If each multiprocessor computes many tiles,
+///               this costs more than a last round of blocks that does not fill the device
 /// @param b_step  bytes of b from one expert to the next
 /// @param above  only experts with more than this number of rows are computed
 template <class Shape, bool Stay, int Matrices, class T, class E>

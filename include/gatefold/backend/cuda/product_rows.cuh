@@ -46,7 +46,7 @@ using SkinnyOfMostColumns = RowsShape<32, 64, 4, 4, 4>;
 template <class Shape, class T>
 struct alignas(16) RowsStaging {
   static constexpr int most_values = 49152 / sizeof(T);
-  static constexpr int unit = 16 / sizeof(T);  // values that are copied at once: 16 bytes
+  static constexpr int unit = 16 / sizeof(T);  // number of values that are copied at once: 16 bytes
   static constexpr int values_of(int depth) { return Shape::rows * (depth + unit) + depth * Shape::columns; }
   /// Returns the largest depth of a tile, at most `units` units, with which four tiles fit the ring. For a depth of 8
   /// units, two tiles are enough. Blocks of few rows have deep tiles, because they wait for all bytes of a tile
@@ -75,8 +75,8 @@ struct alignas(16) RowsStaging {
   };
 };
 
-/// A matrix with one step from line to line and one step along the depth. `whole` is true if all units of 16 bytes are
-/// whole and aligned.
+/// A matrix in which neighbouring lines are line_step values apart, and neighbouring values of a line depth_step
+/// values. `whole` is true if all units of 16 bytes are whole and aligned.
 template <class T>
 struct Strided {
   const T* data;
@@ -84,8 +84,9 @@ struct Strided {
   bool whole;
 };
 
-/// Copies 16 bytes from global to shared memory, asynchronously. Values from the count-th on become 0.
-/// @param step   distance from value to value
+/// Copies 16 bytes from global to shared memory, asynchronously. Only the first `count` values exist; the others become
+/// 0.
+/// @param step   distance from value to value in `from`, in values
 /// @param whole  whether to copy all 16 bytes at once; step is then 1, and the values exist either all or not at all
 template <class T>
 __device__ void copy_unit(T* to, const T* from, Index step, int count, bool whole) {
@@ -146,14 +147,14 @@ class RingFiller {
 
   const T *a_[a_units], *b_;  // this thread's units of the next tile; b_: only the first unit
   Index b_line_step_, b_step_;
-  // a_rows_: rows of the block. b_columns_: columns from this thread's first column on. left_: depth from the next tile
-  // on.
+  // a_rows_: number of rows of the block. b_columns_: number of columns from this thread's first column on. left_:
+  // depth that is left from the next tile on.
   int a_rows_, b_columns_, left_;
   bool a_whole_, b_whole_;
 };
 
 /// Computes c = epilogue(a b), and calls f(lanes, n, row) for each row. There is one block for each Shape::rows rows.
-/// @param c  null: c is not stored
+/// @param c  the result, or null if it is not stored
 /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
 template <class Shape, class T, class E, class F>
 static __global__ void __launch_bounds__(Shape::threads, 1)
@@ -232,9 +233,11 @@ bool rows_for_each(Index lines, int multiprocessors) {
   return blocks(lines, Shape::rows) >= multiprocessors;
 }
 
-/// Computes c = epilogue(a b), and calls f(lanes, n, row) for each row, with the fitting shape of product_rows_kernel.
+/// Computes c = epilogue(a b), and calls f(lanes, n, row) for each row. Launches product_rows_kernel with a shape that
+/// fits the sizes.
 /// @param a  [lines, depth]
-/// @param b  [depth, columns], or [columns, depth] with tb; 1 <= columns <= MostColumns::columns
+/// @param b  [depth, columns]; if `tb` is true, [columns, depth]. columns is at least 1 and at most
+///         MostColumns::columns
 /// @param multiprocessors  the number of multiprocessors, each of which should have a block
 template <class T, class E, class F>
 void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index columns, Index depth, const T* a,
@@ -267,9 +270,9 @@ void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index c
   expect_launched("Cuda::gemm_rows");
 }
 
-/// Computes c = epilogue(sums), and calls f(lanes, n, row) for each row of [lines, columns]. There is one warp for each
-/// row.
-/// @param c  null: c is not stored
+/// Computes c = epilogue(sums), and calls f(lanes, n, row) for each row of `sums` [lines, columns]. There is one warp
+/// for each row.
+/// @param c  the result, or null if it is not stored
 template <class T, class E, class F>
 static __global__ void __launch_bounds__(kThreads, kRowBlocks)
     copied_rows_kernel(Index lines, int columns, const T* sums, T* c, E epilogue, F f) {

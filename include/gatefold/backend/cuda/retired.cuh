@@ -21,7 +21,8 @@ class Retired {
       if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
 
-  /// Scope in which `by` keeps the buffers that tensors outgrow on this thread. With nullptr they are freed.
+  /// A scope in which the object `by` keeps the buffers that tensors outgrow on this thread. If `by` is null, they are
+  /// freed.
   class Scope {
    public:
     explicit Scope(Retired* by) : before_(std::exchange(current_, by)) {}
@@ -32,7 +33,8 @@ class Retired {
    private:
     Retired* before_;
   };
-  /// Keeps p if a scope with an owner is active on this thread. Returns whether it did; otherwise the caller frees p.
+  /// Keeps p if a scope with a `by` that is not null is active on this thread. Returns whether p is kept; otherwise the
+  /// caller frees p.
   static bool keep(void* p) {
     if (current_) current_->kept_.push_back(p);
     return current_ != nullptr;

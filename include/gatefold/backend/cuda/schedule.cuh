@@ -6,15 +6,16 @@
 /// The assignment of the tiles of a product to blocks that stay resident until all tiles are done.
 namespace gatefold::detail_::device {
 
-/// Steps [begin, end) of the sums of a tile: all of them, the first ones, or the last ones.
+/// A part of the work for a tile: steps [begin, end) of its sums. These are all steps, the first steps, or the last
+/// steps.
 struct TilePart {
   Index tile = -1;
   int begin = 0, end = 0;
 };
 
-/// Assigns parts of `tiles` tiles with `steps` steps each to blocks. Whole tiles are assigned round by round. The last
-/// tiles, fewer than two for each block, are divided into equal shares of steps (McNaughton's wrap-around rule, 1959:
-/// preemptive scheduling without idle time).
+/// Assigns parts of `tiles` tiles with `steps` steps each to blocks. Whole tiles are assigned in rounds: in each round,
+/// every block gets one tile. The last tiles, fewer than two for each block, are divided into equal shares of steps
+/// (McNaughton's wrap-around rule, 1959: preemptive scheduling without idle time).
 ///
 /// If two blocks share a tile, the block with the lower index computes the first steps of that tile, before the rest of
 /// its own share. The next block computes the remaining steps of the tile, after the rest of its share. The order of

@@ -24,7 +24,7 @@ struct Strip {
   static constexpr int blocks = 4;                    // blocks that fit a multiprocessor
 };
 using WideStrip = Strip<32, 32>;
-using NarrowStrip = Strip<16, 64>;  // if WideStrip would give too few blocks to keep the memory busy
+using NarrowStrip = Strip<16, 64>;  // used if WideStrip would give too few blocks to keep the memory busy
 
 template <class Strip, class T, int Matrices>
 struct Ring {
@@ -40,8 +40,10 @@ template <class T, int Matrices>
 struct SkinnyBlock {
   Operand<T> a;
   Each<T, Matrices> b;
-  Index first, row, column, columns, depth;  // first slot of the expert; start of the block in its c; extents
-  int rows;                                  // rows of the block, at most Strip::rows
+  // first: first slot of the expert. row, column: first row and column of the block in the expert's part of c. columns,
+  // depth: extents of the product.
+  Index first, row, column, columns, depth;
+  int rows;  // number of rows of the block, at most Strip::rows
 
   /// Computes the sums of this thread's column, for each of this thread's rows: row threadIdx.x / columns of the block,
   /// and every row_step-th row after that row.
@@ -112,7 +114,7 @@ struct SkinnyBlock {
     __pipeline_wait_prior(0);
   }
 
-  /// Sums and stores up to MyRows rows of each thread.
+  /// Computes and stores the results of up to MyRows rows for each thread.
   template <int MyRows, class Strip, class E>
   __device__ void run(Ring<Strip, T, Matrices>& ring, Index expert, T* c, const E& epilogue) const {
     T v[Matrices][MyRows] = {};
@@ -131,12 +133,12 @@ struct SkinnyBlock {
   }
 };
 
-/// Up to this number of rows of an expert, most of the time is spent reading the weights.
+/// If an expert has at most this number of rows, most of the time is spent reading its weights.
 inline constexpr Index kSkinnyRows = 32;
 
-/// c[s] = epilogue(a[row(s)] b_e, …) for the experts with few rows. There is one block for each strip of columns and
-/// each Strip::rows rows of an expert.
-/// @param b  along_lines or rounded; all groups of four are whole and aligned
+/// Computes c[s] = epilogue(a[row(s)] b_e, …) for the experts with few rows. There is one block for each strip of
+/// columns and each Strip::rows rows of an expert.
+/// @param b  the weights. Their layout is along_lines or rounded; all groups of four are whole and aligned
 template <class Strip, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Strip::threads)
     skinny_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts, Index columns,

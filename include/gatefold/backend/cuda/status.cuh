@@ -21,7 +21,8 @@ inline void expect_success(cublasStatus_t status, const char* call) {
     throw DeviceError(std::string(call) + ": " + cublasGetStatusName(status) + ": " + cublasGetStatusString(status));
 }
 
-/// Checks for an error of a kernel launch. Call it after every launch: only this reports a bad launch configuration.
+/// Checks for an error of a kernel launch. Call it after every launch, because no other call reports a bad launch
+/// configuration.
 /// @throws DeviceError if the launch failed
 inline void expect_launched(const char* primitive) { expect_success(cudaGetLastError(), primitive); }
 

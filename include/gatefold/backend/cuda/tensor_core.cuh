@@ -39,8 +39,8 @@ __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
 #endif
 }
 
-/// sum += a b for a of 16 × 16 and b of 16 × 8 values. A lane has the sums (lane / 4, 2 (lane % 4) + {0, 1}) and those
-/// 8 rows below.
+/// Computes sum += a b for a of 16 × 16 and b of 16 × 8 values. A lane has the sums of row lane / 4 in columns
+/// 2 (lane % 4) + {0, 1}, and the sums 8 rows below these.
 __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
 #if GATEFOLD_TENSOR_CORES
   asm volatile(

@@ -11,7 +11,8 @@
 /// (parts of a matrix) to shared memory.
 namespace gatefold::detail_::device {
 
-/// Rows, columns and bytes of a box. A row of 64 bfloat16 values has 128 bytes, the width of the swizzle (Bf16Place).
+/// The numbers of rows, columns and bytes of a box. A row of 64 bfloat16 values has 128 bytes, the width of the swizzle
+/// (Bf16Place).
 inline constexpr int kBoxRows = 64, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 
 /// Returns the driver's function cuTensorMapEncodeTiled. The runtime looks it up, so that programs need not link the
@@ -33,10 +34,10 @@ inline decltype(&cuTensorMapEncodeTiled) encode_tiled() {
 
 /// Returns the tensor map of `matrices` matrices of `rows` rows. The coordinates of a box are (column, row, matrix).
 /// Elements outside of the matrices read as 0.
-/// @param data     first value of the first matrix; a whole number of units in each row (bf16_matrix.cuh)
-/// @param columns  values in a row
-/// @param stride   values from one row to the next
-/// @param step     values from one matrix to the next
+/// @param data     first value of the first matrix; its rows have a whole number of units (bf16_matrix.cuh)
+/// @param columns  number of values in a row
+/// @param stride   number of values from one row to the next
+/// @param step     number of values from one matrix to the next
 /// @throws DeviceError if the driver refuses the arguments
 inline CUtensorMap tensor_map(const Bfloat16* data, Index columns, Index stride, Index rows, Index matrices,
                               Index step) {

@@ -9,15 +9,15 @@ namespace gatefold::detail_::device {
 
 /// Tile sizes. A block computes rows × columns of c, with `depth` products of every sum at a time. A warp has 8 × 4
 /// threads. A thread has row_parts × column_parts patches of 4 × 4 values.
-/// @tparam Whole   whether all groups of four values of the operands must be whole and aligned
-/// @tparam Blocks  the number of blocks that should fit a multiprocessor; it bounds the registers of a thread
+/// @tparam Whole   whether all groups of four values of the operands must exist completely and be aligned
+/// @tparam Blocks  the number of blocks that should fit a multiprocessor; it limits the registers of a thread
 template <int Rows, int Columns, int Depth, int RowParts, int ColumnParts, bool Whole, int Blocks>
 struct TileShape {
   using Shape = TileShape;
   static constexpr int rows = Rows, columns = Columns, depth = Depth;
   static constexpr int row_parts = RowParts, column_parts = ColumnParts, blocks = Blocks;
   static constexpr bool whole = Whole;
-  // How many tenths of the blocks that fit a device are enough to keep it busy.
+  // If the number of blocks is at least this many tenths of the blocks that fit a device, the device is busy.
   static constexpr int tenths = blocks > 2 ? 5 : 9;
   static constexpr int patch = 4, lane_rows = 8, lane_columns = 4;
   static constexpr int warp_rows = row_parts * patch * lane_rows, warp_columns = column_parts * patch * lane_columns;
@@ -27,8 +27,8 @@ struct TileShape {
   static_assert(rows % warp_rows == 0 && columns % warp_columns == 0, "gatefold: warps must tile the block");
 };
 
-/// Shapes for many tiles, for some tiles, and for few tiles or operands that are not whole. If a product has two
-/// matrices (a gated unit), a thread keeps the sums of both.
+/// ManyTiles, SomeTiles and FewTiles are shapes for products with many, some or few tiles. FewTiles is also for
+/// operands that are not whole. If a product has two matrices (a gated unit), a thread keeps the sums of both.
 template <class T, int Matrices>
 struct ManyTiles;
 template <>
@@ -50,10 +50,10 @@ struct ManyTiles<double, Matrices> : SomeTiles<double, Matrices> {};
 template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
-/// Returns the number of blocks for which a kernel must leave room on a multiprocessor. It is one less than
-/// Shape::blocks, but at least 1, if ptxas would otherwise spill registers. From Blackwell on, this is the case for all
-/// blocks, before only for blocks that stay resident: on sm_90 only if they keep the sums of two matrices, on sm_8x
-/// also if Shape::blocks is 2. The shared memory of Turing has room for fewer blocks anyway.
+/// Returns the number of blocks for which a kernel must leave room on a multiprocessor. If ptxas would otherwise spill
+/// registers, the number is one less than Shape::blocks, but at least 1. From Blackwell on, this applies to all blocks.
+/// On older devices, it applies only to blocks that stay resident: on sm_90 if they keep the sums of two matrices, on
+/// sm_8x also if Shape::blocks is 2. The shared memory of Turing has room for fewer blocks anyway.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;
@@ -74,10 +74,11 @@ constexpr Index blocks_at_once(int multiprocessors) {
   return Index(Shape::blocks) * multiprocessors;
 }
 
-/// From this number of rounds of blocks on, a last round that leaves some blocks idle costs little.
+/// If a kernel's blocks run in at least this many rounds, one after the other, it costs little that the last round does
+/// not fill the device.
 inline constexpr Index kManyRounds = 12;
 
-/// Returns whether `tiles` tiles keep most of a device busy. If not, smaller tiles do.
+/// Returns whether `tiles` tiles keep most of a device busy. If not, the product should use smaller tiles.
 template <class Shape>
 constexpr bool fills_device(Index tiles, int multiprocessors) {
   return tiles * 10 >= blocks_at_once<Shape>(multiprocessors) * Shape::tenths;

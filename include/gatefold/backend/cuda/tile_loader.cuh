@@ -11,9 +11,9 @@
 
 namespace gatefold::detail_::device {
 
-inline constexpr int kPadding = 4;  // of rows in shared memory, against bank conflicts of writes along the depth
+inline constexpr int kPadding = 4;  // pads rows in shared memory against bank conflicts of writes along the depth
 
-/// Copies four neighbouring values from global to shared memory, asynchronously. Writes zeros if they do not exist.
+/// Copies four neighbouring values from global to shared memory, asynchronously. If `exists` is false, writes zeros.
 template <class W>
 __device__ void copy_four(void* to, const void* from, bool exists) {
   constexpr std::size_t size = sizeof(Four<W>), step = size < 16 ? size : 16;
@@ -28,7 +28,7 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
 /// because they are widened.
 ///
 /// Past the last line, the loader reads the last lines again; their sums are never stored. Past the depth, it writes 0.
-/// @tparam Whole  whether all groups of four of the operand are known to be whole and aligned
+/// @tparam Whole  whether all groups of four values of the operand are known to exist completely and to be aligned
 template <class T, bool Whole, int Lines, int Depth, int Threads>
 class TileLoader {
   static constexpr int kAcross = Depth / 4, kLineStep = Threads / kAcross;  // along_depth: groups of four of a line

@@ -13,8 +13,8 @@ namespace gatefold::detail_::device {
 
 /// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged
 /// in a butterfly, so every lane computes the same bits. Exceptions are maxima with NaN and the sign of a maximum of
-/// zero. Each of these functions also orders memory: afterwards a lane can read values that the other lanes wrote
-/// before.
+/// zero. Sums, maxima and of_first also order memory: after them, a lane can read values that the other lanes wrote
+/// before them.
 ///
 /// The functions compile for the host too, because functors are compiled for both sides, but must only run on the
 /// device.
@@ -99,11 +99,11 @@ __device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
 
 /// One of several warps that divide the columns of a row between them (lanes.hpp, IndependentColumns).
 struct WarpOfRow : Warp {
-  /// Neighbouring columns of float that a lane processes at once: 16 bytes.
+  /// The number of neighbouring columns of float that a lane processes at once: 16 bytes.
   static constexpr int columns_at_once = 4;
   int part, parts;
 
-  /// Calls f(i) for this lane's share of i < n.
+  /// Calls f(i) for the numbers i < n that this lane processes: every (parts · size)-th number.
   template <class F>
   GATEFOLD_HD void share(Index n, const F& f) const {
     for (Index i = part * size + lane; i < n; i += parts * size) f(i);

@@ -23,7 +23,7 @@ struct Barrier {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 #endif
   }
-  /// Arrives at the barrier. The current phase also waits for copies of `bytes` bytes in total.
+  /// Arrives at the barrier. The current phase is then complete only after copies of `bytes` bytes have arrived.
   __device__ void arrive_and_expect(int bytes) const {
 #if GATEFOLD_SM_90A
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
@@ -81,7 +81,7 @@ __device__ void set_registers() {
 
 /// Returns the wgmma descriptor of a matrix in shared memory: 128-byte swizzle, 1024 bytes from eight rows to the next
 /// eight.
-/// @param block_bytes  along_lines: bytes from 64 lines to the next 64
+/// @param block_bytes  if lines are contiguous (along_lines), the number of bytes from 64 lines to the next 64
 __device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, std::uint32_t block_bytes) {
   return std::uint64_t(((address & 0x3ffff) >> 4) | (block_bytes >> 4 << 16)) |
          (std::uint64_t((1u << 30) | (1024 >> 4)) << 32);
@@ -116,8 +116,9 @@ __device__ inline void wait_for_sums(float (&sum)[128]) {
   for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
 
-/// sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory. The four warps of a warpgroup call it
-/// together. A lane has the sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
+/// Computes sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory. The four warps of a warpgroup
+/// call it together. A lane has the sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in
+/// sum[4 j + 2 i + {0, 1}].
 /// @tparam AAlongLines, BAlongLines  whether in a or b the lines are contiguous, instead of the depth
 template <bool AAlongLines, bool BAlongLines>
 __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b, bool add) {

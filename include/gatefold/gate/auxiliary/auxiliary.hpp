@@ -10,13 +10,13 @@
 /// Interface of auxiliary losses of a gate. An auxiliary loss is an aggregate of options with these members:
 ///
 ///     forward (ctx, a, value) const;               // writes weight · loss to value [1]
-///     backward(ctx, a, d) const;                   // adds the gradient of value to d, for the members of a it reads
+///     backward(ctx, a, d) const;                   // adds the gradient of value to d
 ///     validate(experts) const;                     // optional: checks its options before anything is written
 ///
-/// Here `a` is the GateOutcome and `d` its gradient. Items with valid[n] = 0 are padding and do not count. A loss that
-/// reads picks n·K … n·K + K − 1 as the picks of item n declares `static constexpr bool needs_picks_by_item = true;`. A
-/// loss that reads `noisy` declares `needs_noise = true`. A gate does not compile if its selection lacks a required
-/// property.
+/// Here `a` is the GateOutcome and `d` its gradient. backward adds to a member of `d` only if the loss reads the same
+/// member of `a`. Items with valid[n] = 0 are padding and do not count. A loss that reads picks n·K … n·K + K − 1 as
+/// the picks of item n declares `static constexpr bool needs_picks_by_item = true;`. A loss that reads `noisy` declares
+/// `needs_noise = true`. A gate does not compile if its selection lacks a required property.
 namespace gatefold {
 
 /// The outcome of a gate, which its auxiliary losses read.
@@ -58,8 +58,8 @@ concept AuxiliaryBackward = requires(const L loss, typename B::Context& ctx, con
                                      const GateOutcomeGrad<T, B>& d) {
   loss.template backward<T, B>(ctx, a, d);
 };
-/// True if P is a part of a gate at the position of a different kind of part. `stands`: P is the kind of part that its
-/// position requires.
+/// True if P is a part of a gate, but of a different kind than its position requires.
+/// @tparam stands  whether P is the kind of part that its position requires
 template <class P, bool stands, class T, class B>
 concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B> || SelectionForward<P, T, B> ||
                                 AuxiliaryForward<P, T, B>);
@@ -99,7 +99,7 @@ struct Valid {
 };
 
 /// Returns K, the number of picks of every item.
-/// @throws ArgumentError on the host, unless the picks of item n are n·K … n·K + K − 1
+/// @throws ArgumentError unless the picks of item n are n·K … n·K + K − 1. On a device, this is not checked
 template <class T, class B>
 Index picks_per_item(const GateOutcome<T, B>& a) {
   const Index items = a.plan.items(), picks = a.plan.expert.size();

@@ -25,8 +25,8 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
 ///
 /// The loss is `weight` at perfect balance. f counts picks, including dropped picks. A count has no derivative, so the
 /// gradient flows only through P.
-/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K = 1; (1) extends it to K picks. With per_pick, P_e
-/// is divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K = 1; (1) extends it to K picks. If `per_pick` is
+/// true, P_e is divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·(E + K) reads and a counting sort of the picks
 /// @order picks are counted in integers; P is summed in double, in the order of the items
@@ -83,7 +83,8 @@ struct TotalOfExperts {
     }
   }
 };
-/// Writes key[i] = the expert of pick i · stride, dropped or not; −1 for padding and for places without a pick.
+/// Writes key[i] = the expert of pick i · stride, also if the pick was dropped. The key is −1 for padding and for
+/// places without a pick.
 template <class T, class B>
 struct LoadKey {
   View<const Index, 1, B> item, expert;

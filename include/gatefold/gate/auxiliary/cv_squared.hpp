@@ -14,9 +14,9 @@ namespace gatefold {
 ///     CV²(v) = (1/(E − ddof)) Σ_e (v_e − m)² / (m² + epsilon),   m = (1/E) Σ_e v_e                        (1)
 ///
 /// The value is 0 if E <= ddof or if m = epsilon = 0.
-/// Source: the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) has ddof 0 and epsilon 0. `shazeer` is from
-/// tensor2tensor, the code of Shazeer et al. 2017 (arXiv:1701.06538). `fastmoe`, with the unbiased variance, is from
-/// FastMoE.
+/// Source: the defaults ddof = 0 and epsilon = 0 are those of the code of V-MoE (Riquelme et al. 2021,
+/// arXiv:2106.05974). The options of `shazeer` are from tensor2tensor, the code of Shazeer et al. 2017
+/// (arXiv:1701.06538). The options of `fastmoe`, with the unbiased variance, are from FastMoE.
 struct CvSquared {
   Index ddof = 0;
   double epsilon = 0;

@@ -13,7 +13,7 @@ namespace gatefold {
 /// the gradient flows only through m. With one pick per item the loss is equal to Balance.
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1. The factor E² is from FastMoE's code; it makes the
 /// value independent of E.
-/// @param a  outcome of a selection with picks n·K … n·K + K − 1 of item n, best first
+/// @param a  outcome of a gate. Its selection writes picks n·K … n·K + K − 1 for item n, best first
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·E reads and a counting sort of the first choices
 /// @order first choices are counted in integers; m is summed in double, in the order of the items

@@ -38,8 +38,8 @@ struct SmoothLoadBackward;
 /// underflows to 0, Φ is 0, 1/2 or 1 depending on the sign of rank − t, and its derivative is taken as 0.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
 /// arXiv:1701.06538, App. A; `shazeer()` has (2) and the options of CV² from their code.
-/// @param a  outcome of a selection that shows its Gaussian noise (NoisyTopK), with picks n·K … n·K + K − 1 of item n,
-///           best first
+/// @param a  outcome of a gate. Its selection shows its Gaussian noise (NoisyTopK), and writes picks n·K … n·K + K − 1
+///           for item n, best first
 /// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  2·N·E comparisons and N·E error functions
 /// @order v is summed in double, in the order of the items
@@ -154,16 +154,16 @@ struct SmoothLoad {
     if (lanes.lane == 0) load(e) = static_cast<T>(total);
   }
 };
-/// Adds the gradient of SmoothLoad by rank, deviation and the noisy value at the threshold. One thread computes all
-/// experts of an item, because the experts share thresholds. The expert at the threshold gets no gradient from its own
-/// term, because the argument of Φ in this term is −noise for any rank and deviation.
+/// Adds the gradients of SmoothLoad with respect to rank, deviation and the noisy value at the threshold. One thread
+/// computes all experts of an item, because the experts share thresholds. The expert at the threshold gets no gradient
+/// from its own term, because the argument of Φ in this term is −noise for any rank and deviation.
 template <class T, class B>
 struct SmoothLoadBackward {
   AboveThreshold<T, B> above;
   View<const T, 1, B> slope;
   View<T, 2, B> drank;
   NoisyRank<T, B> dnoisy;
-  T least;  // no gradient for smaller deviations
+  T least;  // smaller deviations get no gradient
   GATEFOLD_HD void operator()(Index n) const {
     if (above.valid(n) == 0) return;
     for (Index e = 0; e < drank.extent(1); ++e) {

@@ -38,7 +38,7 @@ struct Both;
 /// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16); (3) is FollowedHead::every. The logarithm of a weight
 /// is computed as log A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. In this form ‖u_i‖² cancels, and no term
 /// underflows. A is recomputed from the trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item
-/// with the nearest m. The option `mean_of_heads` is for the paper's attention, which is a mean over heads:
+/// with the nearest m. The option `mean_of_heads` is for the attention of paper 002, which is a mean over heads:
 /// (1/H) Σ_h A_h X W_h. In a usual attention, v O corresponds to X W_h / H, so the option multiplies m by H.
 ///
 /// If attention has a window, j runs over the items of the segment that are in the window of i. Items remembered from
@@ -89,7 +89,7 @@ struct AttentionPosterior {
   struct Saved {
     Tensor<T, 2, B> r, log_q;     // [N, E]
     Tensor<T, 1, B> log_sum_exp;  // [N]
-    Tensor<Index, 1, B> head;     // [N] the head followed
+    Tensor<Index, 1, B> head;     // [N] the head that each item follows
     void choices(auto&& f) const {
       for (Index n = 0; n < head.size(); ++n) f(head(n));
     }
@@ -138,7 +138,7 @@ struct AttentionPosterior {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.log_q;
   }
-  /// Writes dz; adds to dx and to the views in dextra.trace.
+  /// Writes dz. Adds the gradients of x and of the attention trace to dx and to the views in dextra.trace.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,

@@ -15,7 +15,7 @@ namespace gatefold {
 /// Selects the attention heads that an AttentionPosterior follows.
 enum class FollowedHead {
   lowest_entropy,              // lowest mean entropy in the sequence; if causal, in the sequence up to the item
-  lowest_entropy_of_sequence,  // one head per sequence, also if attention is causal, as in the paper
+  lowest_entropy_of_sequence,  // one head per sequence, also if attention is causal, as in paper 002
   every                        // the exact posterior over heads
 };
 
@@ -47,8 +47,8 @@ struct AttentionEntropy {
     if (lanes.lane == 0) entropy(n, h) -= total;
   }
 };
-/// Writes head[i] = argmin_h of the mean entropy over the sequence, or over the items up to i if so_far. Ties go to the
-/// lower head. Padding does not count.
+/// Writes head[i] = argmin_h of the mean entropy over the sequence, or over the items up to i if `so_far` is true. Ties
+/// go to the lower head. Padding does not count.
 template <class T, class B>
 struct ChooseHead {
   View<const T, 2, B> entropy;

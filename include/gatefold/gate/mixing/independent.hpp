@@ -30,7 +30,7 @@ struct Independent {
   View<const T, 2, B> rank(View<const T, 2, B> z, const Nothing<T, B>&) const {
     return z;
   }
-  /// Writes dz.
+  /// Writes dz, the gradient of the logits.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B> q,
                 const Nothing<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B>, Nothing<T, B>&,

@@ -55,7 +55,7 @@ struct Projection {
 
   GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
 };
-/// Adds v to dx[items[s], j].
+/// An epilogue that adds the element (s, j) of a product, v, to dx[items[s], j].
 template <class T, class B>
 struct AddToItem {
   View<const Index, 1, B> items;
@@ -99,8 +99,8 @@ struct WritePosteriorFeatures {
     key[2 * width + 1] = 1;
   }
 };
-/// The gradient of WritePosteriorFeatures. Adds to the gradient of the trace. Writes the gradient of u Oᵀ. Writes
-/// 2 g v_h to `weighted`, with g the gradient of ‖v_h O_h‖².
+/// Adds to the gradient `da` of the trace, given the gradients `d` of the features. Also writes the gradient
+/// `dprojected` of the projections u O_hᵀ, and writes 2 g v_h to `weighted`, where g is the gradient of ‖v_h O_h‖².
 template <class T, class B>
 struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;

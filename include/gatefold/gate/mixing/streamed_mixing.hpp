@@ -48,7 +48,7 @@ template <class T, class B>
 struct MixingHeads {
   View<T, 3, B> queries, keys;  // [H, N, F]; if sequences follow several heads, [1, N, F] and [1, heads · N, F]
   detail_::attending::Following<B> following{};
-  View<T, 2, B> places{};  // [width, F], added to the keys in the window; for the gradient [S · width, F], per sequence
+  View<T, 2, B> places{};  // [width, F] position keys; in the gradient [S · width, F], separate for each sequence
 };
 
 namespace functor {
@@ -97,7 +97,8 @@ struct MixFinish {
           const auto of_key = at.load(&heads.keys(h, key, d));
           return at.load(&heads.queries(h, row, d)) * (place ? of_key + at.load(place + d) : of_key);
         });
-        const T found = scale * dot - normaliser, log_w = found > 0 ? T(0) : found;  // rounding of huge scores
+        // log w is at most 0, but rounding of huge scores can give more.
+        const T found = scale * dot - normaliser, log_w = found > 0 ? T(0) : found;
         for (Index e = lanes.lane; e < experts; e += lanes.size)
           if (q(i, e) < tiny) log_q(i, e) = log_add(log_q(i, e), log_w + log_r(j, e));
       }
@@ -120,8 +121,8 @@ struct MixAdjoint {
   T smallest;  // smallest normal number; below it the quotient could overflow
   detail_::attending::Following<B> following;
   View<T, 2, B> dr;
-  View<T, 2, B> g;     // by row
-  View<T, 1, B> mean;  // by row
+  View<T, 2, B> g;     // [N, E], in the order of the rows
+  View<T, 1, B> mean;  // [N], in the order of the rows
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {

@@ -44,7 +44,7 @@ struct TokenSimilarity {
   bool causal = true;
   bool learned_metric = false;  // learns W_s, which starts as the identity
   bool only_confident = false;  // j runs over J_i = {j : H(r_j) ≤ H(r_i)} (paper 002, proposition 1)
-  Index model_dim = 0;          // of W_s
+  Index model_dim = 0;          // D, the size of W_s; 0: taken from the scores
 
   template <class T, class B>
   struct Params {
@@ -62,7 +62,7 @@ struct TokenSimilarity {
   struct Extra {
     Index length = 0;             // items per sequence; 0: all items are one sequence
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
-    std::optional<double> tau{};  // empty: the option tau
+    std::optional<double> tau{};  // empty: the option `tau`
 
     Extra with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask, tau}; }
   };
@@ -110,7 +110,7 @@ struct TokenSimilarity {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.log_q;
   }
-  /// Writes dz; adds to dx and grads.
+  /// Writes dz. Adds the gradients of x and of the parameters to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,

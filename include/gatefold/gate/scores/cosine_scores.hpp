@@ -32,7 +32,7 @@ struct InverseBackward;
 /// (dim 8, as `reference()`). `CosineScores::reference({…})` does not normalise items and has no temperature. The code
 /// of X-MoE also sets the length of v_e to 1.5 in every forward pass, which changes no score; this class does not.
 /// Under (1), if the length of r is at most epsilon, all scores of the item are 0 and it passes no gradient.
-/// @param dim          dimensions of W x
+/// @param dim          number of dimensions of W x
 /// @param temperature  initial value of τ; 0: no temperature
 /// @param unit_items   if true, divide by ‖r‖
 /// @param x      [N, D] in   items
@@ -97,7 +97,7 @@ struct CosineScores {
     B::gemm(ctx, s.item, false, s.expert, true, false, z, functor::Store{});
   }
 
-  /// Adds to dx and grads.
+  /// Adds the gradients of x and of the parameters to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
@@ -119,7 +119,7 @@ struct CosineScores {
     B::for_rows(ctx, experts,
                 functor::UnitRowsBackward<T, B>{p.embedding, of_experts<T>(), nullptr, dexpert, grads.embedding});
   }
-  /// Adds only to dx.
+  /// Adds the gradient of x to dx, and computes no gradient of the parameters.
   template <class T, class B>
   void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz,
                       Out<T, 2, B> dx) const {
@@ -160,7 +160,7 @@ struct CosineScores {
     B::for_rows(ctx, experts, functor::UnitRows<T, B>{p.embedding, of_experts<T>(), nullptr, expert});
     return {projected, item, expert, scale};
   }
-  /// Adds to dx; returns the gradients of `projected` (r) and `item`.
+  /// Adds the gradient of x to dx. Returns the gradients of `projected` (r) and `item`.
   template <class T, class B>
   Sides<T, B> items_backward(typename B::Context& ctx, const Params<T, B>& p, const Sides<T, B>& s, In<T, 2, B> dz,
                              Out<T, 2, B> dx) const {

@@ -23,12 +23,12 @@ struct AddJitter;
 ///
 ///     z = scores(x ⊙ ξ),   ξ = 1 + ε r                                                                  (1)
 ///
-/// r are independent draws of the noise law.
+/// The elements of r are independent random numbers with the distribution NoiseLawT.
 /// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts get x without
 /// jitter. Without noise in the extra inputs, z = scores(x).
 /// @tparam ScoresT    scores without extra inputs
 /// @tparam NoiseLawT  distribution of r: SignedUniformNoise, GaussianNoise, … (policy/noise.hpp)
-/// @param extra  Noise: empty in evaluation
+/// @param extra  the noise from which r is drawn; empty in evaluation
 /// @throws ArgumentError unless 0 <= epsilon < 1
 /// @cost   the cost of `scores` and N·D random numbers, which backward draws again
 /// @order  element (n, d) of ξ uses draw n·D + d of the random stream
@@ -68,7 +68,7 @@ struct Jitter {
     auto mark = ctx.mark();
     scores.forward(ctx, p.scores, jittered<T, B>(ctx, x, noise), z);
   }
-  /// Adds to dx and grads.
+  /// Adds the gradients of x and of the parameters to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads, const Noise& noise) const {

@@ -38,7 +38,8 @@ struct LinearScores {
     static constexpr int expert_extents[] = {1, 0};
   };
 
-  /// @throws ArgumentError unless the items' width is length · model_dim (model_dim = 0: deduced)
+  /// Returns these scores. If `model_dim` is 0, it is filled in from the width of the items.
+  /// @throws ArgumentError unless the items' width is length · model_dim
   LinearScores with_model_dim(Index item_width) const {
     LinearScores filled = *this;
     expect(length >= 1, "LinearScores", "length", "at least 1", length);
@@ -81,7 +82,7 @@ struct LinearScores {
       B::gemm_rows(ctx, total, p.weight.view(), false, z, epilogue, rows);
     });
   }
-  /// Adds to dx and grads.
+  /// Adds the gradients of x and of the parameters to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
@@ -92,7 +93,7 @@ struct LinearScores {
       B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
-  /// Adds only to dx.
+  /// Adds the gradient of x to dx, and computes no gradient of the parameters.
   template <class T, class B>
   void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz,
                       Out<T, 2, B> dx) const {

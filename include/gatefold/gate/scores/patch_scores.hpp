@@ -14,7 +14,7 @@ namespace gatefold {
 ///
 /// Source: paper 003, sec. 3 (patch-aware router): no bias, Θ = 0 at the start. LinearScores with `length` uses one Θ
 /// for all positions.
-/// @param length   patches of an item
+/// @param length   number of patches of an item
 /// @param initial  initial Θ
 /// @param x      [N, length · D] in   items
 /// @param z      [N, E]          out  logits
@@ -34,7 +34,8 @@ struct PatchScores {
     static constexpr int expert_extents[] = {2};
   };
 
-  /// @throws ArgumentError unless the items' width is length · model_dim (model_dim = 0: deduced)
+  /// Returns these scores. If `model_dim` is 0, it is filled in from the width of the items.
+  /// @throws ArgumentError unless the items' width is length · model_dim
   PatchScores with_model_dim(Index item_width) const {
     PatchScores filled = *this;
     expect(length >= 1 && item_width % length == 0, "PatchScores", "length",
@@ -67,14 +68,14 @@ struct PatchScores {
                     const F& rows) const {
     B::gemm_rows(ctx, x, all_patches(p.weight), false, z, functor::Store{}, rows);
   }
-  /// Adds to dx and grads.
+  /// Adds the gradients of x and of the parameters to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
     if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), functor::Store{});
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
-  /// Adds only to dx.
+  /// Adds the gradient of x to dx, and computes no gradient of the parameters.
   template <class T, class B>
   void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B>, In<T, 2, B> dz,
                       Out<T, 2, B> dx) const {

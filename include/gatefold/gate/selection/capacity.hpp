@@ -48,9 +48,9 @@ struct CapacityRule {
 ///     C = min(S, ⌈S·K·factor / E⌉), rounded up to a multiple of `multiple_of`                           (1)
 ///
 /// S is the number of items in a group, and K the number of picks of an item. With an infinite factor, no pick is
-/// dropped. All first choices are placed before any second choice, and choices of the same number in the order of the
-/// items. With batch_priority, they are placed in descending order of q of the item's first choice (with noise: softmax
-/// of the noisy values), independent of the weights.
+/// dropped. All first choices are placed before any second choice. Choices of the same number are placed in the order
+/// of the items. If `batch_priority` is true, they are placed in descending order of q of the item's first choice
+/// instead. With noise, the softmax of the noisy values replaces q. The weights have no effect on this order.
 ///
 /// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The other weights of the item do not
 /// change. Padding takes no place and does not count in S. With group > 0, each `group` consecutive items form a group
@@ -58,7 +58,7 @@ struct CapacityRule {
 /// item depend on all items of the group, also on later ones.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (3). Groups, batch_priority and the factors 1.05 in training and 4
 /// in evaluation are from Riquelme et al. 2021, arXiv:2106.05974; `multiple_of` is from their code.
-/// @param selection  a selection with picks n·K … n·K + K − 1 of item n, best first: TopK, NoisyTopK, NoisyTop1, …
+/// @param selection  a selection that writes picks n·K … n·K + K − 1 for item n, best first: TopK, NoisyTopK, …
 /// @param slots      C, per expert and group; 0: C is computed by (1)
 /// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
 /// @cost   the cost of the selection, one counting sort of S·K picks by group and expert, and a second build of the

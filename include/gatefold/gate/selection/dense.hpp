@@ -39,7 +39,7 @@ struct Dense {
     B::for_each(ctx, c.q.size(), functor::PickAll<T, B>{c.q, plan.item, plan.expert, plan.weight});
     plan.build_complete(ctx);
   }
-  /// Adds to d.q.
+  /// Adds the gradient of q to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,

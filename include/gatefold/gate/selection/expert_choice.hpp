@@ -85,7 +85,7 @@ struct ExpertChoice {
                     log_p, c.q, sequence.valid, {factor, experts}, length, most, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// Adds to d.q.
+  /// Adds the gradient of q to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -103,8 +103,8 @@ struct MoreProbable {
   Index e;
   GATEFOLD_HD bool operator()(Index a, Index b) const { return ranks_before(log_p(a, e), a, log_p(b, e), b); }
 };
-/// Picks the best items of list l, best first. A list has the picks of one sequence and expert. If padding leaves fewer
-/// items, the rest of the list has dropped picks of padding.
+/// Writes the picks of list l, which belong to one sequence and one expert: the best items, best first. If padding
+/// leaves fewer items than the list has places, the rest of the list has dropped picks of padding.
 template <class T, class B>
 struct PickItems {
   View<const T, 2, B> log_p, q;
@@ -139,7 +139,8 @@ struct PickItems {
     }
   }
 };
-/// Adds to dq. Threads write different elements, because no two picks have the same item and expert.
+/// Adds the gradient of the weight of pick p to dq, unless the pick was dropped. Threads write different elements,
+/// because no two picks have the same item and expert.
 template <class T, class B>
 struct PickItemsBackward {
   View<const Index, 1, B> item, expert;

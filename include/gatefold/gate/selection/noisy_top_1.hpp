@@ -26,12 +26,13 @@ struct PickTop1Backward;
 ///     e(n) = argmax_e (rank[n,e] + scale · r[n,e]),   w[n] = q[n,e(n)]                                  (1)
 ///                                                     w[n] = rank[n,e(n)] + scale · r[n,e(n)]           (2)
 ///
-/// r are independent draws of the noise law. The weight in (1) is an element of a softmax without noise, so the sum of
-/// the router's gradients over the experts is 0. Without noise in the extra input, r = 0.
+/// The elements of r are independent random numbers with the distribution NoiseLawT. The weight in (1) is an element of
+/// a softmax without noise, so the sum of the router's gradients over the experts is 0. Without noise in the extra
+/// input, r = 0.
 /// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
 /// @tparam NoiseLawT  distribution of r: UniformNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
-/// @param noisy_weight  use the weights (2); the output then depends on the noise
+/// @param noisy_weight  if true, the weights are (2), so the output depends on the noise; otherwise they are (1)
 /// @throws ArgumentError unless scale >= 0
 /// @cost   N·E draws, S = N picks
 /// @order  ties go to the lower expert index; NaN ranks below every number
@@ -41,7 +42,7 @@ struct NoisyTop1 {
   bool noisy_weight = false;
 
   static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
-  static constexpr Index picks = 1;  // of an item
+  static constexpr Index picks = 1;  // number of picks of an item
 
   static NoisyTop1 reference(NoisyTop1 options = {}) {
     options.noisy_weight = true;
@@ -68,7 +69,7 @@ struct NoisyTop1 {
     return {c.rank,       c.q,       T(scale),    functor::draw<NoiseLawT, T>(noise),
             noisy_weight, plan.item, plan.expert, plan.weight};
   }
-  /// Adds to d.q, or to d.rank with noisy_weight.
+  /// Adds the gradient of the weights to d.q, or to d.rank if `noisy_weight` is true.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -81,8 +82,8 @@ struct NoisyTop1 {
 
 namespace functor {
 
-/// Picks the expert with the largest rank + scale · noise. The weight is q of this expert, or with noisy_weight the
-/// largest value.
+/// Picks the expert with the largest rank + scale · noise. The weight is q of this expert, or the largest value if
+/// `noisy_weight` is true.
 template <class LawT, class T, class B>
 struct PickNoisyTop1 {
   View<const T, 2, B> rank, q;
@@ -105,7 +106,7 @@ struct PickNoisyTop1 {
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// `choose` for a row of ranks at any address.
+  /// Chooses the expert of item n from a row of ranks, which can be at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const Index experts = rank.extent(1);

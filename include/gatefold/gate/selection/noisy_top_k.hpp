@@ -38,15 +38,16 @@ struct DeviationBackward;
 ///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
 ///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
 ///
-/// r are independent draws of the noise law. Without noise in the extra input this is TopK. The weights also contain
-/// the noise, so the gradient flows through value to rank and, if learned, to W and x. `noisy` returns value and
-/// deviation for auxiliary losses. backward gets the gradients of these losses in d.noisy. Only GaussianNoise works
-/// with Load, because Load computes probabilities of Gaussian noise.
+/// The elements of r are independent random numbers with the distribution NoiseLawT. Without noise in the extra input
+/// this is TopK. The weights also contain the noise, so the gradient flows through value to rank and, if `learned` is
+/// true, to W and x. `noisy` returns value and deviation for auxiliary losses. backward gets the gradients of these
+/// losses in d.noisy. Only GaussianNoise works with Load, because Load computes probabilities of Gaussian noise.
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W starts at 0; (2) Riquelme et al.
 /// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
 /// @tparam NoiseLawT  distribution of r: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  their softmax
-/// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise; x W is empty unless learned
+/// @param saved  value, deviation, softmax of value and x W [N, E]. All are empty without noise, and x W is also empty
+///               unless `learned` is true
 /// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
 /// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
 /// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
@@ -84,7 +85,8 @@ struct NoisyTopK {
   template <class T, class B>
   using Extra = Noise;
 
-  /// @throws ArgumentError unless the items' width is model_dim (0: deduced)
+  /// Returns this selection. If `model_dim` is 0, it is filled in from the width of the items.
+  /// @throws ArgumentError unless the items' width is model_dim
   NoisyTopK with_model_dim(Index item_width) const {
     NoisyTopK filled = *this;
     if (model_dim == 0) filled.model_dim = item_width;
@@ -138,7 +140,8 @@ struct NoisyTopK {
     if (saved.value.size() == 0) return {};
     return {saved.value, saved.deviation};
   }
-  /// Adds to d.x, d.rank and grads. Without noise, adds only to d.q.
+  /// Adds the gradients of x, of the ranks and of the parameters to d.x, d.rank and grads. Without noise, adds only the
+  /// gradient of q to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,

@@ -41,7 +41,7 @@ struct ScheduledTopK {
   functor::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Extra<T, B>& extra) const {
     return of(extra).rows(c, plan, Nothing<T, B>{});
   }
-  /// Adds to d.q.
+  /// Adds the gradient of q to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Nothing<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,

@@ -136,7 +136,8 @@ struct SigmoidBias {
     B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build_complete(ctx);
   }
-  /// Adds to d.rank and, in the first evaluation of a step, the load violation to grads.bias.
+  /// Adds the gradient of the ranks to d.rank. In the first evaluation of a training step, also adds the load violation
+  /// (LoadViolation) to grads.bias.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -250,7 +251,7 @@ struct SigmoidWeightsForward {
     for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_sigmoid(n, j) - top) / total;
   }
 };
-/// Adds to drank.
+/// Adds the gradient of the ranks to `drank`, given the gradients of the weights.
 template <class T, class B>
 struct SigmoidWeightsBackward {
   SigmoidWeights<T, B> of;

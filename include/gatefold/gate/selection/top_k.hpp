@@ -58,7 +58,7 @@ struct TopK {
     plan.resize(items, experts, items * k);
     return {c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight};
   }
-  /// Adds to d.q.
+  /// Adds the gradient of q to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -120,7 +120,8 @@ struct RankedRow {
  private:
   static constexpr T infinity = std::numeric_limits<T>::infinity();
 
-  /// `after` for rows with infinities or NaN, and for builds with fast math, which cannot detect these values.
+  /// Returns the same as `after`, also for rows with infinities or NaN and in builds with fast math, which cannot
+  /// detect these values.
   GATEFOLD_HD Index after_one_by_one(Index last) const {
     const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
     Index best = -1;
@@ -159,17 +160,17 @@ struct PickTopK {
     choose(lanes, n);
     weigh(lanes, n);
   }
-  /// Chooses experts; reads only rank.
+  /// Chooses the experts of item n. Reads only `rank`, not q.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
     choose(lanes, n, &rank(n, 0));
   }
-  /// Computes weights from q and the chosen experts.
+  /// Computes the weights of the picks of item n from q and the chosen experts.
   template <class Lanes>
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// `choose` for a row of ranks at any address.
+  /// Chooses the experts of item n from a row of ranks, which can be at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const RankedRow<T> row{rank_row, rank.extent(1)};
@@ -194,7 +195,8 @@ struct PickTopK {
   }
 };
 
-/// Adds the gradient of the picked elements of q to dq, with w = q / Σ q if renormalise, and w = q otherwise.
+/// Adds the gradient of the picked elements of q to dq. The weights are w = q / Σ q if `renormalise` is true, and w = q
+/// otherwise.
 template <class T, class B>
 struct PickTopKBackward {
   View<const T, 2, B> q;
