@@ -152,8 +152,9 @@ bool count_layer(const std::string& arithmetic) {
   return good;
 }
 
-/// Prints a table of gating, for numbers of experts whose scores our own kernel sums, and with enough items that every
-/// multiprocessor has a block.
+/// Prints a table of gating, with one row for each number of experts. Call it with at most 64 experts, so that
+/// product_rows computes the scores, and with so many items that every multiprocessor has a block.
+/// @returns whether every row meets the goal, and a second count gives the same numbers
 bool count_gating(Cuda::Context& ctx, Sizes s, std::initializer_list<Index> numbers_of_experts) {
   std::printf("Gating of E experts, a device of %d multiprocessors\n| E | %s", ctx.multiprocessors(), kColumns);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim);

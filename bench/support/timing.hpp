@@ -20,7 +20,7 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Returns true if GATEFOLD_BENCH_QUICK is in the environment. Benchmarks then use few rounds and small growth curves.
+/// Returns true if GATEFOLD_BENCH_QUICK is in the environment. Each row then has 3 rounds.
 inline bool quick() { return std::getenv("GATEFOLD_BENCH_QUICK") != nullptr; }
 
 inline double median(std::vector<double> values) {

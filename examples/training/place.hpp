@@ -19,7 +19,7 @@ struct OneProcess {
   const auto& branch(const auto& mixture) const { return mixture; }
   const auto& loss(const auto& of_outputs) const { return of_outputs; }
   const auto& optimizer(const auto& of_params) const { return of_params; }
-  /// Returns the loss unchanged, because this place does not wrap it.
+  /// Returns the loss that loss() was given. In OnShard, it is inside a LossOfShards; here it is not wrapped.
   static const auto& inner(const auto& of_outputs) { return of_outputs; }
 
   bool reports() const { return true; }

@@ -31,9 +31,9 @@ class Progress {
     line_.show("step " + std::to_string(step) + "/" + std::to_string(steps_) + "  ", share, numbers);
   }
   void clear() { line_.clear(); }
-  /// Returns the seconds since this program began with its first step.
+  /// Returns the seconds since this object was made, which is just before the first step of this program.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  /// Returns the number of items per second that this program has trained on.
+  /// Returns the number of items per second that this program has trained on since then.
   double rate(Index step) const { return static_cast<double>((step - begun_) * items_.per_step) / seconds(); }
 
  private:

@@ -20,7 +20,7 @@ struct Frame {
   double y(double pixels) const { return bottom + height * pixels / kHeight; }  // from the panel's bottom
 };
 
-/// Estimates the width of a text in pixels, because the room in a panel must be known before gnuplot measures it.
+/// Estimates the width of a text in pixels. The layout of a panel needs this width before gnuplot measures the text.
 inline double text_width(const std::string& text, double font = 12) {
   const auto characters = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
   return 0.56 * font * static_cast<double>(characters);

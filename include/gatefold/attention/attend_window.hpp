@@ -24,12 +24,13 @@
 /// All heads share e, which can be absent. ξ drops probabilities (functor::Drop); without dropout it is 1. Padding has
 /// no keys, and it is not a key of any item. A row without any key gives context 0. Scores are computed block by block.
 /// Backward computes them again.
-/// @cost   4·N·L·D + 2·N·L·D flop forward (keys and position keys), with L = width of the window + rows of a block.
-///         Three times as much backward. Scratch for the scores of the blocks, and for a few copies of the sequences
-///         that are computed at the same time; no N × L matrix
+/// @cost   4·N·W·D + 2·N·W·D flop forward (keys and position keys); W = width of the window + rows of a block is the
+///         number of keys of a block. Three times as much backward. Scratch for the scores of the blocks, and for a
+///         few copies of q, k and v of those sequences that are in work at the same time; no N × W matrix
 /// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences.
-///         For windows of up to 128 keys, no bit depends on the beginning of the segment. In forward, an item with NaN
-///         affects only items for which it is a key. In backward, the values of padding must be finite
+///         For windows of up to 128 keys, no bit depends on where the caller divides a sequence into segments. In
+///         forward, an item with NaN affects only items for which it is a key. In backward, the values of padding must
+///         be finite
 namespace gatefold {
 
 namespace detail_::attending {

@@ -62,7 +62,7 @@ struct InvertOrder {
 
 namespace detail_::attending {
 
-/// Returns the order of the items by the heads that they follow, in scratch.
+/// Returns the order in which the items of each block are sorted by the head that they follow. It is in scratch.
 /// @param head  [N] in, the head that each item follows, in [0, heads)
 template <class C, class B = typename C::Backend>
 Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index length) {

@@ -44,9 +44,9 @@ struct Window {
   }
 };
 
-/// The number of keys of a block that a product on the CPU sums in one chain (Tile::depth of the CPU backend). A sum
-/// over at most this many keys has the same bits in any block. A longer sum has the same bits only in blocks that begin
-/// with the same key.
+/// The largest number of keys over which a product on the CPU sums in one chain (Tile::depth of the CPU backend). The
+/// bits of a sum over at most this many keys do not depend on the block. A longer sum has the same bits only in blocks
+/// that begin with the same key.
 inline constexpr Index keys_of_a_chain = 256;
 
 /// Calls f(block) for blocks that cover the rows of `sequences` sequences, in order. A block has all keys in the

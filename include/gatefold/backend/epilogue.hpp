@@ -14,7 +14,8 @@
 /// and calls do not change it.
 namespace gatefold {
 
-/// An `at` that accesses one element. It is used on devices, and by CPU code that does not run on registers.
+/// An accessor (the argument `at` of an epilogue) for one element. It is used on devices, and by CPU code that does not
+/// run on registers.
 template <class T>
 struct OneElement {
   using Value = T;

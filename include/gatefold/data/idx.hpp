@@ -27,8 +27,8 @@ struct IdxImages {
 
 namespace idx {
 
-/// The largest size that a header can declare: 1 MiB plus 100 times the size of the file. Images of digits compress to
-/// a fifth. A file that compresses much better is an attack (a decompression bomb), or must be unpacked before it is
+/// The largest size that is accepted in a header: 1 MiB plus 100 times the size of the file. Images of digits compress
+/// to a fifth. A file that compresses much better is an attack (a decompression bomb), or must be unpacked before it is
 /// read.
 inline constexpr std::uint64_t kPromise = std::uint64_t(1) << 20, kRatio = 100;
 
@@ -48,7 +48,7 @@ class Reader {
     if (compressed_) inflateEnd(&stream_);
   }
 
-  /// Returns the largest size in bytes that a header can declare.
+  /// Returns the largest size in bytes that is accepted in a header.
   std::uint64_t limit() const { return kPromise + kRatio * std::min(file_.size(), std::uint64_t(1) << 56); }
 
   /// Reads `count` bytes.

@@ -255,8 +255,8 @@ struct GlobalGate {
     add(ctx, dgiven, dz);
     return dz;
   }
-  /// Computes the logits. On a device, calls forward_rows if the scores have it, as the gate of one process does: a row
-  /// of that product does not depend on the number of rows.
+  /// Computes the logits. On a device, calls forward_rows if the scores have it, because the gate of one process does
+  /// the same. A row of this product does not depend on the number of rows.
   static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
     if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
       scores.forward_rows(ctx, p, x, z, functor::NoRow{});
@@ -367,7 +367,8 @@ struct Parts {
 template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
-  /// True if the gate of one process, on a device, processes its rows within the product of its scores.
+  /// True on a device if the scores have forward_rows. The gate of one process can then route each row in the matrix
+  /// product that computes the logits.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>

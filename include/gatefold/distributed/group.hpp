@@ -266,8 +266,8 @@ class Group {
     world_.exchange(outgoing_, incoming_);
   }
   bool on_devices() { return DeviceWorld<W> && !call(here_.first).on_host; }
-  /// Lists the messages to and from each other process, by sending shard and then by receiving shard. Both processes
-  /// use this order, so that the messages match.
+  /// For every other process, lists the messages to it and from it, sorted by sending shard, then by receiving shard.
+  /// The other process uses the same order, so that the messages match.
   void list_messages() {
     outgoing_.clear();
     incoming_.clear();

@@ -120,8 +120,10 @@ class Hierarchical {
   }
   Size size_of(int place, int node) const { return sizes_[index(place) * index(nodes()) + index(node)]; }
 
-  /// Exchanges bytes within the node: messages between its ranks, and the parts of the message that this rank sends to
-  /// each other node. That message has the size of each rank's part, then the parts of this node's ranks in order.
+  /// Exchanges bytes within the node. Messages between ranks of the node are transferred as they are. Bytes for other
+  /// nodes are only collected: for every other node, a rank gets the bytes that all ranks of its own node have for the
+  /// rank at its own place in the other node. They form one message, which cross() sends: first the sizes of the parts,
+  /// then the parts, both in the order of the ranks of this node.
   void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     clear();
     for (const Outgoing& message : outgoing)
@@ -178,8 +180,8 @@ class Hierarchical {
     world_.exchange(outgoing_, incoming_);
   }
 
-  /// Exchanges one message with the rank at the same place in each other node, and copies the received parts to their
-  /// destination.
+  /// For every other node, exchanges one message with the rank at the same place, and copies the received parts to
+  /// their destination.
   void cross(std::span<const Incoming> incoming) {
     clear();
     each_other_node(

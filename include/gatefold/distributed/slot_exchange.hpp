@@ -110,7 +110,7 @@ class SlotExchange {
     memory.write(of_slots, numbers_.data());
   }
 
-  /// Returns the received slots, for the rows of `bring_rows`.
+  /// Returns the received slots, sorted by expert. The row of each slot is a row of the output `to` of bring_rows.
   Groups<B> groups() const { return {View<const Index, 1, B>(offsets_.data(), experts_ + 1), rows_, slots_, numbers_}; }
   /// Returns groups() restricted to the experts of one chunk; all other experts have no slots. The slots of the chunk
   /// are the range slots_of(chunk) of the slots of groups().

@@ -13,7 +13,7 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The part of a file's tensors that a shard has. Not in the umbrella header, like io. Only for host backends.
+/// The part of a file's tensors that a shard has. Like io, this is not in the umbrella header. Only for host backends.
 namespace gatefold::dist {
 
 /// Lists the tensors of a pack as they are in a file, where every tensor is whole, and the rows of each tensor that

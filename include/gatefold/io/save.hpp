@@ -145,9 +145,9 @@ class Save {
     for (OutputFile& file : files_)
       if (!file.sync()) fail("cannot write");
   }
-  /// Returns a number computed from the bytes that this process has written and from their places, except the bytes
-  /// that hold this number. The number of the whole save is the sum over all processes. It is 0 if there is only one
-  /// file.
+  /// Returns the content number of this process: a hash of the bytes that it has written and of their offsets in the
+  /// files. The bytes that will hold the content number count as those of the number 0. The content number of the
+  /// whole save is the sum over all processes. It is 0 if there is only one file.
   std::uint64_t content() const { return content_; }
 
   /// Replaces the previous files by the new ones. The process that created the files calls it, after all processes have
@@ -198,8 +198,8 @@ class Save {
     if (!files_[file].write(bytes, count, offset)) fail("cannot write");
     if (layout_.in_parts()) content_ += content_of(file, bytes, count, offset);
   }
-  // Returns the sum over words of a hash of the word and its place. The sum does not depend on which process writes
-  // which word.
+  // Returns the sum over words of a hash of the word, its file and its offset. The sum does not depend on which process
+  // writes which word.
   static std::uint64_t content_of(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
     std::uint64_t sum = 0, place = (std::uint64_t{file} << 46) + offset / sizeof(std::uint32_t);
     for (std::size_t i = 0; i + sizeof(std::uint32_t) <= count; i += sizeof(std::uint32_t)) {

@@ -102,7 +102,7 @@ struct RelativeAttention {
            Joined{width, " (the width of the items)"}, model_dim);
     return {width, heads, window, dropout, itself};
   }
-  /// Returns how many items at the end of a sequence later items can attend to.
+  /// Returns how many of the last items of a sequence must be remembered, because later items can attend to them.
   Index remembers() const { return span(1, 0, window).most(); }
 
   template <class T, class B>

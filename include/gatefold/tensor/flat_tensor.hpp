@@ -17,7 +17,7 @@ namespace gatefold {
 template <class T, class B>
 class FlatTensor;
 
-/// A type-erased Tensor or Table, from which a FlatTensor restores the element type. It does not own the elements.
+/// A type-erased reference to a Tensor or Table, which owns the elements. A FlatTensor restores the element type.
 struct AnyTensor {
   const void* type;  // type_of<T>() of the elements
   void* elements;

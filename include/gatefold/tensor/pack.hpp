@@ -261,8 +261,8 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 /// @throws ArgumentError if the packs have vectors of different length
 ///
 /// A pack is a struct that lists its members once, with GATEFOLD_PACK(weight, bias). Vectors and tuples of packs are
-/// packs. If this process holds only a part of a pack (sharded), a visitor with `sharded(name, pack...)` gets the whole
-/// pack instead of its tensors.
+/// packs. If this process holds only a part of a pack (sharded) and f has a member `sharded`, f.sharded(name, pack...)
+/// gets the pack as a whole, and f is not called for its tensors.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   detail_::pack::visit<false>(f, Name{}, packs...);
@@ -326,9 +326,10 @@ struct FlattenEach {
 }  // namespace detail_::pack
 
 /// Calls f(name, tensor...) for every tensor that an optimizer updates, of one pack or of several in parallel. These
-/// are the tensors of learned packs that are not skipped in any of the packs (Tensor.skip). Each tensor is a
-/// FlatTensor: elements and extents, for any rank. A visitor with `sharded` gets sharded packs instead, see
-/// for_each_tensor.
+/// are the tensors of learned packs. A tensor is left out if it is skipped (Tensor.skip) in at least one of the packs.
+/// Each tensor is a FlatTensor: elements and extents, for any rank. If f has a member `sharded`, it gets a sharded pack
+/// as a whole instead of its tensors, see for_each_tensor. Then f gets every other tensor with the tensor's own type,
+/// and also skipped tensors.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (detail_::pack::SeesSharded<std::remove_cvref_t<F>>) {

@@ -15,7 +15,7 @@ namespace gatefold {
 
 namespace detail_::parameter_group {
 
-/// Swaps the tensors of two packs that are not in the group.
+/// Swaps those tensors of two packs that do not belong to the group.
 struct SwapOthers {
   const std::vector<bool>& belongs;
   std::size_t& i;

@@ -17,7 +17,7 @@ struct HashTensors {
   SampledHash& of_pack;
   void operator()(const Name&, const auto& t) const { of_pack.add(t.view()); }
 };
-/// Returns the SampledHash of a carry. Returns 0 if the sampled values are 0, and always on a device.
+/// Returns the SampledHash of a carry, or 0 if all sampled values are 0. On a device, it always returns 0.
 template <class C>
 std::uint64_t hash_of(const C& carry) {
   SampledHash of_carry;
@@ -41,7 +41,7 @@ struct Pass {
   const void* params = nullptr;  // parameters of the first layer
   const void* last = nullptr;    // the memory that was written last
   std::uint64_t left = 0;        // hash_of the carry after the last forward or backward
-  // The arguments of the first backward with this object, and the dx that was written last.
+  // The arguments of the first backward after the caller wrote the carry, and the dx that the last backward wrote.
   const void *of_params = nullptr, *of_saved = nullptr, *dx = nullptr;
 
   /// Records that a layer with these parameters reads x and writes y.
@@ -60,9 +60,9 @@ struct Pass {
     if (last == from) last = to;
   }
   /// Records a backward with these arguments. `now` is the hash of the carry.
-  /// @throws ArgumentError if the carry is unchanged since forward. Also if the carry is unchanged since the last
-  ///         backward and this call has the parameters and `saved` of the first backward, unless dy is the dx that was
-  ///         written last
+  /// @throws ArgumentError in two cases. First: the carry is still as forward left it, and no backward was recorded.
+  ///         Second: the carry is still as the last backward left it, the parameters and `saved` are those of
+  ///         `of_params` and `of_saved`, and dy is not the dx that the last backward wrote
   void enter_backward(std::uint64_t now, const void* params_of_call, const void* saved, const void* dy) {
     const bool unchanged = left != 0 && now == left;
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",

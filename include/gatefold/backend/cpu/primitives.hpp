@@ -38,7 +38,7 @@ struct Primitives {
   using Of = typename Operands::template Of<T>;
 
   using PackedWeights = cpu::PackedWeights;
-  /// Adds w [E, depth, columns] to the packed weights.
+  /// Packs w [E, depth, columns] and stores the result in `packed`, in place of an earlier packed form of w.
   /// @param round  whether floats are rounded to bfloat16
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {

@@ -169,7 +169,8 @@ class Register {
     return Register(x.packet_ < y.packet_ ? a.packet_ : b.packet_);
   }
 
-  // A product that compilers cannot fuse with a sum, and a sum that -ffast-math cannot change: see packet.hpp.
+  // Returns p, and hides from the compiler how p was computed. The compiler then does not fuse a product with a sum,
+  // and -ffast-math does not change a sum. See packet.hpp.
   GATEFOLD_INLINE static Register sealed(Packet p) { return Register(packet::sealed(p)); }
 
   // e^v = 2^n e^r, n = round(v / ln 2).

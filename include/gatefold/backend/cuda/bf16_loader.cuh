@@ -36,7 +36,7 @@ template <Layout L, bool Gathers, int Lines, int Threads>
 class Bf16Loader {
   static constexpr int D = Bf16Place::depth, row_step = Threads / Bf16Place::units;
   static constexpr int each = Lines / row_step;  // along_depth: number of lines of a thread
-  // along_lines: a row of the tile has `width` lines, in `across` units.
+  // along_lines: at one depth, a row of the tile holds the values of `width` lines, in `across` units of 8 values.
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
   static constexpr int each_depth = width / row_step;  // along_lines: number of rows of a thread
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;

@@ -161,9 +161,9 @@ inline bool fits_table(Index n, Index each, Index groups) {
 /// @param n       number of keys
 /// @param each    number of keys in a row
 /// @param groups  number of groups; fits_table(n, each, groups) must be true
-/// @cost   keys read once, or twice if there is more than one tile; n · each comparisons; one block sums the counts of
-///         groups · tiles
-/// @order  by counting; the result does not depend on the tiles
+/// @cost   keys read once, or twice if there is more than one tile; n · each comparisons; with several tiles, one block
+///         computes the running totals of groups · tiles counts
+/// @order  slots are computed by counting keys; the result does not depend on the tiles
 template <class Context>
 void group_table(Context& ctx, Index n, Index each, const Index* keys, Index groups, Index* offsets, Index* order,
                  Index* rows, Index* row_offsets, Index* row_slots) {

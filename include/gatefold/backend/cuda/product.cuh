@@ -223,8 +223,8 @@ struct HandOver {
 
 /// Computes c[s] = epilogue(a[row(s)] op(b_e), …).
 /// @tparam Stay  whether blocks stay resident and get tiles from a Schedule; otherwise there is one block for each
-///               tile. Resident blocks have fewer registers for the sums. If each multiprocessor computes many tiles,
-///               this costs more than a last round of blocks that does not fill the device
+///               tile. Resident blocks have fewer registers for the sums. Without resident blocks, the last round of
+///               blocks may not fill the device. If each multiprocessor computes many tiles, this costs less
 /// @param b_step  bytes of b from one expert to the next
 /// @param above  only experts with more than this number of rows are computed
 template <class Shape, bool Stay, int Matrices, class T, class E>

@@ -22,8 +22,8 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
 };
 
 /// Tile sizes. A block computes the sums of `rows` whole rows of up to `columns` columns; a thread computes row_patch ×
-/// column_patch of these sums. Then `Size` lanes share a row. `Size` is small, so that a warp processes several rows at
-/// once and work that all lanes of a row repeat costs less.
+/// column_patch of these sums. Then `Size` lanes share a row. `Size` is small. A warp therefore processes several rows
+/// at once, and less time is lost with work that every lane of a row repeats.
 template <int Rows, int Columns, int RowPatch, int ColumnPatch, int Size>
 struct RowsShape {
   using Lanes = WarpPart<Size>;
