@@ -79,7 +79,7 @@ TEST_CASE("extra_of: an empty segment gives nothing; uneven memory throws") {
   SegmentMemory<double, Cpu> memory(ctx, {.layers = 5, .sequences = 2, .width = 4, .most = 2});
   const Segment<double, Cpu> odd{.length = 6, .memory = memory.of(6)};
   CHECK(message_of([&] { extra_of<ExtraOf<decltype(model)>>(odd); }) ==
-        "extra_of: segment.memory: expected layers of 2 attentions, got 5");
+        "extra_of: segment.memory: expected a multiple of 2 layers (the number of attentions), got 5");
 }
 
 TEST_CASE("extra_of: a memory without remembering attention throws") {
