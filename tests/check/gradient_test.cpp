@@ -14,6 +14,8 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"

@@ -4,6 +4,8 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/update/heavy_ball.hpp"

@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/auxiliary/gshard.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/scores/patch_scores.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"

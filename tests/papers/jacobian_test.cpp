@@ -6,6 +6,7 @@
 
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"

@@ -63,16 +63,19 @@ TEST_CASE("Probe: holds arguments for forward and backward") {
 namespace {
 
 template <bool Fits>
-struct Composed {
+struct Composed {};
+
+}  // namespace
+
+template <bool Fits>
+struct detail_::policy::Parts<Composed<Fits>> {
   template <class T, class B>
-  static constexpr bool check_parts() {
+  static constexpr bool check() {
     return Fits;
   }
 };
 
-}  // namespace
-
-TEST_CASE("check_inside: checks a composition's parts, if it has parts") {
+TEST_CASE("parts_fit: checks a composition's parts, if it has parts") {
   CHECK(detail_::policy::parts_fit<Composed<true>, float, Cpu>());
   CHECK_FALSE(detail_::policy::parts_fit<Composed<false>, float, Cpu>());
   CHECK(detail_::policy::parts_fit<LearnsNothing, float, Cpu>());

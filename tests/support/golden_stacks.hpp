@@ -3,6 +3,8 @@
 #include <string>
 
 #include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"

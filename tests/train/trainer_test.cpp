@@ -20,6 +20,8 @@
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/dropout.hpp"

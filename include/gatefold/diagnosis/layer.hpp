@@ -216,13 +216,16 @@ struct Parts<OneExpert<ExpertT>> {
     return check_bank<ExpertT, T, B>();
   }
 };
+/// What a composition around one branch requires.
 template <class BranchT>
-struct Parts<NoResidual<BranchT>> {
+struct OneBranch {
   template <class T, class B>
   static constexpr bool check() {
     return check_branch<BranchT, T, B>();
   }
 };
+template <class BranchT>
+struct Parts<NoResidual<BranchT>> : OneBranch<BranchT> {};
 
 }  // namespace detail_::policy
 

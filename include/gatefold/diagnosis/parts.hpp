@@ -178,12 +178,7 @@ struct Parts<WithShared<BranchT, SharedT>> {
 };
 
 template <class BranchT>
-struct Parts<Dropout<BranchT>> {
-  template <class T, class B>
-  static constexpr bool check() {
-    return check_branch<BranchT, T, B>();
-  }
-};
+struct Parts<Dropout<BranchT>> : OneBranch<BranchT> {};
 
 /// Checks a composition that has one layer as its part.
 template <class LayerT>

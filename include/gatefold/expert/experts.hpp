@@ -54,10 +54,6 @@ struct Experts {
     std::tuple<gatefold::Saved<K, T, B>...> kinds;
   };
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return (detail_::policy::check_expert<K, T, B>() && ...);
-  }
   Index in_dim() const { return std::get<0>(kinds).in_dim(); }
   Index out_dim() const { return std::get<0>(kinds).out_dim(); }
   Index experts() const { return std::accumulate(counts.begin(), counts.end(), Index(0)); }
@@ -65,7 +61,7 @@ struct Experts {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index total, Seed seed) const {
     expect_options("Experts.init", total);
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<Experts, T, B>()) {
       const auto each = [&]<std::size_t... At>(std::index_sequence<At...>) {
         return std::tuple<gatefold::Params<K, T, B>...>{
             std::get<At>(kinds).template init<T, B>(ctx, counts[At], seed.fork(At))...};
@@ -136,5 +132,17 @@ template <class... K>
 Experts(std::tuple<K...>, std::array<Index, sizeof...(K)>) -> Experts<K...>;
 template <class First, class... Rest, class = std::enable_if_t<!detail_::pack::is_tuple<First>>>
 Experts(First, Rest...) -> Experts<detail_::policy::Misplaced<First, Rest...>>;
+
+namespace detail_::policy {
+
+template <class... K>
+struct Parts<Experts<K...>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    return (check_expert<K, T, B>() && ...);
+  }
+};
+
+}  // namespace detail_::policy
 
 }  // namespace gatefold

@@ -61,10 +61,6 @@ struct SigmoidGated {
     Tensor<T, 1, B> share;    // [S] the sigmoid
   };
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::check_expert<ExpertT, T, B>();
-  }
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
 
@@ -110,6 +106,18 @@ template <class E>
 SigmoidGated(E) -> SigmoidGated<E>;
 template <class... P>
 SigmoidGated(P...) -> SigmoidGated<detail_::policy::Misplaced<P...>>;
+
+namespace detail_::policy {
+
+template <class ExpertT>
+struct Parts<SigmoidGated<ExpertT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    return check_expert<ExpertT, T, B>();
+  }
+};
+
+}  // namespace detail_::policy
 
 namespace functor {
 

@@ -143,12 +143,8 @@ struct ComposedGate {
   }
 
   template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::check_gate_parts<T, B, Scores, Mixing, Selection, AuxiliaryT...>();
-  }
-  template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<ComposedGate, T, B>()) {
       validate_options();
       const auto g = filled();
       return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(g.mixing, ctx, seed.fork(1)),
@@ -379,6 +375,18 @@ template <class S, class M, class P, class... A>
 ComposedGate(S, M, P, std::tuple<A...>) -> ComposedGate<S, M, P, A...>;
 template <class... P>
 ComposedGate(P...) -> ComposedGate<detail_::policy::Misplaced<P...>>;
+
+namespace detail_::policy {
+
+template <class Scores, class Mixing, class Selection, class... AuxiliaryT>
+struct Parts<ComposedGate<Scores, Mixing, Selection, AuxiliaryT...>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    return check_gate_parts<T, B, Scores, Mixing, Selection, AuxiliaryT...>();
+  }
+};
+
+}  // namespace detail_::policy
 
 /// The gate of the sparse mixture of experts: linear scores, softmax, and the K best experts.
 ///

@@ -40,7 +40,7 @@ template <class... P>
 inline constexpr bool is_misplaced<Misplaced<P...>> = true;
 
 /// Defines what a composition L requires of its parts. `check` returns true, or a static_assert names the part that
-/// does not fit. The specialisations are in diagnosis/.
+/// does not fit. The specialisations for layers and branches are in diagnosis/.
 template <class L>
 struct Parts {
   template <class T, class B>
@@ -52,15 +52,10 @@ struct Parts {
 /// order.
 template <class L>
 inline constexpr bool in_order = sizeof(Parts<L>) > 0;
-/// Returns true if the parts of L fit. Calls check_parts<T, B>() of L if L has this function, and Parts<L>::check
-/// otherwise.
+/// Returns true if the parts of L fit.
 template <class L, class T, class B>
 constexpr bool parts_fit() {
-  if constexpr (requires { L::template check_parts<T, B>(); }) {
-    return L::template check_parts<T, B>();
-  } else {
-    return Parts<L>::template check<T, B>();
-  }
+  return Parts<L>::template check<T, B>();
 }
 
 /// True for a policy without Params, or with a function init<T, B>(ctx, seed) that returns its Params.

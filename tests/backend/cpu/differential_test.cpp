@@ -209,6 +209,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
   };
   const Tensor<T, 2, B> c = forward(many, prepacked), one = forward(alone, false);
   CHECK(same_bits(c.data(), one.data(), S * columns));
+  if (prepacked) CHECK(same_bits(c.data(), forward(alone, true).data(), S * columns));
   // Some slots of every expert against the sum itself.
   const std::vector<Index> owners = slots.owners();
   for (Index e = 0; e < E; ++e)

@@ -30,6 +30,7 @@ TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel
         const PackedMatrix<P> first = weights.find<P>(w.data());
         REQUIRE(first);
         CHECK(bool(first.half) == ((round || rounds) && std::is_same_v<T, float> && cpu::values_of_word<P> == 1));
+        CHECK(bool(first.half_tile) == (first.half && !cpu::on_amx<P>));
         CHECK(!weights.find<std::conditional_t<rounds, float, Bfloat16>>(reinterpret_cast<const float*>(w.data())));
         CHECK(!weights.find<P>(w.data() + 1));
         std::vector<T> buffer(static_cast<std::size_t>(block * width));

@@ -104,12 +104,13 @@ class BlockProduct {
       panels = b.columns - x >= most * width ? most : 1;
       // If at most half a panel is left, tile_sum computes it, because it skips the second register.
       const bool first = !many && b.columns - x > Tile<P>::size;
-      if (first && few && b.packed.half) {
-        const Sums<T> part = to.from(x);
-        b.packed.half_tile(rows.size(0), panels, words, a, b.packed.half + x * words, words * width, part.data,
-                           part.layout.stride, part.layout.panel, into);
-        continue;
-      }
+      if constexpr (std::is_same_v<T, float>)
+        if (first && few && b.packed.half) {
+          const Sums<T> part = to.from(x);
+          b.packed.half_tile(rows.size(0), panels, words, a, b.packed.half + x * words, words * width, part.data,
+                             part.layout.stride, part.layout.panel, into);
+          continue;
+        }
       const T* const panel = b.panel(x, panels_);
       if constexpr (!on_amx<P>)
         if (first) first_tile(rows, panels, a, words, PackedPanels<P, T>{panel, words * width}, into, to.from(x));

@@ -15,9 +15,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The type of a function that does the work of sum_from_memory (tile_from_memory.hpp) for panels of bfloat16, which
 /// are `panel` elements apart.
-template <class T>
-using HalfTile = void(Index rows, Index panels, Index depth, const T* a, const Bfloat16* b, Index panel, T* sums,
-                      Index stride, Index sums_panel, Into into);
+using HalfTile = void(Index rows, Index panels, Index depth, const float* a, const Bfloat16* b, Index panel,
+                      float* sums, Index stride, Index sums_panel, Into into);
 
 /// A matrix [depth, columns] of one expert, packed in the order in which the register tile reads it:
 ///
@@ -31,7 +30,7 @@ struct PackedMatrix {
   using T = SumOf<P>;
   const T* full = nullptr;
   const Bfloat16* half = nullptr;
-  HalfTile<T>* half_tile = nullptr;
+  HalfTile* half_tile = nullptr;
 
   explicit operator bool() const { return full || half; }
 

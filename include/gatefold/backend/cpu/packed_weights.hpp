@@ -49,8 +49,7 @@ class PackedWeights {
     const Index size = Matrix::size(depth, columns), blocks = divide_up(depth, Tile<P>::depth);
     if (experts * size == 0) return;
     const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
-    AnyTile* const tile = reinterpret_cast<AnyTile*>(half_tile<P>());
-    void* const packed = memory({w, nullptr, tile, bytes, half, rounds});
+    void* const packed = memory({w, nullptr, half_tile<P>(), bytes, half, rounds});
     parallel_for(ctx.executor(), ctx.threads(), experts * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
       const Operand<T> b{w + e * depth * columns, columns, false};
@@ -80,20 +79,17 @@ class PackedWeights {
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
       if (entry.plain == w && entry.rounds == std::is_same_v<P, Bfloat16>) {
-        if (entry.half)
-          return {nullptr, static_cast<const Bfloat16*>(entry.packed),
-                  reinterpret_cast<HalfTile<SumOf<P>>*>(entry.tile)};
+        if (entry.half) return {nullptr, static_cast<const Bfloat16*>(entry.packed), entry.half_tile};
         return {static_cast<const SumOf<P>*>(entry.packed)};
       }
     return {};
   }
 
  private:
-  using AnyTile = void();
   struct Entry {
     const void* plain;
     void* packed;
-    AnyTile* tile;  // a HalfTile
+    HalfTile* half_tile;
     std::size_t bytes;
     bool half, rounds;
   };

@@ -115,7 +115,7 @@ void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, c
 /// Returns the function that multiplies by a PackedMatrix in half the size (PackedMatrix::half_tile). Returns null for
 /// double, and for the matrix unit.
 template <class P>
-constexpr HalfTile<SumOf<P>>* half_tile() {
+constexpr HalfTile* half_tile() {
   if constexpr (on_amx<P> || !std::is_same_v<SumOf<P>, float>)
     return nullptr;
   else
