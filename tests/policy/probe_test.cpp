@@ -67,13 +67,17 @@ struct Composed {};
 
 }  // namespace
 
+namespace gatefold::detail_::policy {
+
 template <bool Fits>
-struct detail_::policy::Parts<Composed<Fits>> {
+struct Parts<Composed<Fits>> {
   template <class T, class B>
   static constexpr bool check() {
     return Fits;
   }
 };
+
+}  // namespace gatefold::detail_::policy
 
 TEST_CASE("parts_fit: checks a composition's parts, if it has parts") {
   CHECK(detail_::policy::parts_fit<Composed<true>, float, Cpu>());
