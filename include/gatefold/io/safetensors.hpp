@@ -250,9 +250,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
   std::vector<safetensors::Entry> list = safetensors::entries<B>("io::save", parts...);
   std::vector<safetensors::Source> sources;
   safetensors::visit<B>(safetensors::AddSource<C>{sources}, parts...);
-  safetensors::Save save(path, safetensors::layout_of(metadata, std::move(list), options));
-  save.write(&ctx, sources);
-  save.commit(save.content());
+  safetensors::write_files(path, metadata, std::move(list), options, &ctx, sources);
 }
 template <class C, class... P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const Part<P>&... parts) {

@@ -16,6 +16,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/io/json.hpp"
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/opened.hpp"
 #include "gatefold/io/output_file.hpp"
@@ -216,5 +217,19 @@ class Save {
   std::deque<OutputFile> files_{};
   std::uint64_t content_ = 0;
 };
+
+/// Saves tensors of which the caller has all elements: creates the files, writes them, and replaces the previous ones.
+template <class Json = nlohmann::json>
+void write_files(const std::filesystem::path& path, const Metadata& metadata, std::vector<Entry> list,
+                 const SaveOptions& options, void* context, const std::vector<Source>& sources) {
+  Save save(path, layout_of<Json>(metadata, std::move(list), options));
+  save.write(context, sources);
+  save.commit(save.content());
+}
+
+#if defined(GATEFOLD_IO_KERNEL)
+GATEFOLD_IO_KERNEL void write_files<nlohmann::json>(const std::filesystem::path&, const Metadata&, std::vector<Entry>,
+                                                    const SaveOptions&, void*, const std::vector<Source>&);
+#endif
 
 }  // namespace gatefold::io::safetensors
