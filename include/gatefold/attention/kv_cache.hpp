@@ -26,6 +26,7 @@ struct AttentionMemory {
   View<const T, 1, B> valid{};  // [S·P] mask of past; empty: all are items
   View<T, 1, B> next_valid{};   // [S·P'] out: mask of next
   Index sequences = 0;          // S; 0: the number of sequences of the segment
+  Index position = 0;           // position of the first item of the segment in its sequence, for rotary positions
 
   /// Returns the memory of layer l of a stack.
   /// @throws ArgumentError if the memory has no layer l
@@ -35,7 +36,7 @@ struct AttentionMemory {
              Joined{"at least ", l + 1, ", because layer ", l, " reads its memory"}, all.extent(0));
       return rows_if_any(all, l, 1);
     };
-    return {of_layer(past), of_layer(next), valid, next_valid, sequences};
+    return {of_layer(past), of_layer(next), valid, next_valid, sequences, position};
   }
   /// Returns P, the number of remembered items of each sequence, for `count` sequences.
   Index items(Index count) const { return past.data() && count > 0 ? past.extent(1) / count : 0; }
@@ -258,6 +259,7 @@ class SegmentMemory {
     const auto here = ctx.here();
     expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
     resize(past_, zeros);
+    position_ = 0;
     fill(ctx, past_.rows.view(), 0);
     fill(ctx, past_.valid.view(), 1);
   }
@@ -265,14 +267,18 @@ class SegmentMemory {
   Index items() const { return past_.valid.size() / size_.sequences; }
   /// Returns the extra input for a segment of `length` items in each sequence.
   AttentionMemory<T, B> of(Index length) {
+    next_position_ = position_ + length;
     const Index all = items() + length;
     resize(next_, all < size_.most ? all : size_.most);
     return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view(),
-            size_.sequences};
+            size_.sequences, position_};
   }
   /// Makes the rows that the segment wrote (`next`) the remembered rows (`past`) of the next segment. Call it after
   /// each segment.
-  void advance() { std::swap(past_, next_); }
+  void advance() {
+    std::swap(past_, next_);
+    position_ = next_position_;
+  }
 
  private:
   struct Kept {
@@ -286,6 +292,7 @@ class SegmentMemory {
 
   MemorySize size_;
   Kept past_, next_;
+  Index position_ = 0, next_position_ = 0;  // of the first item of this segment and of the next
 };
 
 }  // namespace gatefold

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+/// How Rotary changes its frequencies for sequences that are longer than those of the training.
+enum class RopeType : char { original, linear, ntk, yarn, llama3 };
+
+/// Rotary positions. Each pair of values of a query or key is rotated by an angle that grows with the position of the
+/// item. The product of a query and a key then depends on the distance of their items only.
+///
+///     x'_i = a (x_i cos θ_i − x_{i+R/2} sin θ_i),   x'_{i+R/2} = a (x_{i+R/2} cos θ_i + x_i sin θ_i)     (1)
+///     θ_i = position · f_i,   f_i = rope_theta^(−2i/R),   i = 0 … R/2 − 1                               (2)
+///
+/// R = partial_rotary_factor · F of the F values of a head are rotated, the others stay. The amplitude a is 1, except
+/// with yarn. The types change the frequencies f_i:
+///
+///     linear   f_i / factor                                                                             (3)
+///     ntk      rope_theta · factor^(R/(R−2)) in place of rope_theta                                     (4)
+///     yarn     f_i (1 − r_i) + f_i / factor · r_i,   a = 0.1 ln(factor) + 1                             (5)
+///     llama3   f_i (1 − s_i) + f_i / factor · s_i                                                       (6)
+///
+/// r_i rises from 0 to 1 between the pairs that turn beta_fast and beta_slow times in
+/// original_max_position_embeddings positions. s_i is 0 for pairs that turn more than high_freq_factor times, 1 for
+/// pairs that turn fewer than low_freq_factor times, and linear in the number of turns between them.
+///
+/// Source: Su et al. 2021, arXiv:2104.09864, eq. (34); Peng et al. 2023, arXiv:2309.00071 (yarn); the options, their
+/// names and the pairs half a head apart are those of Hugging Face's transformers (config.json).
+struct Rotary {
+  double rope_theta = 10000;
+  double partial_rotary_factor = 1;
+  RopeType rope_type = RopeType::original;
+  double factor = 1;
+  Index original_max_position_embeddings = 0;
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;         // yarn: the ramp r begins and ends at a whole number of pairs
+  double attention_factor = 0;  // yarn: a; 0: from factor, or from mscale and mscale_all_dim if both are given
+  double mscale = 0, mscale_all_dim = 0;
+
+  /// Returns R, the number of rotated values of a head of `head_dim` values.
+  GATEFOLD_HD Index rotated(Index head_dim) const {
+    return static_cast<Index>(static_cast<double>(head_dim) * partial_rotary_factor);
+  }
+  /// Returns the frequency f_i of (2) to (6), in radians per position.
+  GATEFOLD_HD double frequency(Index i, Index rotated) const {
+    const double turn = 2 * 3.14159265358979323846, at = static_cast<double>(2 * i) / static_cast<double>(rotated),
+                 positions = static_cast<double>(original_max_position_embeddings);
+    const double base = rope_type == RopeType::ntk && rotated > 2
+                            ? rope_theta * std::pow(factor, static_cast<double>(rotated) / double(rotated - 2))
+                            : rope_theta;
+    const double f = std::pow(base, -at);
+    double share = 0;  // of f / factor
+    if (rope_type == RopeType::linear) share = 1;
+    if (rope_type == RopeType::llama3)
+      share = 1 - clamp((positions * f / turn - low_freq_factor) / (high_freq_factor - low_freq_factor));
+    if (rope_type == RopeType::yarn) {
+      // The pair that turns n times in `positions` positions, as a real number.
+      const auto pair = [&](double n) {
+        return static_cast<double>(rotated) * std::log(positions / (n * turn)) / (2 * std::log(rope_theta));
+      };
+      double low = pair(beta_fast), high = pair(beta_slow);
+      if (truncate) {
+        low = std::floor(low);
+        high = std::ceil(high);
+      }
+      low = low > 0 ? low : 0;
+      high = high < static_cast<double>(rotated - 1) ? high : static_cast<double>(rotated - 1);
+      share = clamp((static_cast<double>(i) - low) / (high > low ? high - low : 0.001));
+    }
+    return f * (1 - share) + f / factor * share;
+  }
+  /// Returns the amplitude a of (1).
+  GATEFOLD_HD double amplitude() const {
+    if (rope_type != RopeType::yarn) return 1;
+    if (attention_factor > 0) return attention_factor;
+    const auto of = [&](double scale) { return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1; };
+    return mscale > 0 && mscale_all_dim > 0 ? of(mscale) / of(mscale_all_dim) : of(1);
+  }
+
+  /// @throws ArgumentError that names the option that does not fit heads of `head_dim` values
+  void validate(const char* where, Index head_dim) const {
+    expect_positive(where, "rotary.rope_theta", rope_theta);
+    expect(partial_rotary_factor >= 0 && partial_rotary_factor <= 1, where, "rotary.partial_rotary_factor", "0 to 1",
+           partial_rotary_factor);
+    expect(rotated(head_dim) % 2 == 0, where, "rotary.partial_rotary_factor",
+           Joined{"an even number of rotated values of a head of ", head_dim}, rotated(head_dim));
+    expect(factor >= 1, where, "rotary.factor", "at least 1", factor);
+    const bool trained = rope_type == RopeType::yarn || rope_type == RopeType::llama3;
+    expect(!trained || original_max_position_embeddings >= 1, where, "rotary.original_max_position_embeddings",
+           "at least 1, because rope_type is yarn or llama3", original_max_position_embeddings);
+    expect(rope_type != RopeType::llama3 || low_freq_factor < high_freq_factor, where, "rotary.low_freq_factor",
+           Joined{"less than high_freq_factor = ", high_freq_factor}, low_freq_factor);
+  }
+
+ private:
+  GATEFOLD_HD static double clamp(double v) { return v < 0 ? 0 : v > 1 ? 1 : v; }
+};
+
+namespace functor {
+
+/// Writes the cosine and sine of each position t and pair i: to[t, i] = a cos θ, to[t, R/2 + i] = a sin θ.
+template <class T, class B>
+struct RotaryTable {
+  double amplitude;
+  View<const double, 1, B> frequency;  // [R/2]
+  Index position;                      // of row 0
+  View<T, 2, B> to;                    // [length, R]
+  GATEFOLD_HD void operator()(Index n) const {
+    const Index pairs = frequency.extent(0), t = n / pairs, i = n % pairs;
+    const double angle = static_cast<double>(position + t) * frequency(i);
+    to(t, i) = static_cast<T>(amplitude * std::cos(angle));
+    to(t, pairs + i) = static_cast<T>(amplitude * std::sin(angle));
+  }
+};
+template <class B>
+struct RotaryFrequency {
+  Rotary of;
+  View<double, 1, B> to;  // [R/2]
+  GATEFOLD_HD void operator()(Index i) const { to(i) = of.frequency(i, 2 * to.extent(0)); }
+};
+
+/// Rotates all heads of row n by (1), in place, or back (the adjoint, with −θ).
+template <class T, class B>
+struct Rotate {
+  View<const T, 2, B> table;  // [length, R]
+  Index head_dim;
+  bool back;
+  View<T, 2, B> x;  // [N, heads · head_dim], N = sequences · length
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index pairs = table.extent(1) / 2;
+    const T* const cosine = table.data() + n % table.extent(0) * table.extent(1);
+    const T* const sine = cosine + pairs;
+    const T sign = back ? T(-1) : T(1);
+    for (T *head = x.data() + n * x.extent(1), *const end = head + x.extent(1); head != end; head += head_dim)
+      each_column<T>(lanes, pairs, [&](auto at, Index i) {
+        const auto a = at.load(head + i), b = at.load(head + pairs + i), c = at.load(cosine + i),
+                   s = at.load(sine + i) * sign;
+        at.store(head + i, a * c - b * s);
+        at.store(head + pairs + i, b * c + a * s);
+      });
+  }
+};
+
+}  // namespace functor
+
+namespace detail_::attending {
+
+/// Returns the cosines and sines of the positions [position, position + length) in scratch: [length, R].
+template <class T, class C>
+auto rotary_table(C& ctx, const Rotary& of, Index head_dim, Index position, Index length) {
+  using B = typename C::Backend;
+  const Index rotated = of.rotated(head_dim);
+  const View<double, 1, B> frequency = ctx.template scratch<double>(rotated / 2);
+  const View<T, 2, B> table = ctx.template scratch<T>(length, rotated);
+  B::for_each(ctx, rotated / 2, functor::RotaryFrequency<B>{of, frequency});
+  B::for_each(ctx, length * (rotated / 2), functor::RotaryTable<T, B>{of.amplitude(), frequency, position, table});
+  return View<const T, 2, B>(table);
+}
+/// Rotates the heads of the rows x [N, heads · head_dim] in place, or back.
+template <class T, class C, class B>
+void rotate(C& ctx, View<const T, 2, B> table, Index head_dim, bool back, View<T, 2, B> x) {
+  if (table.extent(1) == 0) return;
+  B::for_rows(ctx, x.extent(0), functor::Rotate<T, B>{table, head_dim, back, x});
+}
+
+}  // namespace detail_::attending
+}  // namespace gatefold

@@ -1,0 +1,456 @@
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "gatefold/attention/attend_window.hpp"
+#include "gatefold/attention/kv_cache.hpp"
+#include "gatefold/attention/rotary.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/rms_norm.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sequence.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+/// Which values of queries and keys GroupedQueryAttention divides by their root mean square: none, each head (Qwen3),
+/// or all heads of an item together (OLMoE).
+enum class QueryKeyNorm : char { none, head, all };
+
+/// Causal self-attention of published decoders, as a branch. Several query heads share one key and value head, and
+/// positions are rotary.
+///
+///     q = R(norm(x W_q + b_q)),   k = R(norm(x W_k + b_k)),   v = x W_v + b_v                           (1)
+///     A_h = softmax(q_h k_gᵀ / √F) over the keys allowed,   g = ⌊h · kv_heads / heads⌋                   (2)
+///     u = concat_h(σ_h A_h v_g) W_o + b_o                                                               (3)
+///
+/// R rotates by the position (Rotary). An item attends to itself and to earlier items of its sequence, in the last
+/// `window` positions. Without sinks σ_h is 1. With sinks, each head has a learned score s_h, whose weight belongs to no
+/// key: σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
+///
+/// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries), and the models Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE
+/// and gpt-oss in Hugging Face's transformers.
+/// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
+/// @param extra  items per sequence (0: all are one sequence), padding, and memory of earlier items. Only `infer` takes
+///               a memory. Its rows are keys, then values: 2 · kv_heads · F values. Padding has context 0
+/// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
+///               before their norm
+/// @throws ArgumentError unless heads is a multiple of kv_heads, the options of the positions fit, length divides N,
+///         and the extents of the memory fit
+/// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window), and copies of
+///         keys and values for every query head
+/// @order  see attention/attend_window.hpp: no bit of an item depends on later items or on the other sequences. Without
+///         a window, no bit depends on where the caller divides a sequence into segments
+struct GroupedQueryAttention {
+  Index model_dim = 0, heads = 1;
+  Index kv_heads = 0;  // 0: heads
+  Index head_dim = 0;  // F; 0: model_dim / heads
+  Rotary rotary{};
+  bool bias = false, output_bias = false;  // of queries, keys and values; of the output
+  QueryKeyNorm norm = QueryKeyNorm::none;
+  double epsilon = 1e-6;  // of the norm
+  Index window = 0;       // 0: all earlier items
+  bool sinks = false;
+
+  template <class T, class B>
+  struct Params {
+    static constexpr bool gradient_is_optional = true;
+    Linear::Params<T, B> query, key, value, output;
+    RmsNorm::Params<T, B> query_norm, key_norm;  // gain [1, 0] without norm
+    Tensor<T, 2, B> sink;                        // [1, heads]; [1, 0] without sinks
+    GATEFOLD_PACK(query, key, value, output, query_norm, key_norm, sink)
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> q, k, v;                          // as the scores use them
+    Tensor<T, 2, B> context, log_sum_exp;             // A_h v_g, before the factor σ
+    Tensor<T, 2, B> plain_q, plain_k;                 // before the norm; empty without norm
+    RmsNorm::Saved<T, B> query_inverse, key_inverse;  // of the norm
+  };
+  template <class T, class B>
+  struct Extra {
+    Index length = 0;                // items of each sequence; 0: all are one
+    View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding; empty: all are items
+    AttentionMemory<T, B> memory{};  // empty: no item precedes this segment
+
+    Extra at(Index l) const { return {length, valid, memory.at(l)}; }
+  };
+
+  GATEFOLD_BRANCH_CALLS;
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  GroupedQueryAttention with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "GroupedQueryAttention", "model_dim",
+           Joined{width, " (the width of the items)"}, model_dim);
+    GroupedQueryAttention result = *this;
+    result.model_dim = width;
+    return result;
+  }
+  /// Returns F, the number of values of a head.
+  Index width() const { return head_dim > 0 ? head_dim : heads > 0 ? model_dim / heads : 0; }
+  /// Returns the number of values of the keys of an item, which is also that of its values.
+  Index kv_dim() const { return (kv_heads > 0 ? kv_heads : heads) * width(); }
+  /// Returns how many of the last items of a sequence must be remembered, because later items can attend to them.
+  /// @param longest  the largest number of items of a sequence
+  Index remembers(Index longest) const { return window > 0 && window < longest ? window - 1 : longest - 1; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect_options();
+    Params<T, B> p{query().template init<T, B>(ctx, 1, seed.fork(0)), key().template init<T, B>(ctx, 1, seed.fork(1)),
+                   key().template init<T, B>(ctx, 1, seed.fork(2)), output().template init<T, B>(ctx, 1, seed.fork(3))};
+    p.query_norm.gain = constant_tensor<T>(ctx, 1, 1, normed(heads * width()));
+    p.key_norm.gain = constant_tensor<T>(ctx, 1, 1, normed(kv_dim()));
+    p.sink = constant_tensor<T>(ctx, 0, 1, sinks ? heads : 0);
+    return p;
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
+    constexpr const char* where = "GroupedQueryAttention";
+    expect_options();
+    const auto expect_linear = [&](const char* weight, const char* bias, const Linear& of, const auto& params) {
+      expect_shape(where, weight, params.weight, {1, of.in_dim(), of.out_dim()});
+      expect_shape(where, bias, params.bias, {1, of.bias ? of.out_dim() : 0});
+    };
+    expect_linear("params.query.weight", "params.query.bias", query(), p.query);
+    expect_linear("params.key.weight", "params.key.bias", key(), p.key);
+    expect_linear("params.value.weight", "params.value.bias", key(), p.value);
+    expect_linear("params.output.weight", "params.output.bias", output(), p.output);
+    expect_shape(where, "params.query_norm.gain", p.query_norm.gain, {1, normed(heads * width())});
+    expect_shape(where, "params.key_norm.gain", p.key_norm.gain, {1, normed(kv_dim())});
+    expect_shape(where, "params.sink", p.sink, {1, sinks ? heads : 0});
+    Sequence<T, B>{extra.length, extra.valid}.validate("GroupedQueryAttention.forward", items);
+    const Index count = sequences(items, extra);
+    const AttentionMemory<T, B>& memory = extra.memory;
+    if (count == 0 || (!memory.past.data() && !memory.next.data())) return;
+    expect(memory.width() == 2 * kv_dim(), where, "memory",
+           Joined{"rows of ", 2 * kv_dim(), " values (keys and values)"}, Joined{"rows of ", memory.width()});
+    memory.validate(where, span(items / count, memory.items(count)), count, kv_dim(), true,
+                    extra.valid.data() || memory.valid.data());
+  }
+
+  template <class T, class B, class Step = functor::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Extra<T, B>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
+    expect_forward("GroupedQueryAttention.forward", *this, p, x, "u", u, extra);
+    expect(!extra.memory.past.data() && !extra.memory.next.data(), "GroupedQueryAttention.forward", "memory",
+           "none, because keys of earlier segments have no gradients; use infer", "a memory");
+    run<T, B>(ctx, p, x, u, &saved, extra, step);
+  }
+  template <class T, class B, class Step = functor::NoStep<T>>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Extra<T, B>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
+    expect_forward("GroupedQueryAttention.infer", *this, p, x, "u", u, extra);
+    run<T, B>(ctx, p, x, u, nullptr, extra, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const;
+
+ private:
+  template <class T, class B, class Keep, class Step>
+  void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
+           const Extra<T, B>& extra, const Step& step) const;
+  template <class T, class B, class Keep, class Raw, class Inverse>
+  View<T, 2, B> normed_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
+                                  const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<T, 2, B> to, Keep keep,
+                                  Raw raw, Inverse inverse) const;
+  template <class T, class B>
+  View<T, 2, B> back_to_items(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
+                              const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, const Tensor<T, 2, B>& plain,
+                              const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d, Linear::Params<T, B>& grads,
+                              RmsNorm::Params<T, B>& dgain) const;
+  template <class T, class B>
+  View<const T, 2, B> for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const;
+
+  Linear query() const { return {model_dim, heads * width(), bias}; }
+  Linear key() const { return {model_dim, kv_dim(), bias}; }
+  Linear output() const { return {heads * width(), model_dim, output_bias}; }
+  /// Returns the number of values that are normalised together, out of `all` values of an item.
+  Index normed(Index all) const { return norm == QueryKeyNorm::none ? 0 : norm == QueryKeyNorm::head ? width() : all; }
+  detail_::attending::Window span(Index length, Index past) const {
+    return {length, past, window > 0 ? window : past + length};
+  }
+  template <class T, class B>
+  static Index sequences(Index items, const Extra<T, B>& extra) {
+    return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
+  }
+  template <class T, class B>
+  detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
+    const Index count = sequences(items, extra);
+    const detail_::attending::Window seen = span(extra.length > 0 ? extra.length : items, extra.memory.items(count));
+    return {.window = seen,
+            .heads = heads,
+            .scale = 1 / std::sqrt(static_cast<double>(width())),
+            .valid =
+                detail_::attending::valid_keys<typename B::Context, T, B>(ctx, seen, extra.memory, extra.valid, count)};
+  }
+  void expect_options() const {
+    constexpr const char* where = "GroupedQueryAttention";
+    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    expect(heads >= 1, where, "heads", "at least 1", heads);
+    expect(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0), where, "kv_heads",
+           Joined{"0 or a divisor of heads = ", heads}, kv_heads);
+    expect(head_dim >= 1 || (head_dim == 0 && model_dim % heads == 0), where, "head_dim",
+           Joined{"at least 1, or 0 if heads divides model_dim = ", model_dim}, head_dim);
+    expect(window >= 0, where, "window", "at least 0", window);
+    expect_positive(where, "epsilon", epsilon);
+    rotary.validate(where, width());
+  }
+};
+
+namespace functor {
+
+/// Copies each key or value head for the `group` query heads that share it: to[n, head h] = from[n, head h / group].
+template <class T, class B>
+struct RepeatHeads {
+  Index width, group;
+  View<const T, 2, B> from;  // [N, kv_heads · width]
+  View<T, 2, B> to;          // [N, heads · width]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    for (Index h = 0; h * width < to.extent(1); ++h) {
+      const T* const shared = &from(n, h / group * width);
+      T* const head = &to(n, h * width);
+      each_column<T>(lanes, width, [&](auto at, Index c) { at.store(head + c, at.load(shared + c)); });
+    }
+  }
+};
+/// The adjoint of RepeatHeads: to[n, head g] = the sum of from[n, head h] over the query heads h that share head g.
+template <class T, class B>
+struct SumHeads {
+  Index width, group;
+  View<const T, 2, B> from;  // [N, heads · width]
+  View<T, 2, B> to;          // [N, kv_heads · width]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    for (Index g = 0; g * width < to.extent(1); ++g) {
+      const T* const first = &from(n, g * group * width);
+      T* const sum = &to(n, g * width);
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        auto total = at.load(first + c);
+        for (Index h = 1; h < group; ++h) total = total + at.load(first + h * width + c);
+        at.store(sum + c, total);
+      });
+    }
+  }
+};
+/// Multiplies the context of each head by σ = sigmoid(log_sum_exp − sink).
+template <class T, class B>
+struct ApplySinks {
+  View<const T, 2, B> log_sum_exp, sink, from;  // [N, heads], [1, heads], [N, heads · F]
+  View<T, 2, B> to;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index heads = sink.extent(1), width = from.extent(1) / heads;
+    for (Index h = 0; h < heads; ++h) {
+      const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        at.store(&to(n, h * width + c), at.load(&from(n, h * width + c)) * share);
+      });
+    }
+  }
+};
+/// The adjoint of ApplySinks. Replaces the gradient d of σ · context by that of context, and writes the gradients of
+/// log_sum_exp and of the sinks for each item: dlog_sum_exp = ⟨d, context⟩ σ (1 − σ) = −dsink.
+template <class T, class B>
+struct ApplySinksBackward {
+  View<const T, 2, B> log_sum_exp, sink, context;
+  View<T, 2, B> d, dlog_sum_exp, dsink;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index heads = sink.extent(1), width = context.extent(1) / heads;
+    for (Index h = 0; h < heads; ++h) {
+      const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));
+      const T along = sum_columns<T>(lanes, width, [&](auto at, Index c) {
+        const auto v = at.load(&d(n, h * width + c));
+        at.store(&d(n, h * width + c), v * share);
+        return v * at.load(&context(n, h * width + c));
+      });
+      if (lanes.lane != 0) continue;
+      dlog_sum_exp(n, h) = along * share * (1 - share);
+      dsink(n, h) = -dlog_sum_exp(n, h);
+    }
+  }
+};
+
+}  // namespace functor
+
+/// Computes norm(x W + b) of queries or keys.
+template <class T, class B, class Keep, class Raw, class Inverse>
+View<T, 2, B> GroupedQueryAttention::normed_projection(typename B::Context& ctx, const Linear& linear,
+                                                       const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
+                                                       View<const T, 2, B> x, View<T, 2, B> to, Keep keep, Raw raw,
+                                                       Inverse inverse) const {
+  Nothing<T, B> nothing{};
+  const Index together = gain.gain.extent(1);
+  if (together == 0) {
+    linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, to, nothing);
+    return to;
+  }
+  const View<T, 2, B> plain = detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1));
+  linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, plain, nothing);
+  const Index rows = to.size() / together;
+  const View<const T, 2, B> from(plain.data(), rows, together);
+  const View<T, 2, B> z(to.data(), rows, together);
+  const RmsNorm by{together, epsilon};
+  if constexpr (std::is_null_pointer_v<Keep>) {
+    by.template infer<T, B>(ctx, gain, one_group(ctx, rows), from, z);
+  } else {
+    by.template forward<T, B>(ctx, gain, one_group(ctx, rows), from, z, keep->*inverse);
+  }
+  return to;
+}
+
+/// Returns kv with a copy of each head for every query head that uses it, or kv itself if no heads are shared.
+template <class T, class B>
+View<const T, 2, B> GroupedQueryAttention::for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const {
+  const Index all = heads * width();
+  if (kv.extent(1) == all) return kv;
+  const View<T, 2, B> to = ctx.template scratch<T>(kv.extent(0), all);
+  B::for_rows(ctx, kv.extent(0), functor::RepeatHeads<T, B>{width(), all / kv.extent(1), kv, to});
+  return to;
+}
+
+template <class T, class B, class Keep, class Step>
+void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                                Keep keep, const Extra<T, B>& extra, const Step& step) const {
+  using S = Saved<T, B>;
+  const Index items = x.extent(0);
+  if (items == 0) return run_step(ctx, u, step);
+  auto mark = ctx.mark();
+  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
+  const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
+  const auto rows = [&](auto member, Index columns) {
+    return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, items, columns);
+  };
+  const View<T, 2, B> q = rows(&S::q, heads * width()), k = rows(&S::k, kv_dim()), v = rows(&S::v, kv_dim()),
+                      context = rows(&S::context, heads * width()), log_sum_exp = rows(&S::log_sum_exp, heads);
+  normed_projection<T, B>(ctx, query(), p.query, p.query_norm, now, q, keep, &S::plain_q, &S::query_inverse);
+  normed_projection<T, B>(ctx, key(), p.key, p.key_norm, now, k, keep, &S::plain_k, &S::key_inverse);
+  Nothing<T, B> nothing{};
+  key().template forward<T, B>(ctx, p.value, one_group(ctx, items), now, v, nothing);
+  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.memory.position, of.window.length);
+  detail_::attending::rotate<T>(ctx, table, width(), false, q);
+  detail_::attending::rotate<T>(ctx, table, width(), false, k);
+
+  const auto joined = [&](View<const T, 2, B> own, Index column) {
+    return detail_::attending::with_past(ctx, of.window, extra.memory, column, own);
+  };
+  const View<const T, 2, B> keys = joined(k, 0), values = joined(v, kv_dim());
+  detail_::attending::remember(ctx, of.window, extra.memory, 0, keys);
+  detail_::attending::remember(ctx, of.window, extra.memory, kv_dim(), values);
+  detail_::attending::remember_valid(ctx, of.window, extra.memory, of.valid);
+  detail_::attending::forward(ctx, of, q, for_each_query_head<T, B>(ctx, keys), for_each_query_head<T, B>(ctx, values),
+                              context, log_sum_exp, {});
+  View<T, 2, B> heard = context;
+  if (sinks) {
+    heard = ctx.template scratch<T>(items, heads * width());
+    B::for_rows(ctx, items, functor::ApplySinks<T, B>{log_sum_exp, p.sink, context, heard});
+  }
+  output().template forward<T, B>(ctx, p.output, one_group(ctx, items), heard, u, nothing);
+  run_step(ctx, u, step);
+}
+
+/// Returns the gradient of x in scratch, from the gradient d of rotated queries or keys. Replaces d.
+template <class T, class B>
+View<T, 2, B> GroupedQueryAttention::back_to_items(typename B::Context& ctx, const Linear& linear,
+                                                   const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
+                                                   View<const T, 2, B> x, const Tensor<T, 2, B>& plain,
+                                                   const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d,
+                                                   Linear::Params<T, B>& grads, RmsNorm::Params<T, B>& dgain) const {
+  const Nothing<T, B> nothing{};
+  View<const T, 2, B> dplain = d;
+  if (const Index together = gain.gain.extent(1); together > 0) {
+    const Index rows = d.size() / together;
+    const View<T, 2, B> to = ctx.template scratch<T>(rows, together);
+    RmsNorm{together, epsilon}.template backward<T, B>(ctx, gain, one_group(ctx, rows),
+                                                       View<const T, 2, B>(plain.data(), rows, together), inverse,
+                                                       View<const T, 2, B>(d.data(), rows, together), to, dgain);
+    dplain = View<const T, 2, B>(to.data(), d.extent(0), d.extent(1));
+  }
+  const View<T, 2, B> dx = ctx.template scratch<T>(x.extent(0), model_dim);
+  linear.template backward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, nothing, dplain, dx, grads);
+  return dx;
+}
+
+template <class T, class B>
+void GroupedQueryAttention::backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x,
+                                     const Saved<T, B>& saved, In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads,
+                                     const Extra<T, B>& extra, Nothing<T, B>&) const {
+  constexpr const char* where = "GroupedQueryAttention.backward";
+  const auto here = ctx.here();
+  expect_backward(where, *this, p, x, du, dx, grads, extra);
+  const Index items = x.extent(0), all = heads * width();
+  expect_shape(where, "saved.q", saved.q, {items, all});
+  expect_shape(where, "saved.k", saved.k, {items, kv_dim()});
+  expect_shape(where, "saved.v", saved.v, {items, kv_dim()});
+  expect_shape(where, "saved.context", saved.context, {items, all});
+  expect_shape(where, "saved.log_sum_exp", saved.log_sum_exp, {items, heads});
+  if (items == 0) return;
+  auto mark = ctx.mark();
+  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
+  const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
+                            dnow = without_padding<T, B>(ctx, du, extra.valid);
+  const Nothing<T, B> nothing{};
+  const auto scratch = [&](Index columns) { return ctx.template scratch<T>(items, columns); };
+  const auto zeros = [&](Index columns) {
+    auto d = scratch(columns);
+    fill(ctx, d, 0);
+    return d;
+  };
+  const View<T, 2, B> dcontext = scratch(all);
+  View<const T, 2, B> heard = saved.context, dlog_sum_exp{};
+  if (sinks) {
+    const View<T, 2, B> scaled = scratch(all);
+    B::for_rows(ctx, items, functor::ApplySinks<T, B>{saved.log_sum_exp, p.sink, saved.context, scaled});
+    heard = scaled;
+  }
+  output().template backward<T, B>(ctx, p.output, one_group(ctx, items), heard, nothing, dnow, dcontext, grads.output);
+  if (sinks) {
+    const View<T, 2, B> of_lse = scratch(heads), of_sink = scratch(heads);
+    B::for_rows(ctx, items,
+                functor::ApplySinksBackward<T, B>{saved.log_sum_exp, p.sink, saved.context, dcontext, of_lse, of_sink});
+    if (!grads.sink.is_skipped())
+      B::grouped_sum(ctx, one_group(ctx, items), View<const T, 2, B>(of_sink), grads.sink.view());
+    dlog_sum_exp = of_lse;
+  }
+  const View<T, 2, B> dq = zeros(all), dkeys = zeros(all), dvalues = zeros(all);
+  detail_::attending::backward(ctx, of, saved.q, for_each_query_head<T, B>(ctx, saved.k),
+                               for_each_query_head<T, B>(ctx, saved.v), saved.context, saved.log_sum_exp, dcontext,
+                               dlog_sum_exp, dq, dkeys, dvalues, View<T, 2, B>{});
+  const auto of_shared = [&](View<T, 2, B> d) {
+    if (kv_dim() == all) return d;
+    const View<T, 2, B> sum = scratch(kv_dim());
+    B::for_rows(ctx, items, functor::SumHeads<T, B>{width(), all / kv_dim(), d, sum});
+    return sum;
+  };
+  const View<T, 2, B> dk = of_shared(dkeys), dv = of_shared(dvalues);
+  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.memory.position, of.window.length);
+  detail_::attending::rotate<T>(ctx, table, width(), true, dq);
+  detail_::attending::rotate<T>(ctx, table, width(), true, dk);
+  add(ctx,
+      back_to_items<T, B>(ctx, query(), p.query, p.query_norm, now, saved.plain_q, saved.query_inverse, dq, grads.query,
+                          grads.query_norm),
+      dx);
+  add(ctx,
+      back_to_items<T, B>(ctx, key(), p.key, p.key_norm, now, saved.plain_k, saved.key_inverse, dk, grads.key,
+                          grads.key_norm),
+      dx);
+  const View<T, 2, B> of_values = scratch(model_dim);
+  key().template backward<T, B>(ctx, p.value, one_group(ctx, items), now, nothing, dv, of_values, grads.value);
+  add(ctx, of_values, dx);
+}
+
+}  // namespace gatefold

@@ -1,0 +1,99 @@
+"""Tiny random decoders of Hugging Face's transformers, with their logits, gradients and greedy tokens in float64.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers safetensors
+    venv/bin/python tests/golden/decoders/make.py [NAME...]
+
+Writes tests/golden/decoders/NAME/: config.json and model.safetensors as transformers saves them, and
+expected.safetensors. The tests never need these packages. transformers computes norms, softmax and positions in
+float32; here torch.float32 means float64, so that everything runs in double.
+"""
+
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+FOLDER = pathlib.Path(__file__).parent
+SHARED = dict(vocab_size=37, hidden_size=8, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+              max_position_embeddings=128, initializer_range=0.3, tie_word_embeddings=False,
+              attn_implementation="eager", experts_implementation="eager", use_cache=False)
+MODELS = {
+    "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM,
+                dict(intermediate_size=7, num_local_experts=5, num_experts_per_tok=2, head_dim=6,
+                     rms_norm_eps=1e-5, rope_theta=1e4)),
+    "qwen2_moe": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM,
+                  dict(intermediate_size=9, moe_intermediate_size=5, shared_expert_intermediate_size=9,
+                       num_experts=6, num_experts_per_tok=3, norm_topk_prob=False)),
+    "qwen3_moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
+                  dict(intermediate_size=9, moe_intermediate_size=5, num_experts=6, num_experts_per_tok=3, head_dim=8,
+                       norm_topk_prob=True, tie_word_embeddings=True)),
+    "olmoe": (transformers.OlmoeConfig, transformers.OlmoeForCausalLM,
+              dict(intermediate_size=5, num_experts=8, num_experts_per_tok=3, norm_topk_prob=False)),
+    "qwen3_moe_yarn": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
+                       dict(intermediate_size=9, moe_intermediate_size=5, num_experts=4, num_experts_per_tok=2,
+                            head_dim=16, norm_topk_prob=True, mlp_only_layers=[0],
+                            rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0,
+                                                 original_max_position_embeddings=32))),
+    "mixtral_llama3": (transformers.MixtralConfig, transformers.MixtralForCausalLM,
+                       dict(intermediate_size=7, num_local_experts=4, num_experts_per_tok=2, head_dim=16,
+                            sliding_window=5,
+                            rope_parameters=dict(rope_type="llama3", rope_theta=1e4, factor=8.0, low_freq_factor=1.0,
+                                                 high_freq_factor=4.0, original_max_position_embeddings=16))),
+}
+LENGTH, SEQUENCES, GREEDY = 11, 2, 64
+
+
+def in_double():
+    """Makes the float32 of transformers' modules a float64."""
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+
+
+def make(name):
+    config_class, model_class, options = MODELS[name]
+    torch.manual_seed(sum(map(ord, name)))
+    model = model_class(config_class(**(SHARED | options)))
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            if "norm" in key or key.endswith("bias"):
+                p.copy_(p + 0.3 * torch.randn_like(p))
+    to = FOLDER / name
+    model.save_pretrained(to)
+    for extra in to.glob("generation_config.json"):
+        extra.unlink()
+    return model.eval(), to
+
+
+def expected(model, to):
+    ids = torch.randint(0, SHARED["vocab_size"], (SEQUENCES, LENGTH))
+    model = model.double()
+    rotary = model.model.rotary_emb
+    initial = ROPE_INIT_FUNCTIONS.get(rotary.rope_type, rotary.compute_default_rope_parameters)
+    inverse, rotary.attention_scaling = initial(model.config)  # again, in double
+    rotary.inv_freq = inverse.double()
+    logits = model(ids).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+    loss.backward()
+    result = {"ids": ids, "logits": logits.detach(), "loss": loss.detach().reshape(1)}
+    for key, p in model.named_parameters():
+        result["gradient." + key] = p.grad.contiguous()
+    with torch.no_grad():
+        text = ids[:1]
+        for _ in range(GREEDY):
+            text = torch.cat([text, model(text).logits[:, -1].argmax(-1, keepdim=True)], 1)
+    result["greedy"] = text[0, LENGTH:].contiguous()
+    save_file(result, to / "expected.safetensors")
+    print(to.name, "loss", loss.item(), "parameters", sum(p.numel() for p in model.parameters()))
+
+
+def main():
+    models = [make(name) for name in sys.argv[1:] or MODELS]
+    in_double()
+    for model, to in models:
+        expected(model, to)
+
+
+main()
