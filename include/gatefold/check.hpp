@@ -1,8 +1,9 @@
 #pragma once
 
-// Checks for your own policies. Include the umbrella header of a backend first, for example gatefold.hpp.
+// Tests for policies that you write yourself. Before this header, include the main header of a backend, for example
+// gatefold.hpp.
 
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Readers of data sets. Not part of gatefold.hpp, because they need zlib (target gatefold::data).
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+/// Readers of data sets. They are not part of gatefold.hpp, because they need zlib (CMake target gatefold::data).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/data/idx.hpp"

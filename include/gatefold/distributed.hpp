@@ -1,8 +1,8 @@
 #pragma once
 
-// Training on several processes. Not part of gatefold.hpp, which is enough for one process; include gatefold.hpp first.
+// Training on several processes. Programs with one process do not need this header. Include gatefold.hpp before it.
 
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/distributed/collectively.hpp"
 #include "gatefold/distributed/given_scores.hpp"

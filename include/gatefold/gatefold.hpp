@@ -1,8 +1,8 @@
 #pragma once
 
-// The library with its CPU backend.
+// The main header: includes the library with its CPU backend.
 
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/policies.hpp"
 #include "gatefold/backend/cpu/affinity.hpp"

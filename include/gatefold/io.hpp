@@ -1,7 +1,8 @@
 #pragma once
 
-/// Files of tensors. Not part of gatefold.hpp, because they need nlohmann-json (target gatefold::io).
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+/// Reading and writing files of tensors. This header is not part of gatefold.hpp, because it needs nlohmann-json (CMake
+/// target gatefold::io).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/float16.hpp"

@@ -1,7 +1,8 @@
 #pragma once
 
-// Explicit instantiations, for float and double, of the loops over elements and rows that programs use with any model.
-// The products are in backend/cpu/kernels.hpp. gatefold.hpp includes this file if GATEFOLD_KERNELS is defined.
+// Explicit template instantiations, for float and double, of loops over elements and rows that most models use.
+// Programs that link them compile faster. Matrix products are instantiated in backend/cpu/kernels.hpp. gatefold.hpp
+// includes this file if GATEFOLD_KERNELS is defined.
 
 #include "gatefold/gatefold.hpp"
 
@@ -134,7 +135,8 @@ GATEFOLD_KERNELS_OF(double)
 
 namespace gatefold {
 
-// Only these members, because the copy constructor of the class exists only to stop the compiler with a message.
+// Single members are instantiated, not the whole class, because its copy constructor does not compile: it stops the
+// compiler with a message.
 #define GATEFOLD_TENSOR(T, Rank)                                                   \
   GATEFOLD_KERNEL Tensor<T, Rank, Cpu>::~Tensor();                                 \
   GATEFOLD_KERNEL void Tensor<T, Rank, Cpu>::take(const std::array<Index, Rank>&); \
@@ -143,7 +145,8 @@ GATEFOLD_TENSOR(Index, 1)
 GATEFOLD_TENSOR(Index, 2)
 GATEFOLD_TENSOR(unsigned char, 1)
 
-// Functions of frequently used policies that do not depend on the model.
+// Explicit instantiations of member functions of frequently used policies. These functions are the same for every
+// model.
 #define GATEFOLD_EXPERT(T, ...)                                                                                        \
   GATEFOLD_KERNEL void __VA_ARGS__::forward(Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, Groups<Cpu>,            \
                                             In<T, 2, Cpu>, Out<T, 2, Cpu>, __VA_ARGS__::Saved<T, Cpu>&, In<T, 2, Cpu>) \

@@ -1,9 +1,10 @@
 #pragma once
 
-// Instruments of the four papers: staged training, signal mixtures, attacks and corruptions, spectra of layers, and
-// measures of routing. Not part of gatefold.hpp, because few programs need them; include gatefold.hpp first.
+// Tools to repeat the experiments of the four papers: training in stages, synthetic data, attacks and corruptions of
+// data, eigenvalues of layers, and measures of routing. Few programs need them, so they are not part of gatefold.hpp.
+// Include gatefold.hpp before this header.
 
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/papers/corruption.hpp"
 #include "gatefold/papers/corruption_error.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
-// The library without a backend: the headers that gatefold.hpp (CPU) and gatefold.cuh (CUDA) share. These three files
-// are the only list of headers; the build, the tests and the package derive theirs from it.
+// The parts of the library that do not depend on a backend. gatefold.hpp (CPU) and gatefold.cuh (CUDA) both include
+// this header. These three files are the only lists of headers: the build, the tests and the package read them.
 
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/version.hpp"
 #include "gatefold/core/config.hpp"

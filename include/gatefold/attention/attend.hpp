@@ -13,13 +13,15 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Multi-head self-attention of queries, keys and values that the caller has projected. The caller also projects the
-/// output.
+/// Computes multi-head self-attention from queries, keys and values that the caller has already projected. The caller
+/// also applies the output projection.
 ///
 ///     A_h = softmax(scale · Q_h K_hᵀ) over the allowed keys of the sequence,   context = concat_h(A_h V_h)  (1)
 ///
-/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). Padding is not an allowed key of any item and has no allowed
-/// keys. A row without any allowed key gives context 0.
+/// A_h are the weights of head h. An allowed key is not padding and, if causal, not later than the item. A row of
+/// padding has no allowed keys. A row without any allowed key gives context 0.
+///
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1).
 ///
 /// Backward computes the weights again from the log-sum-exps. In addition to the error of the score, the weights have a
 /// relative error of |score|·2⁻²⁴ in float (2⁻⁵³ in double).
@@ -34,16 +36,20 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// The options and inputs of an attention.
+/// The options of an attention over sequences of `length` items (tokens), with its mask of padding.
 template <class T, class B>
 struct Form {
   Index length, heads;  // items per sequence, number of heads
   double scale;
   bool causal;
-  View<const T, 1, B> valid{};      // [N] 1 = item, 0 = padding; empty: all are items
-  View<const Index, 1, B> slots{};  // first slot of each expert if every sequence is a slot; empty: all are in use
+  View<const T, 1, B> valid{};  // [N] mask: 1 for items, 0 for padding; empty: no padding
+  // If the attention is an expert of a mixture of experts, each sequence belongs to a slot (one row of work of an
+  // expert), and `slots` has the first slot of each expert. Only sequences of these slots are computed. If `slots` is
+  // empty, all sequences are computed.
+  View<const Index, 1, B> slots{};
 
-  /// Returns the size of the ranges of items that are computed at once. The heads of the items of a range fill a block.
+  /// Returns the limits for ranges of items that are computed together. If a range has several short sequences, the
+  /// scores of all their heads fit in one block.
   BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
 };
 
@@ -51,14 +57,15 @@ struct Form {
 
 namespace functor {
 
-/// Writes context[n, head h] = sums[h,n] / total[h,n], log_sum_exp[n,h] and entropy[n,h]. All three are 0 for a row
-/// without keys.
+/// Finishes a streamed softmax for the heads h of item n. Writes context[n, head h] = weighted sum of the values / sum
+/// of the weights, the log-sum-exp of the scores and, if `entropy` is not empty, the entropy of the weights. All three
+/// are 0 for a row without keys.
 template <class T, class B>
 struct AttendFinish {
   detail_::attending::HeadRows rows;
   T scale;
   detail_::attending::Sums<T, B> of;
-  View<T, 2, B> context, log_sum_exp, entropy;  // entropy can be empty
+  View<T, 2, B> context, log_sum_exp, entropy;  // entropy: empty if it is not needed
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
@@ -75,12 +82,13 @@ struct AttendFinish {
     }
   }
 };
-/// Writes mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i, which dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i) needs.
-/// Also copies log_sum_exp to rows by head (HeadRows).
+/// Prepares the backward pass of the attention weights A. Writes mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i for
+/// each item i and head. The gradient of a score is then A[i,j] (⟨dcontext_i, v_j⟩ − mean_i), with v_j the value of key
+/// j. Also copies log_sum_exp to rows by head (HeadRows).
 template <class T, class B>
 struct AttendMean {
   detail_::attending::HeadRows rows;
-  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp can be empty
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if it is 0
   View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
 
   template <class Lanes>
@@ -102,8 +110,9 @@ struct AttendMean {
 
 namespace detail_::attending {
 
-/// The items [first, first + count) of a call, which are whole sequences. The functions return the rows of a view that
-/// belong to these items, for forward and backward. `split` also orders these rows by head.
+/// A range of whole sequences in a call of an attention: the items [first, first + count). The functions return the
+/// rows of the call's inputs and outputs that belong to these items, for forward and backward. `split` also orders
+/// these rows by head.
 template <class T, class B>
 struct Part {
   Form<T, B> form;
@@ -131,11 +140,12 @@ struct Part {
   }
 };
 
-/// Computes (1).
+/// Computes multi-head attention, equation (1) of this header.
 /// @param q, k, v  [N, D] in
 /// @param context  [N, D] out
 /// @param log_sum_exp  [N, heads] out, the log-sum-exp of the scores of each item and head
-/// @param entropy  [N, heads] out, the entropy of each row of A; if empty, it is not computed
+/// @param entropy  [N, heads] out, the entropy of the attention weights of each item and head; if empty, it is not
+///                 computed
 template <class C, class T, class B>
 void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
              Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
@@ -151,7 +161,7 @@ void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T,
                                          part.of(entropy)});
   });
 }
-/// Adds the gradients to dq, dk, dv [N, D].
+/// Backward of multi-head attention: adds the gradients of queries, keys and values to dq, dk and dv [N, D].
 /// @param dlog_sum_exp  [N, heads] in, the gradient of log_sum_exp; if empty, this gradient is 0
 template <class C, class T, class B>
 void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,

@@ -15,15 +15,15 @@
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/policy/noise.hpp"
 
-/// Multi-head attention to a window of the past, without its projections. Position keys e belong to the places in the
-/// window:
+/// Computes multi-head attention in which item i attends only to a window: the keys from first(i) on, up to the item.
+/// The caller computes the projections. Each place o in the window can have a position key e_o:
 ///
 ///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys that exist              (1)
 ///     context[i] = concat_h Σ_o ξ[i,h,o] A_h[i,o] v_h,first(i)+o                                        (2)
 ///
-/// All heads share e, which can be absent. ξ drops probabilities (functor::Drop); without dropout it is 1. Padding has
-/// no keys, and it is not a key of any item. A row without any key gives context 0. Scores are computed block by block.
-/// Backward computes them again.
+/// q, k and v are queries, keys and values of head h. All heads share the position keys e, which can be absent. ξ drops
+/// probabilities at random (functor::Drop); without dropout it is 1. Padding has no keys, and it is not a key of any
+/// item. A row without any key gives context 0. Scores are computed block by block. Backward computes them again.
 /// @cost   4·N·W·D + 2·N·W·D flop forward (keys and position keys); W = width of the window + rows of a block is the
 ///         number of keys of a block. Three times as much backward. Scratch for the scores of the blocks, and for a
 ///         few copies of q, k and v of those sequences that are in work at the same time; no N × W matrix
@@ -35,12 +35,15 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// The mask of an attention to a window, for functor::SoftmaxBlock: it limits the columns of a row. It needs no mask of
-/// single scores, because WindowScores has already replaced the scores of padding.
+/// Returns, for functor::SoftmaxBlock, the keys of a block to which each row attends: a range of columns, given by the
+/// window of the row's item. Single scores need no mask, because WindowScores has already replaced the scores of
+/// padding.
 template <class T, class B>
 struct WindowMask {
   Window window;
-  View<const T, 1, B> keys{};  // [M] as in WindowScores, if there is padding: a row of padding has no keys
+  // [M] empty if there is no padding. If the entry for an item's own key is 0 or negative, the item is padding and
+  // attends to no keys.
+  View<const T, 1, B> keys{};
 
   GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }
   GATEFOLD_HD Index first(const Block& block, Index row) const { return window.seen(block, item(block, row)).first; }
@@ -54,16 +57,16 @@ struct WindowMask {
   }
 };
 
-/// The options and the mask of an attention to a window.
+/// The options of an attention to a window of preceding items, with its dropout and its mask of padding.
 template <class T, class B>
 struct WindowForm {
   Window window;
   Index heads;
   double scale;
-  View<const T, 2, B> relative{};  // [width, D/H] position keys e of (1); empty: no position keys
-  double rate = 0;                 // probability that a weight is dropped
-  Noise noise{};                   // empty: no probability is dropped
-  View<const T, 1, B> valid{};     // [S · keys] 1 = item, 0 = padding; empty: all are items
+  View<const T, 2, B> relative{};  // [width, D/H] a key for each place in the window; or empty
+  double rate = 0;                 // dropout rate of the attention weights
+  Noise noise{};                   // random numbers of dropout; empty: no dropout
+  View<const T, 1, B> valid{};     // [S · keys] mask of S sequences: 1 item, 0 padding; or empty
 
   bool drops() const { return rate > 0 && noise.random.has_value(); }
 };
@@ -72,8 +75,8 @@ struct WindowForm {
 
 namespace functor {
 
-/// Dropout of the weights: w[i,j] ← ξ w[i,j] / (1 − rate), with ξ of functor::Drop. For place o, head h and item n, ξ
-/// uses draw (n·H + h)·width + o of the random stream.
+/// Dropout of attention weights: w[i,j] ← ξ w[i,j] / (1 − rate), with ξ 0 or 1 at random (functor::Drop). For item n,
+/// head h of H and place o in the window, ξ uses draw (n·H + h)·width + o of the random stream.
 template <class T, class B>
 struct DropWindow {
   detail_::attending::Window window;
@@ -81,7 +84,7 @@ struct DropWindow {
   detail_::attending::HeadRows rows;
   Index first_item;
   Drop<T> drop;
-  View<T, 2, B> w;  // [rows, keys] of the block
+  View<T, 2, B> w;  // [rows, keys] weights of the block
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
@@ -97,8 +100,8 @@ struct DropWindow {
 
 namespace detail_::attending {
 
-/// The sequences [first, first + count) of a call. The functions return the rows of a view that belong to these
-/// sequences, for forward and backward.
+/// A range of sequences [first, first + count) in a call of an attention to a window. `items` and `keys` return the
+/// rows of a view that belong to these sequences, for views with one row per item or one row per key.
 template <class T, class B>
 struct WindowPart {
   WindowForm<T, B> form;
@@ -134,8 +137,8 @@ struct WindowPart {
   }
 };
 
-/// Divides the sequences of a call into parts. A part is one long sequence, or several short sequences that, times
-/// heads, fill a block.
+/// Divides the sequences of an attention call into parts, which different threads can compute. A part is one long
+/// sequence, or several short sequences whose scores, with all heads, fill a block.
 struct WindowParts {
   Index sequences, each, count;
 
@@ -157,12 +160,14 @@ struct WindowParts {
   }
 };
 
-/// Computes (1) and (2).
+/// Computes multi-head attention to a window of preceding items, equations (1) and (2) of this header.
 /// @param q  [N, D] in, the queries of S sequences
-/// @param k, v  [S · keys, D] in, the keys and values; in each sequence, the rows of remembered items come first
+/// @param k, v  [S · keys, D] in, the keys and values; in each sequence, the rows of remembered items (of earlier
+///              segments) come first
 /// @param context  [N, D] out
 /// @param log_sum_exp  [N, heads] out, the log-sum-exp of the scores of each item and head
-/// @param entropy  [N, heads] out, the entropy of each row of A; if empty, it is not computed
+/// @param entropy  [N, heads] out, the entropy of the attention weights of each item and head; if empty, it is not
+///                 computed
 template <class C, class T, class B>
 void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
              Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
@@ -193,8 +198,9 @@ void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k,
       });
 }
 
-/// Adds the gradients to dq [N, D], to dk and dv [S · keys, D], and to drelative [width, D/H]. If drelative is empty,
-/// its gradient is not computed.
+/// Backward of multi-head attention to a window: adds the gradients of queries, keys and values to dq [N, D], dk and dv
+/// [S · keys, D], and the gradient of the position keys to drelative [width, D/H]. If drelative is empty, the gradient
+/// of the position keys is not computed.
 /// @param dlog_sum_exp  [N, heads] in, the gradient of log_sum_exp; if empty, this gradient is 0
 template <class C, class T, class B>
 void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,
@@ -203,7 +209,8 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
   if (q.extent(0) == 0) return;
   const WindowParts parts(form.window, form.heads, q.extent(0));
   auto mark = ctx.mark();
-  // Every part has a separate sum, so that the result does not depend on which threads compute the parts.
+  // Every part (a range of sequences) has a separate sum for the gradient of the position keys, so that the result does
+  // not depend on which threads compute the parts.
   const View<T, 2, B> of_parts = ctx.template scratch<T>(parts.count, drelative.size());
   fill(ctx, of_parts, 0);
   parts.for_each(ctx, form, [&](C& own, const WindowPart<T, B>& part, Index number) {

@@ -11,8 +11,9 @@
 
 namespace gatefold {
 
-/// The trace of an attention, which some gates read. From it a gate can recompute the attention's probabilities and the
-/// value that each head writes for a token, without storing the L × L matrix.
+/// The tensors of an attention that some gates (routers) read. From this trace, a gate can recompute the attention
+/// probabilities A_h of each head h, and the value that the head writes for a token, without storing the L × L matrix
+/// of a sequence of L items.
 ///
 ///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) if item i attends to j, else 0           (1)
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the residual stream      (2)
@@ -33,16 +34,16 @@ struct AttentionTrace {
   Index length = 0;           // items per sequence
   double scale = 1;
   bool causal = true;
-  View<const std::remove_const_t<T>, 1, B> valid{};  // [N] 0 for padding, as given to the attention; empty: no padding
-  View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] entropy of each row of A; or empty
-  // The window of the attention over the items of the trace, without remembered items. Width 0: no window; an item
-  // attends to all keys that `causal` and `valid` allow.
+  View<const std::remove_const_t<T>, 1, B> valid{};    // [N] 1 for items, 0 for padding; empty: no padding
+  View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] entropies of the probabilities; or empty
+  // The window of keys to which each item attends, among the items of the trace (without items remembered from earlier
+  // segments). Width 0 means no window: an item attends to all keys that `causal` and `valid` allow.
   detail_::attending::Window window{};
-  View<T, 2, B> places{};  // [window.width, D/H] position keys; empty: no position keys
+  View<T, 2, B> places{};  // [window.width, D/H] a key for each place in the window; or empty
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 
-  /// Returns the trace of items [first, first + count), which must be whole sequences.
+  /// Returns the part of the trace that belongs to the items [first, first + count), which must be whole sequences.
   AttentionTrace rows(Index first, Index count) const {
     AttentionTrace part = *this;
     for (auto* t : {&part.q, &part.k, &part.v, &part.log_sum_exp}) *t = t->rows(first, count);
@@ -52,8 +53,8 @@ struct AttentionTrace {
   }
 };
 
-/// An attention trace that the caller must pass as an extra input. If it is missing, the compiler reports this with a
-/// static_assert.
+/// An attention trace that the caller of a layer must pass as an extra input. If it is missing, the compiler reports
+/// this with a static_assert.
 template <class T, class B>
 struct Required<AttentionTrace<T, B>> {
   AttentionTrace<T, B> value;
@@ -84,13 +85,14 @@ auto without_trace() {
 
 }  // namespace detail_::lookup
 
-/// The extra inputs that the caller passes if a Block supplies the trace: the nested type `E::WithoutTrace`, or E if no
-/// part of E needs a trace.
+/// The type of a layer's extra inputs without the attention trace. The caller of a Block (attention followed by a
+/// layer) passes inputs of this type, because the Block itself adds the trace. The type is `E::WithoutTrace`, or E if
+/// no part of E needs a trace.
 template <class E>
 using WithoutTrace = typename decltype(detail_::lookup::without_trace<E>())::type;
 
-/// Returns the extra inputs E made of `rest` and the trace. Calls `E::with_trace(rest, trace)`, or returns `rest` if E
-/// needs no trace.
+/// Returns a layer's extra inputs of type E, made of `rest` (the inputs that the caller passed) and the attention
+/// trace. Calls `E::with_trace(rest, trace)`, or returns `rest` if E needs no trace.
 template <class E, class Trace>
 E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   if constexpr (requires { typename E::WithoutTrace; }) {
@@ -106,8 +108,8 @@ E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   }
 }
 
-/// Calls `dextra.set_trace(trace)` if D has this function. backward then adds the gradient of the trace to the views in
-/// `trace`.
+/// Calls `dextra.set_trace(trace)` if D, the gradient of a layer's extra inputs, has this function. The layer's
+/// backward then adds the gradient of the attention trace to the views in `trace`.
 template <class D, class Trace>
 void set_trace(D& dextra, const Trace& trace) {
   if constexpr (detail_::hook::extra::set_trace<D, const Trace>()) dextra.set_trace(trace);

@@ -4,17 +4,20 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Blocks of attention scores between items of the same sequence. A block is a part of one long sequence, or several
-/// short sequences that a grouped product computes at once. The scores of a block are in scratch.
+/// Divides attention scores (a row for each query, a column for each key) into blocks. A block is a part of one long
+/// sequence, or several short sequences that a grouped product computes at once. The scores of a block are in scratch
+/// memory.
 namespace gatefold {
 
 namespace detail_::attending {
 
-/// The largest number of rows and keys of a block. It also determines how many short sequences form one block.
+/// The largest number of rows (queries) and keys of a block of attention scores. It also determines how many short
+/// sequences form one block.
 struct BlockSize {
   Index rows = 128, keys = 512;
 
-  /// Returns the size of blocks in which each row has all keys of its sequence. A key takes `wide` columns of scores.
+  /// Returns the size of blocks in which each row has the scores of all `length` keys of its sequence. A key takes
+  /// `wide` columns of scores.
   static BlockSize whole_rows(Index length, Index wide = 1) {
     const Index rows = BlockSize{}.rows * BlockSize{}.keys / (length * wide);
     return {rows > 0 ? rows : 1, length};
@@ -25,17 +28,18 @@ struct BlockSize {
   }
 };
 
-/// A block of rows and keys: `sequences` whole sequences, each with its own keys, or a part of one sequence.
+/// A block of attention scores, given by its rows (queries) and keys. It covers `sequences` whole sequences, each with
+/// its own keys, or a part of one sequence.
 struct Block {
-  Index row, rows, key, keys, sequences;  // first row, number of rows, first key, number of keys; numbers per sequence
+  Index row, rows, key, keys, sequences;  // first row, number of rows, first key, number of keys (numbers per sequence)
 
   GATEFOLD_HD Index all_rows() const { return rows * sequences; }
-  /// Returns the first key of the block for row r.
+  /// Returns the first key for which row r of the block has a score.
   GATEFOLD_HD Index first_key(Index r) const { return sequences == 1 ? key : key + r / rows * keys; }
 };
 
-/// The range of rows that are in use. If rows belong to slots of experts, only the rows of the slots in use are read
-/// and written.
+/// The range of rows that an attention computes. If the attention is an expert of a mixture of experts, its rows belong
+/// to slots (rows of work of the experts), and only the rows of the slots in use are read and written.
 template <class B>
 struct InUse {
   View<const Index, 1, B> offsets{};  // first slot of each expert (Groups); empty: all rows are in use
@@ -45,15 +49,15 @@ struct InUse {
   GATEFOLD_HD Index begin() const { return offsets(0) * each - first; }
   GATEFOLD_HD Index end() const { return offsets(offsets.extent(0) - 1) * each - first; }
   GATEFOLD_HD bool has(Index row) const { return !offsets.data() || (row >= begin() && row < end()); }
-  /// Returns the same range in a numbering that starts at row `row`.
+  /// Returns the same range of rows, renumbered so that row `row` becomes row 0.
   InUse from(Index row) const { return {offsets, each, first + row}; }
-  /// Returns the range after each row has been replaced by `times` rows.
+  /// Returns the range of rows in use after each row has been replaced by `times` rows, for example one for each head.
   InUse times(Index times) const { return {offsets, each * times, first * times}; }
 };
 
-/// Calls f(context, first, count) for ranges of items that cover all items and consist of whole sequences. If the
-/// threads of a backend work independently, a range is one long sequence or some short ones. Several ranges can run at
-/// the same time.
+/// Calls f(context, first, count) for ranges of items [first, first + count) that cover all items and consist of whole
+/// sequences. If the threads of a backend work independently, a range is one long sequence or some short ones. Several
+/// ranges can run at the same time.
 template <class C, class F>
 void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f) {
   if (items == 0) return;
@@ -63,8 +67,8 @@ void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f
     f(own, begin, (end < items ? end : items) - begin);
   });
 }
-/// Calls f(context, block) for blocks that cover the pairs of rows and keys of every sequence. The blocks of a row come
-/// in ascending order of keys. Blocks of different sequences can run at the same time.
+/// Divides the attention scores of all sequences into blocks, and calls f(context, block) for each. The blocks of a row
+/// come in ascending order of keys. Blocks of different sequences can run at the same time.
 template <class C, class F>
 void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize size, const F& f) {
   for_sequences(ctx, items, length, size, [&](C& own, Index first, Index count) {
@@ -90,7 +94,8 @@ void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize si
 
 namespace functor {
 
-/// Calls f(lanes, row) if `row` is in use.
+/// Calls f(lanes, row) if `row` is in the range of rows that an attention computes (InUse). `lanes` are the threads
+/// that compute a row together.
 template <class B, class F>
 struct RowsInUse {
   detail_::attending::InUse<B> in_use;
@@ -106,7 +111,8 @@ struct RowsInUse {
 
 namespace detail_::attending {
 
-/// Calls f(lanes, row) for the rows in [0, n) that are in use.
+/// Calls f(lanes, row) for the rows in [0, n) that are in the range `in_use`. `lanes` are the threads that compute a
+/// row together.
 template <class C, class B, class F>
 void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
   B::for_rows(ctx, n, functor::RowsInUse<B, F>{in_use, f});

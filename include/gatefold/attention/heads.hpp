@@ -10,9 +10,9 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// The order of rows by head. Every head of every sequence becomes a separate sequence with contiguous rows, which a
-/// product can read as a matrix. Head h of item g·L + l is row (g·H + h)·L + l. If all items are one sequence, the rows
-/// are sorted by head.
+/// The order of rows in which every head of every sequence has contiguous rows, which a product can read as a matrix.
+/// With H heads and L items per sequence, head h of item g·L + l is row (g·H + h)·L + l. If all items are one sequence,
+/// the rows are sorted by head.
 struct HeadRows {
   Index heads = 1, length = 1;
 
@@ -27,7 +27,7 @@ struct HeadRows {
 
 namespace functor {
 
-/// Copies the columns of each head h of from[n,:] to to[row(n,h),:].
+/// Gives each head a separate row: copies the columns of each head h of from[n,:] to to[row(n,h),:].
 template <class T, class B>
 struct SplitHeads {
   detail_::attending::HeadRows rows;
@@ -44,7 +44,8 @@ struct SplitHeads {
     }
   }
 };
-/// Adds from[row(n,h),:] to the columns of each head h of to[n,:].
+/// Adds rows of single heads to rows of all heads: adds from[row(n,h),:] to the columns of head h of to[n,:], for all
+/// h.
 template <class T, class B>
 struct AddHeads {
   detail_::attending::HeadRows rows;
@@ -66,7 +67,8 @@ struct AddHeads {
 
 namespace detail_::attending {
 
-/// Returns x [N, H · width] as rows by head [N · H, width], in scratch, or x itself if there is one head.
+/// Returns a copy of x [N, H · width] in which each of H heads has separate rows [N · H, width] (see HeadRows), in
+/// scratch memory. Returns x itself if there is one head.
 /// @param in_use  which of the N items are in use; the rows of all other items are not written
 template <class C, class T, class B>
 View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {

@@ -11,24 +11,25 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The memory of an attention (KV cache), which holds items of the segments before the current one. The caller owns it.
-/// The attention reads `past` and writes `next`.
+/// The memory of an attention (KV cache), which holds items (tokens) of the segments of a text before the current one.
+/// The caller owns it. The attention reads `past` and writes `next`.
 namespace gatefold {
 
-/// The remembered items of each layer of a stack, sequence by sequence. It is an extra input with views of memory that
-/// the caller owns (SegmentMemory). A row is the item as the layer received it (W = D), or the key and the value of the
-/// item (W = 2·D). Keys and values save work, but are valid only if the parameters do not change between segments.
+/// The items of earlier segments that each layer of a stack remembers (KV cache), sequence by sequence. It is an extra
+/// input with views of memory that the caller owns (SegmentMemory). A row has W values: the item as the layer received
+/// it (W = D), or the key and the value of the item (W = 2·D). Keys and values save work, but are valid only if the
+/// parameters do not change between segments.
 template <class T, class B>
 struct AttentionMemory {
-  View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of S sequences; empty: no items
+  View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of each of S sequences; empty: none
   View<T, 3, B> next{};        // [layers, S·P', W] out: `past` of the next segment; empty: not written
   // Masks of the remembered rows: 1 for items, 0 for padding. They are the same for every layer.
-  View<const T, 1, B> valid{};  // [S·P] mask of past; empty: all are items
+  View<const T, 1, B> valid{};  // [S·P] mask of `past`; empty: no padding
   View<T, 1, B> next_valid{};   // [S·P'] out: mask of next
-  Index sequences = 0;          // S; 0: the number of sequences of the segment
-  Index position = 0;           // position of the first item of the segment in its sequence, for rotary positions
+  Index sequences = 0;          // number of sequences; 0: as many as the segment has
+  Index position = 0;           // position of the first item of the segment in its sequence
 
-  /// Returns the memory of layer l of a stack.
+  /// Returns the part of the memory (KV cache) that belongs to layer l of a stack.
   /// @throws ArgumentError if the memory has no layer l
   AttentionMemory at(Index l) const {
     const auto of_layer = [&](const auto& all) {
@@ -38,11 +39,11 @@ struct AttentionMemory {
     };
     return {of_layer(past), of_layer(next), valid, next_valid, sequences, position};
   }
-  /// Returns P, the number of remembered items of each sequence, for `count` sequences.
+  /// Returns the number of remembered items of each sequence, if the memory holds `count` sequences.
   Index items(Index count) const { return past.data() && count > 0 ? past.extent(1) / count : 0; }
   Index width() const { return past.data() ? past.extent(2) : next.extent(2); }
 
-  /// Checks the memory of one layer.
+  /// Checks the attention memory (KV cache) of one layer.
   /// @param padded  whether some items are padding
   /// @throws ArgumentError unless the number of sequences is `count`, the extents of past and next fit the window, the
   ///         rows of past and next have the same width (`model_dim` or, if `wide`, also 2 · model_dim), past and next
@@ -78,8 +79,9 @@ struct AttentionMemory {
 
 namespace functor {
 
-/// Copies the rows of all keys of sequence g, which has K = P + L keys: to[g·K + j,:] = past[g·P + j, column …] for the
-/// P remembered items, and now[g·L + j − P,:] for the L items of the segment (j >= P).
+/// Puts the rows of remembered items before the rows of the current segment. Sequence g has P remembered items, L
+/// current items and K = P + L keys: to[g·K + j,:] = past[g·P + j, column …] for j < P, and now[g·L + j − P,:] for j >=
+/// P.
 template <class T, class B>
 struct JoinPast {
   detail_::attending::Window window;
@@ -95,7 +97,8 @@ struct JoinPast {
     each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(from + c)); });
   }
 };
-/// Copies the last `count` of the K rows of each sequence g: to[g·count + j, column …] = from[g·K + K − count + j,:].
+/// Copies the rows of the last `count` of the K keys of each sequence g: to[g·count + j, column …] = from[g·K + K −
+/// count + j,:].
 template <class T, class B>
 struct LastRows {
   detail_::attending::Window window;
@@ -111,8 +114,9 @@ struct LastRows {
   }
 };
 
-/// Joins the masks as JoinPast joins rows: to[g·K + j] = past[g·P + j] for the P remembered items of sequence g, and
-/// now[g·L + j − P] for j >= P. An empty mask counts as 1.
+/// Puts the mask of remembered items before the mask of the current segment. Sequence g has P remembered items, L
+/// current items and K = P + L keys: to[g·K + j] = past[g·P + j] for j < P, and now[g·L + j − P] for j >= P. An empty
+/// mask counts as 1.
 template <class T, class B>
 struct JoinValid {
   detail_::attending::Window window;
@@ -137,7 +141,8 @@ struct LastValid {
     to(i) = from.data() ? from(i / count * window.keys() + window.keys() - count + i % count) : T(1);
   }
 };
-/// Adds the row from[n,:] of item n = g·L + t of the segment to the row of its key, to[g·K + P + t,:].
+/// Adds the row of each item of the current segment to the row of its key. Sequence g has P remembered items, L current
+/// items and K = P + L keys. Item t of the segment has row n = g·L + t of `from` and row g·K + P + t of `to`.
 template <class T, class B>
 struct AddOwnRows {
   detail_::attending::Window window;
@@ -156,14 +161,16 @@ struct AddOwnRows {
 
 namespace detail_::attending {
 
-/// Writes the rows of all keys to `to`: for each sequence the remembered rows, then the rows `now` of the segment.
+/// Writes the rows of all keys of an attention to `to`: for each sequence the rows of remembered items from column
+/// `column` on, then the rows `now` of the current segment.
 template <class C, class T, class B>
 void join_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> now,
                Out<T, 2, B> to) {
   const View<const T, 2, B> past(memory.past.data(), memory.past.extent(1), memory.past.extent(2));
   B::for_rows(ctx, to.extent(0), functor::JoinPast<T, B>{window, column, past, now, to});
 }
-/// Returns the remembered rows and the rows `now` (join_past) in scratch, or `now` if no items are remembered.
+/// Returns the rows of all keys of an attention (join_past): for each sequence the rows of remembered items, then the
+/// rows `now` of the current segment. They are in scratch memory. If no items are remembered, returns `now`.
 template <class C, class T, class B>
 View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column,
                               View<const T, 2, B> now) {
@@ -172,7 +179,8 @@ View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemor
   join_past<C, T, B>(ctx, window, memory, column, now, joined);
   return joined;
 }
-/// Returns the mask of the keys [S · keys], in scratch if items are remembered. It is empty if no mask is given.
+/// Returns the mask of padding for the keys of S sequences [S · keys], which include remembered items. It is in scratch
+/// memory if items are remembered, and empty if no mask is given.
 template <class C, class T, class B>
 View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> valid,
                                Index sequences) {
@@ -181,14 +189,16 @@ View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemo
   B::for_each(ctx, keys.size(), functor::JoinValid<T, B>{window, memory.valid, valid, keys});
   return keys;
 }
-/// Writes memory.next_valid, the mask of the items that the next segment remembers, unless next_valid is empty.
+/// Writes memory.next_valid, the mask of padding for the items that the next segment remembers, unless next_valid is
+/// empty.
 template <class C, class T, class B>
 void remember_valid(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> keys) {
   if (!memory.next_valid.data()) return;
   B::for_each(ctx, memory.next_valid.size(),
               functor::LastValid<T, B>{window, window.remembered(), keys, memory.next_valid});
 }
-/// Copies the rows that the next segment remembers from `keys` to memory.next, unless memory.next is empty.
+/// Copies the rows of the items that the next segment remembers from `keys` to memory.next, unless memory.next is
+/// empty.
 template <class C, class T, class B>
 void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> keys) {
   if (!memory.next.data() || memory.next.extent(1) == 0) return;
@@ -202,13 +212,14 @@ template <class C, class T, class B>
 void own_rows(C& ctx, const Window& window, In<T, 2, B> keys, Out<T, 2, B> own) {
   B::for_rows(ctx, own.extent(0), functor::LastRows<T, B>{window, window.length, 0, keys, own});
 }
-/// Adds the rows `own` of the current segment to its rows in `keys`, which also has the rows of remembered items.
+/// Adds the rows `own` of the current segment to the rows of the same items in `keys`, which also has the rows of
+/// remembered items.
 template <class C, class T, class B>
 void add_own_rows(C& ctx, const Window& window, In<T, 2, B> own, Out<T, 2, B> keys) {
   B::for_rows(ctx, own.extent(0), functor::AddOwnRows<T, B>{window, own, keys});
 }
-/// Returns the rows of the current segment, copied from `keys` to scratch. If no items are remembered, returns `keys`,
-/// because it has no other rows.
+/// Returns the rows of the current segment, copied from `keys` to scratch memory. If no items are remembered, returns
+/// `keys`, because it has no other rows.
 template <class C, class T, class B>
 View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, B> keys) {
   if (window.past == 0) return keys;
@@ -263,15 +274,20 @@ class SegmentMemory {
     fill(ctx, past_.rows.view(), 0);
     fill(ctx, past_.valid.view(), 1);
   }
-  /// Returns the number of remembered items of each sequence.
+  /// Returns the number of items of each sequence that the memory holds now.
   Index items() const { return past_.valid.size() / size_.sequences; }
-  /// Returns the extra input for a segment of `length` items in each sequence.
+  /// Returns the views of this memory that a model takes as extra input, for a segment of `length` items in each
+  /// sequence.
   AttentionMemory<T, B> of(Index length) {
     next_position_ = position_ + length;
     const Index all = items() + length;
     resize(next_, all < size_.most ? all : size_.most);
-    return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view(),
-            size_.sequences, position_};
+    return {std::as_const(past_.rows).view(),
+            next_.rows.view(),
+            std::as_const(past_.valid).view(),
+            next_.valid.view(),
+            size_.sequences,
+            position_};
   }
   /// Makes the rows that the segment wrote (`next`) the remembered rows (`past`) of the next segment. Call it after
   /// each segment.

@@ -16,20 +16,23 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// The mask of a block, in a form that needs no branch in a loop over columns. It has a range of columns for each row,
-/// which ends early if later items are hidden, and for each hidden key a number that replaces the score.
+/// The mask of a block of attention scores, in a form that needs no branch in a loop over columns. Each row has a range
+/// of visible columns, which ends early if later items are hidden. Each hidden key has a number that replaces the
+/// score.
 template <class T, class B>
 struct Mask {
   Index length;
   bool causal;
-  View<const T, 1, B> keys;  // [N] positive: a key; else the value that replaces its score: −∞ for padding, or NaN
-  View<const T, 1, B> rows{};     // [N] 0 or less: all keys are hidden from the row; or empty
-  View<const T, 1, B> entropy{};  // [N]: hides keys with a larger entropy than the item of the row; or empty
-  Following<B> following{};       // the items of the rows
+  // [N] If the value is positive, the key is visible. Otherwise, the value replaces the key's score: −∞ for padding, or
+  // NaN (see functor::CleanKeys).
+  View<const T, 1, B> keys;
+  View<const T, 1, B> rows{};     // [N] an item with 0 or less attends to no keys; or empty
+  View<const T, 1, B> entropy{};  // [N] an item attends only to items of at most its entropy; or empty
+  Following<B> following{};       // maps rows to items
   InUse<B> in_use{};              // the rows in use
-  Window window{};                // if width > 0, hides keys outside the window (causal, without a past)
+  Window window{};                // if width > 0, only keys in the window are visible (causal, without a past)
 
-  /// Returns the item of row r of a block.
+  /// Returns the item (token) whose scores are in row r of a block.
   GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }
   /// Returns the first column of the block that is visible to row r. `count` returns the number of visible columns.
   GATEFOLD_HD Index first(const Block& block, Index r) const {
@@ -41,7 +44,7 @@ struct Mask {
     if (window.width > 0) return window.seen(block, i).count;
     return !causal || before >= block.keys ? block.keys : before > 0 ? before : 0;
   }
-  /// Returns the score of key j for item i, or the value that replaces it.
+  /// Returns the score of key j for item i or, if the key is hidden, the value that replaces its score.
   template <class A, class V>
   GATEFOLD_HD V seen(const A& at, Index i, Index j, V score) const {
     using functor::math::where_positive;
@@ -55,9 +58,9 @@ struct Mask {
 
 namespace functor {
 
-/// Prepares keys for products with weights that are 0 for hidden keys. If a value of a key is not finite, all values of
-/// this key become 0, because 0 · NaN is NaN. The score of the key becomes NaN instead (the score of padding stays −∞).
-/// The NaN then affects only the rows to which the key is visible.
+/// Replaces values of keys that are not finite, so that they do not affect rows from which the key is hidden. The
+/// weight of the key is 0 there, but 0 · NaN is NaN. Therefore all values of this key become 0, and its score becomes
+/// NaN instead (the score of padding stays −∞). The NaN then affects only the rows to which the key is visible.
 template <class T, class B>
 struct CleanKeys {
   detail_::attending::HeadRows heads;
@@ -83,12 +86,14 @@ struct CleanKeys {
 
 namespace detail_::attending {
 
-/// The mask and the values of keys after CleanKeys, in scratch. All values of a key are 0 if one of them is not finite.
+/// The mask and the values of the keys of an attention, in scratch memory. functor::CleanKeys has computed them: all
+/// values of a key are 0 if one of them is not finite.
 template <class T, class B>
 struct Keys {
   View<T, 1, B> mask;    // [M]
   View<T, 2, B> values;  // [M, E]
 
+  /// Cleans the values of all keys and computes their mask.
   /// @param of  [M, E] in, the values of the keys, with the rows of all heads
   template <class C>
   Keys(C& ctx, View<const T, 1, B> valid, View<const T, 2, B> of, HeadRows heads = {}, const InUse<B>& in_use = {})

@@ -11,7 +11,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Position keys: each place in a window has a key, in addition to the keys of items:
+/// Adds position keys to attention scores. Each place o in the window of an item has a key places_o, in addition to the
+/// keys of items:
 ///
 ///     score[i,j] = ⟨queries_i, keys_j⟩ + ⟨queries_i, places_o⟩,   o the place of key j in the window of i   (1)
 ///
@@ -20,15 +21,16 @@ namespace gatefold {
 
 namespace functor {
 
-/// Adds position[i,o] to score[i,j] for each key j in the window of row i, with o the place of j in this window. If
-/// keys[j] is not positive, the score becomes keys[j].
+/// Adds the score of the position key, position[i,o], to score[i,j] for each key j in the window of row i, with o the
+/// place of key j in this window. If keys[j] is not positive, key j is hidden, and the score becomes keys[j] (−∞ or
+/// NaN).
 template <class T, class B>
 struct WindowScores {
   detail_::attending::Window window;
   detail_::attending::Block block;
-  View<const T, 1, B> keys;      // [M] positive: a key; else the value that replaces its score (Mask::keys)
-  View<const T, 2, B> position;  // [rows, width] of the block, or empty
-  View<T, 2, B> score;           // [rows, keys] of the block
+  View<const T, 1, B> keys;      // [M] positive: visible key; otherwise the value replaces its score (Mask::keys)
+  View<const T, 2, B> position;  // [rows, width] scores of the position keys; or empty
+  View<T, 2, B> score;           // [rows, keys] scores of the block
   detail_::attending::Following<B> following{};
 
   template <class Lanes>
@@ -44,12 +46,13 @@ struct WindowScores {
     });
   }
 };
-/// Writes the gradient of the position scores: to[i,o] = score[i,j] for each key j in the window of row i.
+/// Writes the gradient of the scores of position keys: to[i,o] = score[i,j] for each key j in the window of row i, with
+/// o the place of key j in this window.
 template <class T, class B>
 struct WindowPlaces {
   detail_::attending::Window window;
   detail_::attending::Block block;
-  View<const T, 2, B> score;  // [rows, keys] of the block
+  View<const T, 2, B> score;  // [rows, keys] gradients of the block's scores
   View<T, 2, B> to;           // [rows, width]
   detail_::attending::Following<B> following{};
 
@@ -66,8 +69,8 @@ struct WindowPlaces {
 
 namespace detail_::attending {
 
-/// Returns the scores ⟨queries_i, places_o⟩ [rows, width] of a block's rows in scratch, or an empty view if there are
-/// no position keys.
+/// Returns the scores of position keys for the rows of a block, ⟨queries_i, places_o⟩ [rows, width], in scratch memory.
+/// Returns an empty view if there are no position keys.
 /// @param places  [width, F] the position keys
 template <class C, class T, class B>
 View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2, B> queries, In<T, 2, B> places) {
@@ -76,7 +79,8 @@ View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2,
   B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, functor::Store{});
   return position;
 }
-/// Returns the gradient [rows, width] of position_scores in scratch. Also adds the gradient of the queries to dqueries.
+/// Backward of position_scores: returns the gradient of its result [rows, width] in scratch memory, and adds the
+/// gradient of the queries to dqueries.
 /// @param dscore  [rows, keys] of the block, the gradient of the scores; 0 for keys that are not visible to a row
 template <class C, class T, class B>
 View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const Window& window,

@@ -14,7 +14,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Writes to[g] = the first row of sequence g of a block. A sequence that is not in use has no rows.
+/// Writes the first row of each sequence of a block, for a grouped product: to[g] is the first row of sequence g. A
+/// sequence that is not in use has no rows.
 template <class B>
 struct SequenceOffsets {
   detail_::attending::Block block;
@@ -29,7 +30,7 @@ struct SequenceOffsets {
   GATEFOLD_HD static Index clamp(Index v, Index low, Index high) { return v < low ? low : v > high ? high : v; }
   GATEFOLD_HD Index inside(Index row) const { return clamp(row - block.row, 0, block.all_rows()); }
 };
-/// Writes to[h] = from[first + h] − row, the first row of head h in a block that begins at `row`.
+/// Writes the first row of each head in a block that begins at row `row`: to[h] = from[first + h] − row for head h.
 template <class B>
 struct BlockOffsets {
   View<const Index, 1, B> from;
@@ -42,7 +43,8 @@ struct BlockOffsets {
 
 namespace detail_::attending {
 
-/// Returns `count` groups of `rows` slots each, with offsets in scratch.
+/// Returns `count` groups of `rows` rows each, for a grouped product (one matrix product for each group). Their offsets
+/// are in scratch memory.
 template <class C>
 auto even_groups(C& ctx, Index count, Index rows) {
   using B = typename C::Backend;
@@ -51,8 +53,9 @@ auto even_groups(C& ctx, Index count, Index rows) {
   return Groups<B>{offsets, {}, count * rows};
 }
 
-/// The grouped products of a block. Each sequence is an expert, and the keys of the sequence are the weights. If items
-/// follow heads, each head of a sequence is an expert. The offsets are in scratch. Only rows in use are computed.
+/// The matrix products of a block of attention scores, as grouped products (one matrix product for each expert, in one
+/// call). Each sequence is an expert, and the keys of the sequence are the weights. If each item uses only one head
+/// (Following), each head of a sequence is an expert. The offsets are in scratch memory. Only rows in use are computed.
 template <class T, class B>
 struct Products {
   Block block;
@@ -70,14 +73,14 @@ struct Products {
                   functor::BlockOffsets<B>{following.offsets, following.block(of.row) * heads, of.row, offsets});
     groups = {offsets, {}, of.all_rows()};
   }
-  /// Returns the products of the same rows after each key has been replaced by `count` keys.
+  /// Returns the products for the same rows of the block, after each key has been replaced by `count` keys.
   Products with_keys(Index count) const {
     Products wide = *this;
     wide.block.key *= count;
     wide.block.keys *= count;
     return wide;
   }
-  /// Returns s[i,j] = ⟨queries_i, keys_j⟩, in scratch.
+  /// Returns the scores of a block, s[i,j] = ⟨queries_i, keys_j⟩, in scratch memory.
   template <class C>
   View<T, 2, B> scores(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys) const {
     auto s = ctx.template scratch<T>(block.all_rows(), block.keys);

@@ -9,7 +9,8 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Checks and projections that all attentions share. `where` is the name of the calling attention in error messages.
+/// Checks and projections (products with weight matrices) that all attentions share. `where` is the name of the calling
+/// attention in error messages.
 namespace gatefold::detail_::attending {
 
 inline void expect_heads(const char* where, Index model_dim, Index heads) {
@@ -29,7 +30,7 @@ template <class T, class B>
 void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
   B::gemm(ctx, x, false, w.view(), false, false, y, functor::Store{});
 }
-/// Adds dy wᵀ to dx, and xᵀ dy to dw unless dw is skipped.
+/// Backward of y = x w: adds dy wᵀ to dx, and xᵀ dy to dw unless dw is skipped (marked as not needed).
 template <class T, class B>
 void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
                       Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {

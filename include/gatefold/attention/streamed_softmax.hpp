@@ -14,7 +14,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Weighted means of values under a softmax of scores, without an N × N matrix.
+/// Computes weighted means of values under a softmax of scores, as in attention, without an N × N matrix for N items.
 ///
 ///     w[i,j] = exp(scale · ⟨queries_i, keys_j⟩) for the keys j visible to item i, else 0                (1)
 ///     y[i,:] = Σ_j w[i,j] values[j,:] / Σ_j w[i,j]                                                     (2)
@@ -26,18 +26,19 @@ namespace gatefold {
 
 namespace functor {
 
-/// Replaces each score by the unnormalised weight exp(scale · (score − the row's largest score so far)), or by 0 if the
-/// key is hidden, and updates the sums of the row. With t = scale · (score − the largest score), the entropy of the
-/// weights is log Σ e^t − Σ t e^t / Σ e^t, in which both terms are at least 0.
+/// Computes the weights of one row of a block in a streamed softmax. Replaces each score by the unnormalised weight
+/// exp(scale · (score − the row's largest score so far)), or by 0 if the key is hidden, and updates the sums of the
+/// row. With t = scale · (score − the largest score), the entropy of the weights is log Σ e^t − Σ t e^t / Σ e^t, in
+/// which both terms are at least 0.
 template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlock {
   MaskT mask;
   detail_::attending::Block block;
   T scale;
-  View<T, 2, B> score;       // [rows, keys] of the block
-  View<T, 1, B> top, total;  // [N] for each row: largest score, sum of the weights
+  View<T, 2, B> score;       // [rows, keys] scores of the block
+  View<T, 1, B> top, total;  // [N] of each row: largest score so far, sum of the weights
   View<T, 1, B> scored;      // [N] Σ t e^t of each row; or empty
-  View<T, 2, B> sums;        // [N, E] for each row: weighted sum of the values
+  View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
@@ -50,8 +51,8 @@ struct SoftmaxBlock {
     using functor::math::exp;
     using functor::math::where_positive;
     const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
-    // Steps that need no sum come first, and the previous largest score is read again at the end, so that fewer values
-    // need registers in between.
+    // This order of steps keeps few values in registers: steps that need no sum come first, and the previous largest
+    // score is read again at the end.
     hide(lanes, score, row, first, count);
     if (keep != 1)
       each_column<T>(lanes, sums.extent(1),
@@ -79,7 +80,7 @@ struct SoftmaxBlock {
     top(to) = best;
   }
 
-  /// Sets the scores of the keys before and after the visible ones to 0.
+  /// Sets the scores of a row to 0, except in its visible columns [first, first + count).
   template <class Lanes>
   GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index first, Index count) {
     T* const scores = of.data() + row * of.extent(1);
@@ -88,8 +89,9 @@ struct SoftmaxBlock {
   }
 };
 
-/// Replaces `score` by its gradient scale · w (⟨g_i, values_j⟩ − mean_i), and `slope`, which holds ⟨g_i, values_j⟩, by
-/// the normalised weight w.
+/// Backward of one row i of a block in a streamed softmax. On entry, `slope` holds ⟨g_i, values_j⟩, with g_i the
+/// gradient of the row's output. mean_i is the row's entry of `mean`. Replaces `score` by its gradient scale · w (⟨g_i,
+/// values_j⟩ − mean_i), and `slope` by the normalised weight w.
 template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlockBackward {
   MaskT mask;
@@ -103,13 +105,14 @@ struct SoftmaxBlockBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
     const Index i = mask.item(block, row), first = mask.first(block, row), key = block.first_key(row) + first,
                 count = mask.count(block, row);
-    // If a row has columns but all of its keys are hidden, use 0 as normaliser: every weight is then exp(−∞) = 0.
+    // If all keys of a row are hidden, its log-sum-exp is −∞. Use 0 as normaliser instead: every weight is then exp(−∞)
+    // = 0.
     const T normaliser = log_sum_exp(i) == -T(INFINITY) ? T(0) : log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
       using functor::math::exp;
       using functor::math::where_positive;
       const auto w = exp(mask.seen(at, i, key + j, at.load(&score(row, first + j))) * scale - normaliser);
-      // A weight of NaN stays NaN, and a weight of 0 gives 0 for any slope.
+      // If the weight is 0, the gradient is 0 for any slope. If the weight is NaN, the gradient is NaN.
       at.store(&score(row, first + j), where_positive(w, w * scale * (at.load(&slope(row, first + j)) - shift), w));
       at.store(&slope(row, first + j), w);
     });
@@ -122,10 +125,10 @@ struct SoftmaxBlockBackward {
 
 namespace detail_::attending {
 
-/// The state of a streamed softmax, in scratch: sums over the keys so far.
+/// The state of a streamed softmax, in scratch memory: for each row, sums over the keys so far.
 template <class T, class B>
 struct Sums {
-  View<T, 1, B> top, total;  // [N] of each row: largest score, sum of the weights relative to it
+  View<T, 1, B> top, total;  // [N] of each row: largest score, sum of the weights relative to this score
   View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
   View<T, 1, B> scored{};    // [N] of each row: Σ t e^t for the entropy (functor::SoftmaxBlock); or empty
 
@@ -142,10 +145,11 @@ struct Sums {
   }
 };
 
-/// Position keys for the window of a mask, in addition to the keys of items (attention/places.hpp).
+/// Position keys (a key for each place in the window of an attention), in addition to the keys of items. See
+/// attention/places.hpp.
 template <class T, class B>
 struct Places {
-  View<const T, 2, B> keys{};  // [width, F]; empty: no position keys
+  View<const T, 2, B> keys{};  // [width, F] position keys; or empty
   View<T, 2, B> of_each{};     // [sequences · width, F] gradient of `keys`, separate for each sequence
 
   /// Adds the scores of the position keys to `score`, which holds the scores of a block.
@@ -168,8 +172,8 @@ struct Places {
   }
 };
 
-/// Adds the keys and values of all blocks to the sums of a streamed softmax.
-/// @order keys in ascending order; with a causal mask, no bit of an item's results depends on later items
+/// Computes attention scores block by block, and adds the weighted values to the sums of a streamed softmax.
+/// @order  keys in ascending order; with a causal mask, no bit of an item's results depends on later items
 template <class C, class T, class B>
 void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale, const Mask<T, B>& mask,
               View<const T, 2, B> values, const Sums<T, B>& to, const Places<T, B>& places = {}) {
@@ -184,7 +188,8 @@ void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, dou
         Products<T, B>(own, block, mask.in_use).add(own, w, values, to.sums);
       });
 }
-/// Backward of add_keys. Given the gradient of the weighted sums, adds to dvalues, dqueries and dkeys.
+/// Backward of add_keys, a streamed softmax over blocks of keys. Given dsums, the gradient of the weighted means of the
+/// values, adds the gradients of values, queries and keys to dvalues, dqueries and dkeys.
 /// @param mean  [N] for each row, the value that the gradient of the softmax subtracts from ⟨dsums_i, values_j⟩
 template <class C, class T, class B>
 void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale,

@@ -4,25 +4,25 @@
 
 #if defined(__ELF__)
 extern "C" {
-// These names belong to the sanitizer. NOLINTBEGIN(bugprone-reserved-identifier)
+// AddressSanitizer defines these reserved names. NOLINTBEGIN(bugprone-reserved-identifier)
 void __asan_poison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
 // NOLINTEND(bugprone-reserved-identifier)
 }
 #endif
 
-/// Calls of the address sanitizer for memory that the library manages itself. The weak symbols are tested at run time,
-/// so that these functions are the same in files compiled with and without the sanitizer. Without the sanitizer, the
-/// functions do nothing.
+/// Tells AddressSanitizer which parts of the library's own memory pools must not be accessed. The functions of the
+/// sanitizer are declared as weak symbols and called only if they are linked. The code here is therefore the same in
+/// files compiled with and without the sanitizer; without the sanitizer, it does nothing.
 namespace gatefold::detail_::address_sanitizer {
 
-/// Marks a range, so that the sanitizer reports every read and write in it.
+/// Forbids access to a range of memory: AddressSanitizer then reports every read and write in it.
 inline void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
 #if defined(__ELF__)
   if (__asan_poison_memory_region) __asan_poison_memory_region(p, bytes);
 #endif
 }
-/// Ends the effect of poison() for a range.
+/// Allows access to a range of memory again that poison() has forbidden.
 inline void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
 #if defined(__ELF__)
   if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(p, bytes);

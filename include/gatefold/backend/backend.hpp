@@ -14,7 +14,8 @@ namespace gatefold {
 
 namespace detail_::backend {
 
-/// A placeholder for every functor that a policy passes to a primitive.
+/// A placeholder functor for the concepts that check a backend. It has every signature with which the primitives (the
+/// functions of a backend) call a functor.
 struct AnyFunctor {
   GATEFOLD_HD double operator()(Index) const { return 0; }
   template <class Lanes>
@@ -23,7 +24,8 @@ struct AnyFunctor {
   GATEFOLD_HD void operator()(const Lanes&, Index, double*) const {}
 };
 
-/// A placeholder for the function that for_tasks runs.
+/// A placeholder, in the concept that checks the loops of a backend, for the functor that for_tasks runs on ranges of
+/// tasks.
 struct AnyTasks {
   template <class Context>
   void operator()(Context&, Index, Index) const {}
@@ -74,13 +76,13 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 
 }  // namespace detail_::backend
 
-/// The contract of a backend: a type with a Context and these static primitives. The rest of the library calls a
-/// backend only through these primitives.
+/// The contract of a backend, the code that computes on a CPU or GPU: a type with a Context and the static functions
+/// below, called primitives. The rest of the library calls a backend only through these primitives.
 ///
-///     for_each(ctx, n, f)                f(i) for i < n, in any order. A functor that declares `using Element = T` is
-///                                        called with (at, i) instead, and loads and stores through `at`: on the CPU
-///                                        it runs on registers (epilogue.hpp)
-///     for_rows(ctx, n, f)                f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
+///     for_each(ctx, n, f)                calls f(i) for i < n, in any order. If f declares `using Element = T`, calls
+///                                        f(at, i) instead: f loads and stores through the accessor `at`, on the CPU
+///                                        whole SIMD registers (epilogue.hpp)
+///     for_rows(ctx, n, f)                calls f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
 ///     for_tasks(ctx, n, f)               f(context, first, count) for ranges that cover tasks 0 to n - 1; the backend
 ///                                        chooses their lengths. A task calls primitives with the context that it
 ///                                        gets, and writes only memory that no other task reads or writes, because
@@ -128,48 +130,47 @@ concept Backend = detail_::backend::Memory<B> && detail_::backend::Loops<B> && d
 
 namespace detail_::backend {
 
-/// Type is B::FullPrecision if B has this member, else B.
+/// Implements the alias FullPrecision<B>: Type is B::FullPrecision if the backend B has this member type, and B
+/// otherwise.
 template <class B>
 struct Full {
   using Type = B;
 };
-/// The specialisation for a B with the member FullPrecision.
 template <class B>
 requires requires { typename B::FullPrecision; }
 struct Full<B> {
   using Type = typename B::FullPrecision;
 };
 
-/// Type is B::Stored<T> if B has this member, else T.
+/// Implements the alias Stored<T, B>: Type is B::Stored<T> if the backend B has this member type, and T otherwise.
 template <class T, class B>
 struct Kept {
   using Type = T;
 };
-/// The specialisation for a B with the member Stored.
 template <class T, class B>
 requires requires { typename B::template Stored<T>; }
 struct Kept<T, B> {
   using Type = typename B::template Stored<T>;
 };
 
-/// Type is B::Multiplied<T> if B has this member, else T.
+/// Implements the alias Multiplied<T, B>: Type is B::Multiplied<T> if the backend B has this member type, and T
+/// otherwise.
 template <class T, class B>
 struct Factor {
   using Type = T;
 };
-/// The specialisation for a B with the member Multiplied.
 template <class T, class B>
 requires requires { typename B::template Multiplied<T>; }
 struct Factor<T, B> {
   using Type = typename B::template Multiplied<T>;
 };
 
-/// Type is B::SlotValue<T> if B has this member, else T.
+/// Implements the alias SlotValue<T, B>: Type is B::SlotValue<T> if the backend B has this member type, and T
+/// otherwise.
 template <class T, class B>
 struct OfSlot {
   using Type = T;
 };
-/// The specialisation for a B with the member SlotValue.
 template <class T, class B>
 requires requires { typename B::template SlotValue<T>; }
 struct OfSlot<T, B> {
@@ -178,25 +179,26 @@ struct OfSlot<T, B> {
 
 }  // namespace detail_::backend
 
-/// The type in which B stores values of T that an expert saves for its backward pass: T, or a rounded type (CpuBf16 and
-/// CudaBf16 store floats as Bfloat16). Functors read and write them through `at` (epilogue.hpp), as T.
+/// The type in which the backend B stores values that an expert saves for its backward pass. It is T, or a smaller
+/// type: CpuBf16 and CudaBf16 store floats as Bfloat16. Functors still read and write these values as T, because the
+/// accessor `at` (epilogue.hpp) converts them.
 template <class T, class B>
 using Stored = typename detail_::backend::Kept<T, B>::Type;
 
-/// The type in which B stores values of T that are computed only as operands of its grouped products: T, or the type to
-/// which these products would round them (CudaBf16 stores floats as Bfloat16). grouped_gemm accepts this type for `a`,
-/// grouped_outer for `a` and `dc`.
+/// The type in which the backend B stores values that are used only as operands of its grouped products (one matrix
+/// product per expert). It is T, or the type to which the products would round their operands anyway: CudaBf16 stores
+/// floats as Bfloat16. grouped_gemm accepts this type for `a`, grouped_outer for `a` and `dc`.
 template <class T, class B>
 using Multiplied = typename detail_::backend::Factor<T, B>::Type;
 
-/// The type in which B stores the slots of a mixture, if the experts support it (stores_slots): the outputs of the
-/// experts and the gradients of their items. It is T, or a rounded type (CudaBf16 stores floats as Bfloat16).
-/// grouped_gemm and grouped_pair accept this type for `c`.
+/// The type in which the backend B stores the outputs of the experts of a mixture, and the gradients of the experts'
+/// inputs, if the experts support it (`stores_slots`). It is T, or a smaller type: CudaBf16 stores floats as Bfloat16.
+/// grouped_gemm and grouped_pair accept this type for their result `c`.
 template <class T, class B>
 using SlotValue = typename detail_::backend::OfSlot<T, B>::Type;
 
-/// The primitives of B whose grouped products do not round their operands. Gates and attention use them. This is B,
-/// unless B rounds the operands of experts (CpuBf16, CudaBf16) and therefore has a member FullPrecision.
+/// The backend whose grouped products (one matrix product per expert) do not round their operands. It is B itself, or
+/// B::FullPrecision if B rounds the operands of experts to bfloat16 (CpuBf16, CudaBf16). Gates and attention use it.
 template <class B>
 using FullPrecision = typename detail_::backend::Full<B>::Type;
 

@@ -7,9 +7,9 @@
 
 namespace gatefold::functor {
 
-/// Copies rows: to[to_rows[i], :] = from[from_rows[i], :], rounded if the type Y is smaller than T. If `from_rows` is
-/// empty, row i of `from` is read. If `to_rows` is empty, row i of `to` is written.
-/// @tparam T     the type of the values in registers
+/// Copies rows of a matrix: to[to_rows[i], :] = from[from_rows[i], :] for each i. If `from_rows` is empty, row i of
+/// `from` is read. If `to_rows` is empty, row i of `to` is written. Values are rounded if Y is smaller than T.
+/// @tparam T     the type of a value between load and store
 /// @tparam X, Y  the types of the values of `from` and of `to`
 template <class T, class X, class Y, class B>
 struct CarryRows {

@@ -10,8 +10,9 @@ namespace gatefold {
 
 namespace functor {
 
-/// to[j] = ξ from[j] / (1 − rate) for j < n. ξ is 0 if number first + j of a random stream, uniform in [0, 1), is less
-/// than the rate, else 1. The backward pass draws ξ again instead of storing it.
+/// Dropout of a row of n values: to[j] = ξ[j] from[j] / (1 − rate). ξ[j] is 0 if a random number from [0, 1) is less
+/// than the rate, and 1 otherwise. The number is at position first + j of a random stream: the backward pass draws the
+/// same ξ again instead of storing it.
 template <class T>
 struct Drop {
   Random random;
@@ -21,7 +22,8 @@ struct Drop {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index first, Index n, const T* from, T* to) const {
     each(lanes, first, n, from, [&](Index j, T value) { to[j] = value; });
   }
-  /// Calls f(j, v) for the elements j of this lane, with v = ξ from[j] / (1 − rate).
+  /// Computes dropout of a row without storing the result. Calls f(j, v) for each element j of the row that this lane
+  /// (thread) handles; v is the value of the element after dropout.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const T* from, const F& f) const {
     const T least = T(rate), scale = T(1 / (1 - rate));
@@ -29,8 +31,8 @@ struct Drop {
                                              [&](Index j, T u) { f(j, u < least ? T(0) : from[j] * scale); });
   }
 };
-/// to[n,:] = ξ from[n,:] / (1 − rate); element (n, d) uses number n·D + d of the random stream. `to` and `from` can be
-/// the same memory.
+/// Dropout of a matrix with D columns: to[n,:] = ξ[n,:] from[n,:] / (1 − rate). ξ[n,d] is 0 with probability `rate` and
+/// 1 otherwise; it is drawn at position n·D + d of a random stream. `to` and `from` can be the same memory.
 template <class T, class B>
 struct DropRows {
   Drop<T> drop;
@@ -42,7 +44,8 @@ struct DropRows {
     const Index columns = to.extent(1);
     drop(lanes, n * columns, columns, from.data() + n * columns, to.data() + n * columns);
   }
-  /// Passes each value of row n to `take` instead of storing it (for_rows in elementwise.hpp).
+  /// Computes row n after dropout and passes each value to the functor `take` instead of storing it. for_rows
+  /// (elementwise.hpp) uses this form on devices.
   template <class Lanes, class Take>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
     const Index columns = to.extent(1), row = n * columns;

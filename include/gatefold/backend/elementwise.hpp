@@ -11,9 +11,9 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Elementwise loops that the whole library uses: fill, copy, add. Functors are named structs, so that users of the
-/// CUDA backend do not need --extended-lambda. They run on registers (RegisterFunctor in epilogue.hpp), because
-/// compilers vectorise few loops at -O2.
+/// Elementwise loops over tensors: fill, copy, add. The functors are named structs and not lambdas, so that users of
+/// the CUDA backend do not need the nvcc option --extended-lambda. On the CPU, the functors process whole SIMD
+/// registers (RegisterFunctor in epilogue.hpp), because compilers vectorise few loops at -O2.
 namespace gatefold {
 
 namespace functor {
@@ -86,14 +86,16 @@ struct ScaledSum {
     at.store(y + i, at.load(a + i) + scale * at.load(b + i));
   }
 };
-/// A step without effect. for_rows and run_step skip it.
+/// The step that does nothing. (A step is a functor that runs for each element of a result right after the element is
+/// computed.) for_rows and run_step do not call it.
 template <class T>
 struct NoStep {
   using Element = T;
   template <class A>
   GATEFOLD_HD void operator()(const A&, Index) const {}
 };
-/// For each element, runs `first` and then `second`. Both are RegisterFunctors.
+/// Combines two functors of elements: calls first(at, i) and then second(at, i) for element i. Both must be
+/// RegisterFunctors, that is, support SIMD registers of elements.
 template <class First, class Second>
 struct InTurn {
   using Element = typename First::Element;
@@ -107,8 +109,8 @@ struct InTurn {
 };
 template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
-/// Can be passed as `take` (see for_rows below) if there is no step. Stores at out + i the value that was computed for
-/// out[i].
+/// Stores element i of a result in out[i]. It is passed as the argument `take` to functors that hand over their results
+/// instead of storing them (see for_rows below), if nothing else is done with the results.
 template <class T>
 struct ToItsPlace {
   T* out;
@@ -117,7 +119,7 @@ struct ToItsPlace {
     at.store(out + i, value);
   }
 };
-/// Calls rows(lanes, n), then step(at, i) for each element i of row n.
+/// Computes row n of a matrix with rows(lanes, n), and then runs step(at, i) for each element i of this row.
 template <class Rows, class Step>
 struct RowWithStep {
   Rows rows;
@@ -126,14 +128,15 @@ struct RowWithStep {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     rows(lanes, n);
-    // a local copy, which no store in the loop can alias
+    // Copy the functor `step` to a local variable, so that the compiler can rule out that stores in the loop change it.
     const Step each = step;
     const Index first = n * columns;
     each_column<typename Step::Element>(lanes, columns, [&](const auto& at, Index j) { each(at, first + j); });
   }
 };
-/// An accessor that passes all accesses to `at`, except those to `place`: the element (or the neighbours) at `place` is
-/// in the register `value`.
+/// An accessor (it loads and stores elements for a functor) that keeps the element at address `place` in the register
+/// `value`. All other accesses go to the accessor `at`. If `value` has several neighbouring elements, `place` is the
+/// address of the first.
 template <class T, class A>
 struct InRegister {
   using Value = typename A::Value;
@@ -143,8 +146,8 @@ struct InRegister {
   GATEFOLD_HD Value load(const T* p) const {
     Value other = p == place ? Value(T(0)) : at.load(p);
 #ifdef __CUDA_ARCH__
-    // If the compiler loaded `other` into the register of `value`, the load would have to wait for `value`. The asm
-    // prevents this, because it hides from the compiler that both are related.
+    // Without the empty asm, the compiler can load `other` into the same register as `value`. The load could then start
+    // only after `value` has been computed. The asm hides from the compiler that the two are related.
     if constexpr (std::is_same_v<Value, float>) {
       asm("" : "+f"(other));
     } else if constexpr (!std::is_same_v<Value, T>) {
@@ -160,8 +163,9 @@ struct InRegister {
       at.store(p, v);
   }
 };
-/// Calls rows(lanes, n, take). `rows` calls take(at, i, value) for each element of `out`, or for each register of
-/// neighbouring elements. `take` runs step(at, i) while the value is in a register, and then stores the value.
+/// Computes row n of `out` with rows(lanes, n, take). The functor `rows` calls take(at, i, value) for each element i,
+/// or for each register of neighbouring elements. `take` runs step(at, i) while the value is in a register, and then
+/// stores the value in out[i].
 template <class Rows, class Step, class T>
 struct ElementWithStep {
   Rows rows;
@@ -176,15 +180,16 @@ struct ElementWithStep {
     });
   }
 };
-/// Returns terms[i]. With this functor, the primitive `reduce` sums an array.
+/// Returns element i of the array `terms`. With this functor, the primitive `reduce` (a sum over i) sums an array.
 template <class T>
 struct Term {
   const T* terms;
   GATEFOLD_HD T operator()(Index i) const { return terms[i]; }
 };
 
-/// Returns Σ_j a[j] b[j] over a row, summed in the type Sum; every lane gets the same result. If Sum is not T, eight
-/// partial sums are computed side by side, so that compilers can vectorise the loop.
+/// Returns the inner product Σ_j a[j] b[j] of two rows with n elements of type T, summed in the type Sum. Every lane
+/// (thread that shares the row) gets the same result. If Sum is not T, the loop computes eight partial sums at once, so
+/// that compilers can vectorise it.
 template <class Sum, class T, class Lanes>
 GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* b) {
   if constexpr (std::is_same_v<Sum, T>) {
@@ -233,17 +238,17 @@ void add_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), functor::AddScaled<T>{scale, x.data(), y.data()});
 }
 
-/// Runs step(at, i) for every element i of `out`. Does nothing if `step` is NoStep.
+/// Runs the functor `step` for every element of the matrix `out`. Does nothing if `step` is NoStep.
 template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, functor::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
-/// Calls rows(lanes, n) for each row n of `out`, and runs `step` for each element of `out`. If `step` is a
-/// RegisterFunctor, both happen in one pass over `out`. On a host, `step` runs after each row, while the row is in the
-/// cache. On a device, `step` runs before each element, or each register of neighbours, is stored: `rows` then gets a
-/// last argument `take` and calls take(at, i, value) for out[i]. `take` runs `step` and stores the value at out + i. It
-/// computes this address from i, as a step computes its addresses. The compiler can therefore find out once, for all
-/// elements, which of these addresses are equal.
+/// Computes each row n of the matrix `out` with the functor rows(lanes, n), and runs the functor `step` for each
+/// element. If `step` is a RegisterFunctor, both happen in one pass over `out`:
+/// - On a host, `step` runs after each row, while the row is in the cache.
+/// - On a device, `rows` gets a third argument `take` and calls take(at, i, value) instead of storing out[i]. `take`
+///   runs `step` and then stores the value at out + i. It computes this address from i, as a step computes its
+///   addresses. The compiler can therefore find out once, for all elements, which of these addresses are equal.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {
@@ -298,8 +303,8 @@ struct ExpectSameExtents {
 
 }  // namespace detail_::pack
 
-/// Zeroes every tensor of a pack, or a single tensor. In a Table, only the touched rows are written, that is, the rows
-/// that a backward pass wrote. The other rows are already 0.
+/// Sets every tensor of a pack (a struct of named tensors), or a single tensor, to 0. In a Table (a matrix that records
+/// which rows a backward pass has written), only these rows are written, because the others are already 0.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
   constexpr bool is_view = detail_::shape::HasRank<P> && !detail_::pack::is_tensor<P>;
@@ -307,20 +312,21 @@ void set_zero(C& ctx, P& pack) {
                    "gatefold: set_zero(ctx, pack) takes a pack or a tensor; for a view use fill(ctx, view, 0)");
   if constexpr (!is_view) for_each_tensor(detail_::pack::Zero<C>{ctx}, pack);
 }
-/// Zeroes a pack like set_zero, but defers the zeros of tensors of rank 3 (the weights of experts) until the first
-/// access to their elements. A backward pass that stores the whole gradient of these weights (add_weight_gradient)
-/// saves writing and reading the zeros.
+/// Sets every tensor of a pack (a struct of named tensors) to 0, but writes the zeros of tensors of rank 3 (the weights
+/// of experts) only at the first access to their elements. If a backward pass stores the whole gradient of such weights
+/// (add_weight_gradient), these zeros are never written or read, which saves time.
 /// @param ctx  the context that writes the zeros; it must live until they are written
 template <class C, class P>
 void set_zero_later(C& ctx, P& pack) {
   for_each_tensor(detail_::pack::DeferZeros<C>{ctx}, pack);
 }
-/// Writes the zeros that set_zero_later deferred, unless they are already written.
+/// Writes the zeros of a pack that set_zero_later has deferred, unless they are already written.
 template <class P>
 void write_zeros(P& pack) {
   for_each_tensor(detail_::pack::WriteZeros{}, pack);
 }
-/// Returns a zeroed pack with the shapes of `like`, for example for gradients and optimizer moments.
+/// Returns a new pack (a struct of named tensors) with the shapes of `like` and all elements 0, for example for
+/// gradients and optimizer moments.
 template <class C, class P>
 P zeros_like(C& ctx, const P& like) {
   const auto here = ctx.here();
@@ -329,9 +335,9 @@ P zeros_like(C& ctx, const P& like) {
   set_zero(ctx, p);
   return p;
 }
-/// Copies every tensor of a pack to another pack of the same structure. To copy parameters to a new pack, make the new
-/// pack with zeros_like.
-/// @throws ArgumentError if any shapes differ. `to` has not changed then
+/// Copies every tensor of the pack `from` (a struct of named tensors) to the pack `to`, which must have the same
+/// structure and shapes. To make a copy in a new pack, make the new pack with zeros_like first.
+/// @throws ArgumentError if any shapes differ; `to` is then unchanged
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {
   const auto here = ctx.here();

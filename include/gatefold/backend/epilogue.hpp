@@ -5,17 +5,18 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Epilogues: functors that a product applies to each sum just before it stores it.
+/// Epilogues: functors that a matrix product applies to each element of its result just before it stores the element,
+/// for example to add a bias.
 ///
-/// A product calls `epilogue(at, e, s, j, v)` once for element (s, j) of expert e (0 in a plain product) and stores the
-/// result. On the CPU, v is a register of neighbouring columns j, j+1, …, and `at` reads and writes that many values
-/// (fewer at the right edge, with the same arithmetic). On a device, v is one value, or eight neighbours after a
-/// product of bfloat16 (cuda/epilogue.cuh). An epilogue therefore accesses memory only through `at`. It can be copied,
-/// and calls do not change it.
+/// A product calls `epilogue(at, e, s, j, v)` once for the element v in row s and column j, and stores the returned
+/// value; e is the expert of the row (0 in a plain product). On the CPU, v is a SIMD register of neighbouring columns
+/// j, j+1, …, and `at` reads and writes that many values (fewer at the right edge, with the same arithmetic). On a
+/// device, v is one value, or eight neighbours after a product of bfloat16 (cuda/epilogue.cuh). An epilogue therefore
+/// accesses memory only through `at`. It can be copied, and calls do not change it.
 namespace gatefold {
 
-/// An accessor (the argument `at` of an epilogue) for one element. It is used on devices, and by CPU code that does not
-/// run on registers.
+/// An accessor that loads and stores one element at a time. (A functor gets an accessor as its argument `at` and uses
+/// it for all its loads and stores.) It is used on devices, and by CPU code that does not use SIMD registers.
 template <class T>
 struct OneElement {
   using Value = T;
@@ -23,12 +24,13 @@ struct OneElement {
   GATEFOLD_HD void store(T* p, T v) const { *p = v; }
   /// Loads a float that is stored as bfloat16 (see the type `Stored` in backend.hpp). Only for T = float.
   GATEFOLD_HD T load(const Bfloat16* p) const { return *p; }
-  /// Stores a float as bfloat16. Only for T = float.
+  /// Rounds a float to bfloat16 and stores it. Only for T = float.
   GATEFOLD_HD void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }
 };
 
-/// True if F runs on registers: F declares `Element`, and for_each calls f(at, i) (backend.hpp). Other functors are
-/// called as f(i).
+/// True for functors that can process a whole SIMD register of elements. Such a functor f declares the type `Element`,
+/// and the primitive for_each (backend.hpp) calls it as f(at, i); it loads and stores through the accessor `at`. Other
+/// functors are called as f(i).
 template <class F>
 concept RegisterFunctor = requires {
   typename F::Element;

@@ -9,7 +9,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Calls f(lanes, n, row) for row n of c, with `row` the address of this row.
+/// Calls the functor f as f(lanes, n, row) for row n of the matrix c; `row` is the address of the row, `lanes` the
+/// threads that share it.
 template <class F, class T, class B>
 struct OnRow {
   F f;
@@ -21,7 +22,8 @@ struct OnRow {
   }
 };
 
-/// Calls f(lanes, s, row) if slot s is in use, with `row` the address of row s of c.
+/// Calls f(lanes, s, row) if slot s (a row of work of an expert) is in use; `row` is the address of row s of the matrix
+/// c. Slots outside the range of `offsets` are not in use.
 template <class F, class T, class B>
 struct OnSlot {
   F f;
@@ -39,8 +41,9 @@ struct OnSlot {
 
 }  // namespace functor
 
-/// Computes the rows epilogue(a op(b)), then calls `then` with a view of them. The rows are stored in c, or in scratch
-/// if c has no memory.
+/// Computes the matrix product a op(b) with an epilogue (a functor that is applied to each element), and then calls
+/// `then` with a view of the result. The result is stored in c, or in scratch (temporary memory of the context) if c
+/// has no memory.
 template <class T, class B, class E, class F>
 void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c, const E& epilogue,
                const F& then) {
@@ -49,8 +52,9 @@ void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb,
   B::gemm(ctx, a, false, b, tb, false, rows, epilogue);
   then(rows);
 }
-/// Implements the primitive gemm_rows (backend.hpp) with gemm and for_rows, for backends that do not keep rows in a
-/// cache, and for rows that are too long for a cache.
+/// Implements the primitive gemm_rows (backend.hpp), a matrix product with a call of f for each row of the result, as a
+/// gemm followed by for_rows. It is for backends that do not keep rows in a cache, and for rows that are too long for a
+/// cache.
 /// @param a  [N, D] in
 /// @param b  [D, E] in; if `tb` is true, [E, D]
 /// @param c  [N, E] out; if c has no memory (its pointer is null), the rows are computed in scratch

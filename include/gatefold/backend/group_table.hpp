@@ -9,8 +9,9 @@ namespace gatefold {
 
 namespace functor {
 
-/// For slot s of a table with `each` columns: rows[s] is the row of entry order[s]. slot_of is the inverse of `order`:
-/// slot_of[order[s]] = s.
+/// Part of group_table, which sorts the entries of a table by key. The table has `each` columns, its entries are
+/// numbered row by row, and `order` lists these numbers in sorted order. Writes the row of entry order[s] to rows[s],
+/// and the inverse of `order` to slot_of: slot_of[order[s]] = s.
 template <class B>
 struct TableSlots {
   Index each;
@@ -22,8 +23,8 @@ struct TableSlots {
     slot_of(order(s)) = s;
   }
 };
-/// Writes the slots of row n of a table to `slots`, in ascending order, and the index of the first of them to
-/// offsets[n].
+/// Part of group_table, which sorts the entries of a table by key. Lists the sorted positions (slots) of the entries of
+/// row n: writes them to `slots` in ascending order, and the index of the first of them to offsets[n].
 template <class B>
 struct SlotsOfRow {
   Index each;
@@ -44,9 +45,10 @@ struct SlotsOfRow {
 
 }  // namespace functor
 
-/// Implements the primitive group_table (backend.hpp) with group_by and for_each.
+/// Implements the primitive group_table (backend.hpp), which sorts the entries of a table by key, with group_by and
+/// for_each. Slot s is position s in the sorted order.
 /// @param keys   [N, K] in   the keys, each in [0, G)
-/// @param offsets, order      [G + 1], [N · K] out  as group_by writes them
+/// @param offsets, order      [G + 1], [N · K] out  the first slot of each key, and the table's entry of each slot
 /// @param rows   [N · K] out  the row of each slot
 /// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending, and the index of its first
 ///         slot
@@ -58,7 +60,7 @@ void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B
   const auto mark = ctx.mark();
   auto slot_of = ctx.template scratch<Index>(keys.size());
   B::group_by(ctx, keys.as(keys.size()), offsets, order);
-  // Keys on a device are not checked, because the host would have to wait for the device.
+  // Keys in device memory are not checked, because the host would have to wait for the device to read them.
   if constexpr (B::is_host)
     if (!offsets.empty())
       expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "numbers of groups, all at least 0",

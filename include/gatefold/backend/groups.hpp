@@ -8,28 +8,31 @@
 
 namespace gatefold {
 
-/// Tells a grouped product at compile time to transpose its weights. A device then compiles only the kernels of this
-/// case.
+/// A constant to pass to a grouped product (one matrix product per expert) to transpose its weights. The choice is made
+/// at compile time, so that for a device only the kernels of this case are compiled.
 inline constexpr std::true_type as_transposed{};
-/// Tells a grouped product at compile time not to transpose its weights.
+/// A constant to pass to a grouped product (one matrix product per expert) to use its weights as they are stored,
+/// without transposing them. The choice is made at compile time.
 inline constexpr std::false_type as_stored{};
 
-/// Slots sorted by expert: slot s of expert e lies in [offsets[e], offsets[e + 1]) and reads row rows[s] of the items.
-/// If `rows` is empty, slot s reads row s. The offsets are in memory of the backend; `slots` is an upper bound of the
-/// number of slots, which the host has without reading the offsets. Rows of slot-ordered tensors past offsets[E] are
-/// never read or written.
+/// The slots of each of E experts. A slot is one row of work of an expert; expert e has the slots offsets[e] to
+/// offsets[e + 1] - 1. Slot s reads row rows[s] of the input, or row s if `rows` is empty. `offsets` is in memory of
+/// the backend, for example of a GPU. `slots` is an upper bound of the number of slots, which the host can use without
+/// reading `offsets`. In tensors with one row per slot, the rows from offsets[E] on are never read or written.
 template <class B>
 struct Groups {
   View<const Index, 1, B> offsets{};  // [E + 1]
-  View<const Index, 1, B> rows{};     // [S]; if empty, slot s reads row s
+  View<const Index, 1, B> rows{};     // [S] row that each slot reads; if empty, slot s reads row s
   Index slots = 0;
-  View<const Index, 1, B> numbers{};  // [S]; empty if there is only one process: see number()
+  // [S] position of each slot in a random stream, see number(); empty if there is only one process
+  View<const Index, 1, B> numbers{};
 
   GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
   GATEFOLD_HD Index row(Index slot) const { return rows.data() ? rows(slot) : slot; }
 
-  /// Returns the expert of a slot, found by bisection. Returns -1 if the slot is outside [offsets[0], offsets[E]).
-  /// offsets[0] can be greater than 0 if these groups have only a part of the experts.
+  /// Returns the expert that has the given slot, found by bisection of `offsets`. Returns -1 if the slot is outside
+  /// [offsets[0], offsets[E]), the slots of all E experts. offsets[0] can be greater than 0, because a Groups object
+  /// can refer to only a part of the experts.
   GATEFOLD_HD Index expert(Index slot) const {
     Index low = 0, high = experts();
     if (high == 0 || slot < offsets(0) || slot >= offsets(high)) return -1;
@@ -40,16 +43,16 @@ struct Groups {
     return low;
   }
 
-  /// Returns the position of a slot in a random stream: item · E + expert. If these groups have only a part of all
-  /// items or experts, the position is counted over all of them and read from `numbers`.
+  /// Returns the position of a slot in a random stream: item · E + expert, for E experts. If these groups have only a
+  /// part of all items or experts, the position is counted over all of them and read from `numbers`.
   GATEFOLD_HD Index number(Index slot, Index expert) const {
     return numbers.empty() ? row(slot) * experts() + expert : numbers(slot);
   }
 
-  /// Returns these groups for tensors that are already in slot order: slot s reads row s.
+  /// Returns the same slots for an input with one row per slot: slot s then reads row s instead of row rows[s].
   Groups in_slot_order() const { return {offsets, {}, slots}; }
 
-  /// Returns the groups of the experts [first, first + count).
+  /// Returns the slots of only the experts first to first + count - 1.
   Groups experts(Index first, Index count) const {
     return {View<const Index, 1, B>(offsets.data() + first, count + 1), rows, slots, numbers};
   }

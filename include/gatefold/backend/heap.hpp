@@ -3,11 +3,13 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Sorting in place inside a functor, with a heap whose root is the last index in the order. `before(a, b)` is a strict
-/// total order of the elements that have these indices.
+/// Heap sort of a list of indices, in place, for use inside a functor (also on a GPU). `before(a, b)` is true if the
+/// element with index a comes before the element with index b; it must be a strict total order. The root of the heap is
+/// the index that comes last.
 namespace gatefold::functor {
 
-/// Moves the index heap[at] down the heap, below all indices that come after it in the order.
+/// Restores the order of a heap below position `at`: moves the index heap[at] down, below all indices that come after
+/// it in the order of `before`.
 /// @cost 2·log₂ count comparisons
 template <class BeforeT>
 GATEFOLD_HD void sift_down(Index* heap, Index count, Index at, const BeforeT& before) {
@@ -28,7 +30,7 @@ GATEFOLD_HD void make_heap(Index* list, Index count, const BeforeT& before) {
   for (Index i = count / 2; i-- > 0;) sift_down(list, count, i, before);
 }
 
-/// Sorts a list into the order of `before`.
+/// Sorts a list of indices into the order of `before(a, b)`, in place.
 /// @cost 2·count·log₂ count comparisons, no additional memory
 template <class BeforeT>
 GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
@@ -41,9 +43,8 @@ GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
   }
 }
 
-/// Offers an index to a list. Of all indices that were offered, the list keeps at most `room`: those that come first in
-/// the order. `held` is the present length of the list. The list is not sorted; call heap_sort(list, held, before) at
-/// the end.
+/// Adds an index to a list that keeps only the first `room` of all added indices, in the order of `before(a, b)`.
+/// `held` is the present length of the list. The list is not sorted; call heap_sort(list, held, before) at the end.
 /// @cost 2·log₂ room comparisons if the list is full, otherwise 0; the offer that fills the list costs 2·room
 template <class BeforeT>
 GATEFOLD_HD void offer(Index* list, Index room, Index& held, Index candidate, const BeforeT& before) {

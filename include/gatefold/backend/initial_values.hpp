@@ -16,8 +16,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// x consists of blocks of `repeats` parts, each of `size` values. Copies the first part of each block to the other
-/// parts: x[b, r, :] = x[b, 0, :].
+/// Makes all parts of a block equal to its first part: x[b, r, :] = x[b, 0, :]. The array x consists of blocks of
+/// `repeats` parts, and each part has `size` values.
 template <class T>
 struct RepeatFirst {
   Index repeats, size;
@@ -56,7 +56,8 @@ void draw(C& ctx, const Initial& of, Seed seed, Index fan, Tensor<T, R, B>& x) {
       return fill(ctx, x.view(), T(0));
   }
 }
-/// Copies the values of the first expert to all other experts.
+/// Copies the initial weights or biases of the first expert to all other experts. The first dimension of x is the
+/// expert.
 template <class C, class T, int R, class B>
 void share(C& ctx, Tensor<T, R, B>& x) {
   repeat_first(ctx, x.extent(0), x.size() / std::max<Index>(x.extent(0), 1), x.view());
@@ -64,8 +65,8 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 
 }  // namespace detail_::initial
 
-/// Returns a new tensor of these extents with random weights, drawn by the equations (1) to (5) of policy/initial.hpp.
-/// The last two extents are the numbers of inputs and outputs.
+/// Returns a new tensor of the given extents with random initial weights, drawn by the equations (1) to (5) of
+/// policy/initial.hpp. The last two extents are the numbers of inputs and outputs.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed,
                                                                   Extent... extents) {
@@ -82,8 +83,9 @@ Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const 
   }
   return w;
 }
-/// Returns a new tensor of these extents with initial biases: random values with Initial::Law::fan_in, otherwise zeros.
-/// @param in  number of inputs of each output to which a bias is added
+/// Returns a new tensor of the given extents with initial biases: random values if of.law is Initial::Law::fan_in,
+/// otherwise zeros.
+/// @param in  the number of inputs of each output to which a bias is added
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
                                                                  Extent... extents) {

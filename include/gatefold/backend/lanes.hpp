@@ -9,13 +9,13 @@
 
 namespace gatefold {
 
-/// The workers that share one row. Row functors are written once for this interface:
+/// The lanes of a row are the threads that compute the row together. On the CPU there is one lane (this type); a CUDA
+/// backend has a warp with the same members. Functors of rows are written once for this interface:
 ///
 ///     for (Index j = lanes.lane; j < D; j += lanes.size) partial += x(n, j);
 ///     const T total = lanes.sum(partial);                                       // the same on every lane
 ///
-/// On the CPU there is one lane; a CUDA backend has a warp with the same members. Prefer the functions below for loops
-/// over columns, because they run on vector registers if the backend has them:
+/// Prefer the functions below for loops over columns, because they run on vector registers if the backend has them:
 ///
 ///     const T total = sum_columns<T>(lanes, D, [&](auto at, Index j) { return at.load(&x(n, j)); });
 ///
@@ -34,8 +34,8 @@ struct OneLane {
   }
 };
 
-/// Calls f() on the first lane and returns its result on every lane. Use it for values that all lanes need from one
-/// address.
+/// Calls f() on the first lane (a thread of those that share a row) and returns its result on every lane. Use it for
+/// values that all lanes need from one address.
 template <class Lanes, class F>
 GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
   if constexpr (requires { lanes.of_first(f()); }) {
@@ -45,16 +45,16 @@ GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
   }
 }
 
-/// A functor of rows whose columns are independent of each other. Its member `Index independent_columns() const`
-/// returns the number of columns of a row. It accesses columns only in each_column, except for values that it reads
-/// with from_first. A backend can then divide the columns of a row between lanes that do not synchronise.
+/// A functor of rows that computes each column independently of the others. Its member `Index independent_columns()
+/// const` returns the number of columns. It accesses columns only in each_column, except for values that it reads with
+/// from_first. A backend can then divide the columns of a row between threads that do not synchronise.
 template <class F>
 concept IndependentColumns = requires(const F& f) {
   f.independent_columns();
 };
 
-/// Calls f(at, j) for the columns j < n of a row. `at` loads and stores the value at j, or a register of neighbours
-/// (backend/epilogue.hpp).
+/// Calls f(at, j) for the columns j < n of a row. The accessor `at` loads and stores the value in column j, or a SIMD
+/// register of neighbouring columns (epilogue.hpp).
 template <class T, class Lanes, class F>
 GATEFOLD_HD void each_column(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template each<T>(n, f); }) {
@@ -64,7 +64,7 @@ GATEFOLD_HD void each_column(const Lanes& lanes, Index n, const F& f) {
   }
 }
 
-/// row[j] = 0 for the columns j < n
+/// Sets the columns j < n of a row to 0.
 template <class Lanes, class T>
 GATEFOLD_HD void zero_columns(const Lanes& lanes, T* row, Index n) {
   each_column<T>(lanes, n, [&](const auto& at, Index j) {
@@ -73,9 +73,9 @@ GATEFOLD_HD void zero_columns(const Lanes& lanes, T* row, Index n) {
   });
 }
 
-/// Returns Σ_j f(at, j) over the columns j < n; every lane gets the same result. f gets one value at a time, never a
-/// register.
-/// @order  fixed for a given n and number of lanes
+/// Returns Σ_j f(at, j) over the columns j < n of a row. Every lane (thread that shares the row) gets the same result.
+/// The accessor `at` loads one value at a time, never a SIMD register.
+/// @order  the order of the additions is fixed for a given n and number of lanes
 template <class T, class Lanes, class F>
 GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
   T total = 0;
@@ -83,8 +83,9 @@ GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
   return lanes.sum(total);
 }
 
-/// Returns Σ_j f(at, j) over the columns j < n; every lane gets the same result.
-/// @order  fixed for a given n, number of lanes and target
+/// Returns Σ_j f(at, j) over the columns j < n of a row. Every lane (thread that shares the row) gets the same result.
+/// The accessor `at` loads one value, or a SIMD register of neighbouring columns.
+/// @order  the order of the additions is fixed for a given n, number of lanes and target
 template <class T, class Lanes, class F>
 GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template sum_of<T>(n, f); }) {
@@ -94,7 +95,7 @@ GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
   }
 }
 
-/// Two values, or two registers of values.
+/// Two values that are summed at the same time. V is a number or a SIMD register of numbers.
 template <class V>
 struct TwoValues {
   V first, second;
@@ -102,8 +103,9 @@ struct TwoValues {
 template <class V>
 TwoValues(V, V) -> TwoValues<V>;
 
-/// Returns the sums of both members of f(at, j), a TwoValues, over the columns j < n; every lane gets the same result.
-/// @order  fixed for a given n, number of lanes and target
+/// Returns two sums over the columns j < n of a row: f(at, j) returns a pair (TwoValues), and each member of the pair
+/// is summed. Every lane (thread that shares the row) gets the same result.
+/// @order  the order of the additions is fixed for a given n, number of lanes and target
 template <class T, class Lanes, class F>
 GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template two_sums_of<T>(n, f); }) {
@@ -122,8 +124,8 @@ GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f
 template <class T>
 inline constexpr T negative_infinity = -std::numeric_limits<T>::infinity();
 
-/// Returns max_j f(at, j) over the columns j < n; every lane gets the same result. NaN is ignored; the result is −∞ if
-/// there is no other value.
+/// Returns the maximum of f(at, j) over the columns j < n of a row. Every lane (thread that shares the row) gets the
+/// same result. NaN is ignored; the result is −∞ if there is no other value.
 template <class T, class Lanes, class F>
 GATEFOLD_HD T max_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template max_of<T>(n, f); }) {

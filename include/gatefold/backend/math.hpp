@@ -4,8 +4,9 @@
 
 #include "gatefold/core/config.hpp"
 
-/// Scalar functions with the same names as those of registers (backend/cpu/register.hpp). A functor writes
-/// `using functor::math::exp; exp(v)` once and works on a float, a double and a register of either.
+/// Functions of one float or double, for example exp. SIMD registers (backend/cpu/register.hpp) have functions with the
+/// same names. A functor can therefore write `using functor::math::exp; exp(v)` once for a float, a double and a
+/// register of either.
 namespace gatefold::functor::math {
 
 template <class T>
@@ -43,12 +44,12 @@ GATEFOLD_HD T where_positive(T v, T a, T b) {
   return v > 0 ? a : b;
 }
 
-/// 1 / (1 + exp(-v)); an overflow of exp gives the correct limit 0.
+/// Returns 1 / (1 + exp(-v)). If exp overflows to infinity, the result is the correct limit 0.
 template <class T>
 GATEFOLD_HD T sigmoid(T v) {
   return 1 / (1 + std::exp(-v));
 }
-/// log(1 + exp(v)), without overflow.
+/// Returns log(1 + exp(v)), computed so that exp does not overflow.
 template <class T>
 GATEFOLD_HD T softplus(T v) {
   return v > 0 ? v + std::log1p(std::exp(-v)) : std::log1p(std::exp(v));

@@ -9,18 +9,20 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Products of experts that use the type `Multiplied` of a backend (backend.hpp) if the backend has it.
+/// Helpers for the matrix products of experts. They work for backends that can multiply values stored in a rounded type
+/// (`Multiplied` in backend.hpp), and for all others.
 namespace gatefold {
 
-/// Rounds the rows of `a` once. While the returned object lives, grouped products that read `a` through `groups` read
-/// the rounded copy instead of rounding in each product. Does nothing if B does not round.
-/// @param room  rows, one for each slot, in which the rounded copy can be stored. Their values must not be needed, and
-///              no other code may write them while the object lives
+/// Rounds the matrix `a` once for several grouped products (one matrix product per expert). While the returned object
+/// lives, products with the arguments `a` and `groups` read the rounded copy instead of rounding `a` again. Does
+/// nothing if Multiplied<T, B> is T.
+/// @param room  memory for the rounded copy, with one row per slot. Its values can be lost, and no other code may write
+///         it while the returned object lives
 template <class B, class Context, class T, class C>
 [[nodiscard]] auto rounded_once(Context& ctx, const Groups<B>& groups, View<const T, 2, B> a, View<C, 2, B> room) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
     struct Nothing {
-      ~Nothing() {}  // NOLINT(modernize-use-equals-default): compilers warn of unused trivial variables
+      ~Nothing() {}  // NOLINT(modernize-use-equals-default): if defaulted, compilers warn of an unused variable
     };
     return Nothing{};
   } else {
@@ -28,7 +30,8 @@ template <class B, class Context, class T, class C>
   }
 }
 
-/// c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ. The first product is computed before the second is added to it.
+/// Computes c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ for each slot s (a row of work) of each expert e. The first product is
+/// computed before the second is added to it.
 /// @tparam F  the type of the values of a and b: T, or Multiplied<T, B>
 /// @tparam Z  the type of the values of c: T, or SlotValue<T, B>
 template <class T, class F, class Z, class B, class Context>

@@ -7,8 +7,8 @@
 
 namespace gatefold {
 
-/// Objects that a context keeps between calls, so that a call reuses the memory of an earlier one. For example, the
-/// pool holds the Saved object of a forward pass that no backward pass follows.
+/// Keeps objects of a context between calls, so that a call can reuse the memory of an object that an earlier call
+/// used. For example, a forward pass without a backward pass borrows the object for its saved values from this pool.
 ///
 /// The pool never holds more objects of one type than were in use at the same time.
 class ObjectPool {
@@ -20,8 +20,8 @@ class ObjectPool {
     for (const Entry& entry : entries_) entry.destroy(entry.object);
   }
 
-  /// A borrowed object, which goes back to the pool when the Borrowed is destroyed. It has the values of an earlier
-  /// use, or those of its default constructor.
+  /// A handle to an object borrowed from the pool. The destructor gives the object back. The object has the values of
+  /// its earlier use, or those of its default constructor if it is new.
   template <class S>
   class Borrowed {
    public:
@@ -37,7 +37,7 @@ class ObjectPool {
     std::size_t index_;
   };
 
-  /// Returns an unused object of type S, or a new one if the pool has none.
+  /// Borrows an unused object of type S from the pool, which makes a new one if it has none.
   template <class S>
   [[nodiscard]] Borrowed<S> acquire() {
     return Borrowed<S>(*this, lend(
@@ -53,8 +53,8 @@ class ObjectPool {
     bool lent;
   };
 
-  /// Marks an unused object of this type as lent, or makes one, and returns its index. This function is not a template,
-  /// so that it is compiled once for all types.
+  /// Finds an object of the given type that is not borrowed, or makes one with make(). Records that it is borrowed, and
+  /// returns its index in the pool. This function is not a template, so that it is compiled once for all types.
   [[gnu::noinline]] std::size_t lend(const void* type, void* (*make)(), void (*destroy)(void*)) {
     std::size_t i = 0;
     while (i < entries_.size() && (entries_[i].lent || entries_[i].type != type)) ++i;

@@ -18,8 +18,8 @@ struct EvenOffsets {
 
 }  // namespace functor
 
-/// Returns groups with one expert that has all rows as slots. The offsets are in scratch, so take a mark before the
-/// call.
+/// Returns Groups (the rows of each expert) with a single expert that has all rows. The result refers to scratch memory
+/// of the context, so take a mark (`ctx.mark()`, the scope of such memory) before the call.
 template <class C>
 auto one_group(C& ctx, Index rows) {
   using B = typename C::Backend;

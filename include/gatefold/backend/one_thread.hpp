@@ -7,15 +7,17 @@
 
 namespace gatefold {
 
-/// Lets only one thread at a time use an object: a context with its memory, or a Shard.
+/// Makes sure that only one thread at a time uses an object, for example a context with its temporary memory. A thread
+/// that uses the object holds a Scope.
 /// @throws ArgumentError, from the constructor of Scope, if a different thread has a Scope of the same object
 /// @cost  one atomic exchange for the outermost Scope of a thread, one load for each Scope inside it
 class OneThread {
  public:
-  /// @param name  name of the object in the error message
-  /// @param own   what to use for each thread instead, in words of the error message, for example "one context"
+  /// @param name  the name of the object in the error message
+  /// @param own   the advice in the error message: the object that each thread should have, for example "one context"
   explicit OneThread(const char* name = "Context", const char* own = "one context") : name_(name), own_(own) {}
-  /// While a Scope lives, other threads cannot make one. The thread that made it can make more.
+  /// A thread holds a Scope while it uses the object. Other threads then get an error if they make a Scope of the same
+  /// object; the same thread can make more.
   class Scope {
    public:
     explicit Scope(OneThread& of) : of_(of) { of_.enter(); }
@@ -42,7 +44,7 @@ class OneThread {
   }
 
   std::atomic<std::thread::id> inside_{};
-  int depth_ = 0;  // number of Scopes of the thread `inside_`
+  int depth_ = 0;  // number of living Scopes of the thread that uses the object
   const char *name_, *own_;
 };
 

@@ -6,7 +6,8 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The order of numbers in ranks, sorts and heaps.
+/// Comparisons of floating-point numbers for sorting and ranking. They are correct for NaN and with any compiler flags,
+/// also -ffast-math.
 namespace gatefold::functor {
 
 /// True if the compiler assumes that there is no NaN and no infinity (-ffast-math, -ffinite-math-only). Comparisons
@@ -25,7 +26,7 @@ template <class T>
 inline constexpr BitsOf<T> infinity_bits = sizeof(T) == 4 ? BitsOf<T>(0x7f800000)
                                                           : static_cast<BitsOf<T>>(0x7ff0000000000000);
 
-/// Returns the bits of a floating-point number without its sign.
+/// Returns the bits of a floating-point number with the sign bit set to 0.
 template <class T>
 GATEFOLD_HD BitsOf<T> magnitude_bits(T v) {
   static_assert(std::is_floating_point_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
@@ -33,28 +34,29 @@ GATEFOLD_HD BitsOf<T> magnitude_bits(T v) {
   __builtin_memcpy(&bits, &v, sizeof(T));
   return bits & ~sign_bit<T>;
 }
-/// Returns whether v is neither NaN nor infinite. The result is right with any compiler flags.
+/// Returns whether v is neither NaN nor infinite. The result is right with any compiler flags, also -ffast-math.
 template <class T>
 GATEFOLD_HD bool is_finite(T v) {
   return magnitude_bits(v) < infinity_bits<T>;
 }
 
-/// Returns whether v is NaN. The result is right with any compiler flags.
+/// Returns whether v is NaN. The result is right with any compiler flags, also -ffast-math.
 template <class T>
 GATEFOLD_HD bool is_nan(T v) {
   return magnitude_bits(v) > infinity_bits<T>;
 }
 
-/// Returns 0 through a volatile variable, so that the compiler cannot assume its value. The product of v and this 0 is
-/// 0 if v is finite, and NaN if it is not, with any compiler flags.
+/// Returns 0 through a volatile variable, so that the compiler cannot assume the value. Use it to test a number v: the
+/// product of v and this 0 is 0 if v is finite, and NaN otherwise, with any compiler flags.
 template <class T>
 T unknown_zero() {
   volatile T zero = 0;
   return zero;
 }
 
-/// Returns an integer that grows with v. NaN gets the smallest integer; 0 and −0 get the same integer. The integer is
-/// computed only from the bits of v, so that the order is total with any compiler flags.
+/// Returns an integer with the same order as v: a larger v gives a larger integer. NaN gets the smallest integer; 0 and
+/// −0 get the same integer. The integer is computed only from the bits of v, so that the order is total with any
+/// compiler flags.
 template <class T>
 GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
   using Key = std::make_signed_t<BitsOf<T>>;
@@ -65,8 +67,8 @@ GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
   return bits & sign_bit<T> ? -static_cast<Key>(magnitude) : static_cast<Key>(magnitude);
 }
 
-/// Returns whether value a with index i comes before value b with index j: larger values first, NaN last, equal values
-/// by index. This order is total.
+/// Returns whether the value a at index i comes before the value b at index j if values are sorted from large to small.
+/// NaN comes last, and equal values are ordered by index. This order is total.
 template <class T>
 GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
   const auto of_a = order_key(a), of_b = order_key(b);

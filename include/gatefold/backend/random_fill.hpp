@@ -7,8 +7,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Random tensors: element i of a tensor is number i of its random stream, on every backend and with any number of
-/// threads.
+/// Functions that fill tensors with random numbers. Element i of a tensor gets number i of the random stream of a seed,
+/// on every backend and with any number of threads.
 namespace gatefold {
 
 namespace functor {
@@ -32,14 +32,15 @@ struct Normal {
 
 }  // namespace functor
 
-/// Fills x with uniformly distributed numbers from [low, high). Rounding can give `high` itself.
+/// Fills x with uniformly distributed random numbers from [low, high). Because of rounding, `high` itself can also
+/// occur.
 /// @param x  a Tensor or Table
 template <class C, class X>
 void fill_uniform(C& ctx, Seed seed, double low, double high, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
   C::Backend::for_each(ctx, x.size(), functor::Uniform<T>{seed, T(low), T(high - low), x.data()});
 }
-/// Fills x with numbers from the normal distribution N(0, scale²).
+/// Fills x with random numbers from the normal distribution N(0, scale²).
 template <class C, class X>
 void fill_normal(C& ctx, Seed seed, double scale, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
@@ -54,7 +55,7 @@ Tensor<T, sizeof...(Extent), typename C::Backend> uniform_tensor(C& ctx, Seed se
   fill_uniform(ctx, seed, -bound, bound, x);
   return x;
 }
-/// Returns a new tensor of the given extents, all of whose elements are `value`.
+/// Returns a new tensor of the given extents, with every element equal to `value`.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> constant_tensor(C& ctx, double value, Extent... extents) {
   const auto here = ctx.here();

@@ -11,16 +11,17 @@
 
 namespace gatefold {
 
-/// Temporary memory of a context: a last-in first-out arena that grows once and is reused.
+/// Temporary memory of a context: a last-in first-out arena that grows if necessary and is then reused.
 ///
-/// - Chunks never move, so earlier views stay valid while the arena grows. A view must not outlive its mark.
-/// - Memory is taken from the first chunk with enough room after its part in use, or from a new last chunk. The second
-///   training step of a loop therefore reuses the memory of the first step.
-/// - If an arena of a host had to grow, it becomes one chunk as soon as all memory is given back. The chunk is as large
-///   as the largest total in use, because the ends of several chunks would stay unused.
-/// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible. With the
-///   address sanitizer, accesses to unused memory of a host's arena are reported.
-/// - If a thread takes a mark while a different thread holds one, it gets an ArgumentError.
+/// - The arena consists of chunks that never move, so views stay valid while it grows. A view must not outlive the Mark
+///   (a scope of scratch memory) in which it was taken.
+/// - Memory is taken from the first chunk with enough unused room at its end, and only otherwise from a new chunk. A
+///   training step therefore reuses the chunks of the step before.
+/// - If an arena in host memory had to add chunks, they are replaced by one chunk as soon as all memory is given back.
+///   This chunk is as large as the largest total in use, because several chunks would waste the memory at their ends.
+/// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible.
+///   AddressSanitizer reports accesses to unused memory of an arena in host memory.
+/// - If a thread takes a Mark while a different thread holds one, it gets an ArgumentError.
 template <class B>
 class Scratch : public OneThread {
  public:
@@ -29,7 +30,8 @@ class Scratch : public OneThread {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { release_chunks(); }
 
-  /// A scope of scratch memory: the destructor gives back all memory that was taken since the Mark was made.
+  /// A scope of scratch memory (temporary memory of a context): the destructor gives back all memory that was taken
+  /// since the Mark was made.
   class Mark {
    public:
     explicit Mark(Scratch& owner) : alone_(owner), owner_(owner), parts_(owner.parts_.size()) {}
@@ -40,24 +42,26 @@ class Scratch : public OneThread {
    private:
     OneThread::Scope alone_;
     Scratch& owner_;
-    std::size_t parts_;  // number of parts in use when the Mark was made
+    std::size_t parts_;  // number of pieces of memory in use when the Mark was made
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
-  /// While the returned object lives, other threads get an error (OneThread), and this thread allocates on the device
-  /// of the context. A function that calls several primitives, or writes state that belongs to the context, first calls
-  /// here(). Backends with several devices define their own `here`.
+  /// Reserves the context for the calling thread while the returned object lives: other threads get an error
+  /// (OneThread), and this thread allocates on the device of the context. A function that calls several functions of
+  /// the backend, or writes state that belongs to the context, first calls here(). Backends with several devices define
+  /// their own `here`.
   /// @throws ArgumentError if another thread works in the context
   [[nodiscard]] OneThread::Scope here() { return OneThread::Scope(*this); }
 
-  /// Returns uninitialised elements, aligned like B::allocate (at most 256 bytes). The innermost Mark gives them back.
+  /// Returns a view of uninitialised temporary memory with the given extents, aligned like B::allocate (at most 256
+  /// bytes). The destructor of the innermost Mark (a scope of scratch memory) gives it back.
   template <class T, class... Extent>
   View<T, static_cast<int>(sizeof...(Extent)), B> scratch(Extent... extents) {
     const std::size_t count = static_cast<std::size_t>((Index(1) * ... * static_cast<Index>(extents)));
     return {static_cast<T*>(take(count * sizeof(T))), extents...};
   }
 
-  /// Returns the number of bytes in use.
+  /// Returns the number of bytes of the arena that are in use.
   std::size_t taken() const { return taken_; }
   /// Returns the number of bytes that the arena has allocated, in use or not.
   std::size_t capacity() const {
@@ -71,7 +75,7 @@ class Scratch : public OneThread {
     std::byte* data;
     std::size_t size, used = 0;
   };
-  /// One piece of memory in use; parts_ lists them in the order in which they were taken.
+  /// A piece of memory in use. The list `parts_` has all of them in the order in which they were taken.
   struct Part {
     std::size_t chunk, bytes;
   };
@@ -95,9 +99,9 @@ class Scratch : public OneThread {
   std::size_t taken_ = 0, most_ = 0;
 };
 
-// These functions are defined outside the class, because functions defined inside a class are inline. With
-// optimisation, each file would compile inline functions again, although backend/cpu/kernels.hpp declares them as
-// extern templates.
+// The member functions of Scratch are defined outside the class, because functions defined inside a class are inline.
+// An optimised build would compile inline functions again in each file, although backend/cpu/kernels.hpp declares them
+// as extern templates.
 template <class B>
 Scratch<B>::Mark::~Mark() {
   owner_.rewind(parts_);
@@ -148,14 +152,14 @@ void Scratch<B>::rewind(std::size_t parts) {
 
 template <class B>
 void Scratch<B>::join_chunks() noexcept {
-  // Chunks of a device are kept, because the device can still be working in them.
+  // The chunks of device memory are kept, because the device can still be working in them.
   if constexpr (B::is_host) {
     if (chunks_.size() < 2) return;
     release_chunks();
     try {
       add_chunk(most_);
     } catch (const std::bad_alloc&) {
-      // The next call of take() allocates again.
+      // Ignore the failure: the next call of take() tries to allocate again.
     }
   }
 }

@@ -8,13 +8,14 @@
 
 namespace gatefold {
 
-/// A backend without memory: tensors have extents but no elements, and loops do nothing. It answers questions that
-/// depend only on shapes, for example the number of values in a model that is too large for this machine. It has the
-/// functions that `init` of a policy needs, and no products.
+/// A backend without memory: tensors have extents but no elements, and loops do nothing. Use it to compute values that
+/// depend only on shapes, for example the number of parameters of a model that is too large for this machine. It has
+/// only the functions that are needed to initialise parameters; it has no matrix products.
 struct Shapes {
   static constexpr bool is_host = false;
 
-  /// A context, with the members that the functions of this backend need.
+  /// The context of the backend Shapes. It has the scratch memory and the object pool that every context has, but no
+  /// threads or stream.
   struct Context : Scratch<Shapes>, ObjectPool {
     using Backend = Shapes;
     void synchronize() {}

@@ -8,10 +8,10 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Softmax of rows, shared by mixings, selections and losses.
+/// Softmax of the rows of a matrix, its logarithm and its gradient. Gates (routers) and losses use them.
 namespace gatefold::functor {
 
-/// Returns the largest number of a row; every lane gets the same result.
+/// Returns the largest number of a row. Every lane (thread that shares the row) gets the same result.
 template <class T, class Lanes>
 GATEFOLD_HD T top(const Lanes& lanes, Index columns, const T* row) {
   return max_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(row + e); });
@@ -27,7 +27,7 @@ struct Softmax {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     row(lanes, n, z.data() + n * z.extent(1), p.data() + n * z.extent(1));
   }
-  /// Computes to = softmax(from) for one row. `to` can be `from`.
+  /// Computes to = softmax(from) for one row of numbers. `to` and `from` can be the same memory.
   template <class Lanes>
   GATEFOLD_HD void row(const Lanes& lanes, Index, const T* from, T* to) const {
     using functor::math::exp;
@@ -42,8 +42,11 @@ struct Softmax {
   }
 };
 
-/// log p[n,:] = (z[n,:] − max z[n,:]) − log Σ_e exp(z[n,e] − max z[n,:]). The result is exact even if p underflows, or
-/// if z is so large that log Σ would vanish in a sum with the maximum.
+/// Computes the logarithm of the softmax p of each row of z:
+///
+///     log p[n,:] = (z[n,:] − max z[n,:]) − log Σ_e exp(z[n,e] − max z[n,:])
+///
+/// The result is accurate even if p underflows, or if max z is so large that its sum with log Σ would be max z again.
 template <class T, class B>
 struct LogSoftmax {
   View<const T, 2, B> z;

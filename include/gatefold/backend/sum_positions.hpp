@@ -7,8 +7,8 @@
 
 namespace gatefold::functor {
 
-/// Sums the values of the first `count` positions of a sequence, in order: total[n] = share · Σ_l x[n, l] for
-/// l < count. x[n, l] are the D values at position l.
+/// Computes the sum over the first `count` positions of each sequence n, times the factor `share`: total[n] = share ·
+/// Σ_l x[n, l] for l < count, in this order. x[n, l] are the D values of sequence n at position l.
 template <class T, class B>
 struct SumPositions {
   Index count;  // at least 1
@@ -28,7 +28,8 @@ struct SumPositions {
     });
   }
 };
-/// Adds the gradient of SumPositions to that of x: dx[n, l] += share · dtotal[n] for l < count.
+/// The backward pass of SumPositions (total[n] = share · Σ_l x[n, l]): adds the gradient of `total` to that of x, dx[n,
+/// l] += share · dtotal[n] for l < count.
 template <class T, class B>
 struct SumPositionsBackward {
   Index count;

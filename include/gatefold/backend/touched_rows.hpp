@@ -6,13 +6,13 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 
-/// Loops over a gradient: zeroing, steps and sums. They skip the rows of a Table that no backward pass has touched,
-/// because these rows are 0.
+/// Loops over the elements of a gradient: setting to zero, elementwise steps, sums. If the gradient is a Table (a
+/// matrix that records the rows that a backward pass has written), they skip all other rows, because these are 0.
 namespace gatefold {
 
 namespace functor {
 
-/// Zeroes the touched rows and clears their marks.
+/// Sets the rows of a Table that a backward pass has written (touched) to 0, and clears their marks.
 template <class T>
 struct ZeroTouched {
   TableRows<T> rows;
@@ -23,7 +23,8 @@ struct ZeroTouched {
     if (lanes.lane == 0) rows.marks[v] = 0;
   }
 };
-/// Runs step(at, i) for the elements i of touched rows.
+/// Runs step(at, i) for the elements i of a Table that are in touched rows, that is, rows that a backward pass has
+/// written.
 template <class T, class Step>
 struct StepTouched {
   TableRows<const T> rows;
@@ -31,7 +32,7 @@ struct StepTouched {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
     if (!rows.touched(v)) return;
-    // a local copy, which no store in the loop can alias
+    // Copy the functor `step` to a local variable, so that the compiler can rule out that stores in the loop change it.
     const Step each = step;
     const Index first = v * rows.columns;
     each_column<T>(lanes, rows.columns, [&](const auto& at, Index j) { each(at, first + j); });
@@ -40,11 +41,12 @@ struct StepTouched {
 
 }  // namespace functor
 
-/// Divides a gradient into parts, which are summed one by one, in order. A part is a range of `length` elements, or a
-/// row of a table. A part that is an untouched row has no elements.
+/// Divides the elements of a gradient into parts, which are summed one by one, in order. A part is a range of `length`
+/// elements, or one row if the gradient is a Table. A row that no backward pass has written counts as a part without
+/// elements, because it is 0.
 struct Parts {
   Index size, length;
-  // marks of the touched rows of a table; null if all elements count
+  // one mark per row of a Table, not 0 if a backward pass has written the row; null if all elements count
   const unsigned char* marks = nullptr;
 
   Index count() const { return length > 0 ? divide_up(size, length) : 0; }
@@ -67,7 +69,8 @@ void zero(C& ctx, Table<T, B>& x) {
   x.count_marks();
 }
 
-/// Runs step(at, i), a RegisterFunctor, for every element i of a gradient that is not in an untouched row.
+/// Runs step(at, i), a RegisterFunctor, for every element i of a gradient. If the gradient is a Table, rows that no
+/// backward pass has written are left out.
 template <class C, class T, class B, class Step>
 void for_each_touched(C& ctx, const FlatTensor<T, B>& grad, const Step& step) {
   if (grad.all_touched()) {

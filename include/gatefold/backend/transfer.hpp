@@ -9,18 +9,21 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Copies between a host backend and the backend of a context. There is no other way to move values between them: a
-/// view has its backend in its type, so that host memory cannot reach a device by accident.
+/// Copies between a host backend and the backend of a context, for example a GPU. Values move between them only by
+/// these explicit copies: the type of a view names its backend, so that host memory cannot be passed to a device by
+/// accident.
 namespace gatefold {
 
-/// Plain host memory, for files that include no host backend: `HostView<const float, 2>(data, rows, columns)`.
+/// The backend type of views of plain host memory, for files that include no host backend: `HostView<const float,
+/// 2>(data, rows, columns)`.
 struct Host {
   static constexpr bool is_host = true;
 };
 template <class T, int Rank>
 using HostView = View<T, Rank, Host>;
 
-/// Copies `from` to `to`. One of them is in memory of the context's backend, the other in host memory.
+/// Copies the elements of the view `from` to the view `to`. One of them is in memory of the context's backend, the
+/// other in host memory.
 /// @throws ArgumentError, before anything is written, unless the shapes agree
 /// @cost   one copy, finished on return
 template <class C, class T, int Rank, class From, class To>
@@ -47,7 +50,8 @@ struct Transfer {
 
 }  // namespace detail_::pack
 
-/// Copies every tensor of a pack, or one tensor, for example the parameters of a model. `to` gets the shapes of `from`.
+/// Copies every tensor of a pack (a struct of named tensors, for example the parameters of a model), or one tensor,
+/// between the host and a device. `to` gets the shapes of `from`.
 /// @cost one copy for each tensor, finished on return
 template <class C, class P, class Q>
 void transfer(C& ctx, const P& from, Q& to) {

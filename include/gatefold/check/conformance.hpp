@@ -18,22 +18,26 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
 
-/// Checks that a policy of your own does what the library requires of every policy.
+/// A test for policies that you write yourself, for example a gate or an expert: `conformance` checks what the library
+/// requires of every policy.
 namespace gatefold::check {
 
-/// Additional requirements of conformance.
+/// Options of `conformance`: tolerances for gradients, and optional requirements.
 struct ConformanceOptions {
   GradientOptions gradients{};
-  bool items_are_independent = false;  // if true: an item's output must have the same bits in any batch
-  std::vector<NamedHooks> hooks{};     // these parts must have exactly these optional members
+  // If true, checks that the output for an item has the same bits in every batch.
+  bool items_are_independent = false;
+  // Expected optional members. Each part of the policy that is listed here must have exactly these.
+  std::vector<NamedHooks> hooks{};
 };
 
-/// The result of conformance. It is true if the policy conforms; `str()` describes the failures.
+/// The result of `conformance`. It converts to true if the policy passed all checks; `str()` describes the failures.
 struct ConformanceReport {
   GradientReport gradients{};
   std::vector<std::string> sentences{};
   std::vector<NamedHooks>
-      hooks{};  // optional members that the library has found; it never calls one that is missing here
+      // The optional members that the library has found in the policy. It never calls a member that is not listed here.
+      hooks{};
 
   explicit operator bool() const { return sentences.empty() && static_cast<bool>(gradients); }
   std::string str() const {
@@ -43,7 +47,8 @@ struct ConformanceReport {
   }
 };
 
-/// The default argument `extra` of conformance: all extra inputs have their default values.
+/// The default argument `extra` of `conformance`: all extra inputs of a layer, for example masks, have their default
+/// values.
 struct EmptyExtra {};
 
 namespace steps {
@@ -54,14 +59,16 @@ struct Append {
   void operator()(const Name&, const auto& t) const { all.insert(all.end(), t.data(), t.data() + t.size()); }
 };
 
-/// The values that a loop keeps from one batch to the next.
+/// The objects that a training loop reuses from batch to batch: the carry (the state passed from layer to layer), its
+/// gradient, and the values saved for backward.
 template <class L, class T, class B>
 struct Kept {
   Carry<L, T, B> carry, dcarry;
   Saved<L, T, B> saved;
 };
 
-/// Runs one forward and `backwards` backward passes from the same seed, and returns all results in one list.
+/// Runs one forward and `backwards` backward passes of a layer with parameters and items drawn from `seed`. Returns the
+/// output, the gradients and the carry in one list.
 /// @param dcarry  the gradient of the carry; it can be the same object as kept.carry, as in a Trainer
 template <class T, class B, class L>
 std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Seed seed, int backwards,
@@ -95,7 +102,8 @@ std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Se
   return outcome<T, B>(ctx, layer, items, seed, backwards, extra, kept, kept.dcarry);
 }
 
-/// Returns a context that divides even the few items of a check between threads, if the backend has such a context.
+/// Returns a context that divides even small loops between threads, so that a check with few items tests several
+/// threads. Backends without this option return an ordinary context.
 template <class B>
 auto eager_context(int threads) {
   if constexpr (std::is_constructible_v<typename B::Context, int, bool>) {
@@ -105,15 +113,16 @@ auto eager_context(int threads) {
   }
 }
 
-/// An executor that runs only one part of each loop; the calling thread then runs the others. Parts thus run in an
-/// unusual order, which is the same every time.
+/// An executor for tests. It runs only part number `part` of each parallel loop, and leaves the other parts to the
+/// calling thread. The parts then run in an unusual order, which is the same every time.
 struct OnePart {
   int part = 0;
   void run(int count, auto f) const {
     if (part < count) f(part);
   }
 };
-/// Calls f(ctx) for different orders in which `threads` threads can reach the parts of a loop, one part at a time.
+/// Calls f(ctx) with contexts that run the parts of each parallel loop one after the other in different orders, as if
+/// `threads` threads reached them in these orders.
 template <class B, class F>
 void each_order(int threads, const F& f) {
   if constexpr (std::is_constructible_v<typename B::Context, OnePart&, int, bool>)
@@ -130,21 +139,21 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace steps
 
-/// Checks the following for a layer (or branch, or expert):
+/// Tests a layer, a branch or an expert. Checks that
 ///
-/// - its parameters list every tensor that they have (see unlisted.hpp); if not, no other check is made;
+/// - the struct of its parameters lists all its tensors (see unlisted.hpp); if not, no other check is made;
 /// - its gradients agree with finite differences (see gradient.hpp);
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
 /// - `infer` gives the bits of `forward`;
-/// - backward adds: two passes give twice the gradient;
-/// - a Saved and a Carry that an earlier batch has used change no bit of a later batch, because a Trainer reuses both;
-/// - the carry after forward, set to zero, can serve as the gradient of a carry that is not used, as in a Trainer;
+/// - backward adds to gradients: two backward passes give twice the gradient;
+/// - a Saved and a Carry of an earlier batch can be reused for the next batch, as in a Trainer, with the same results;
+/// - the carry after forward, set to zero, can be passed to backward as the gradient of the carry, as in a Trainer;
 /// - a batch without items is valid;
 /// - `forward` and `rows` of mixings and selections give the same results (see rows.hpp);
 /// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it;
-/// - optionally, parts have the intended optional members (policy/hooks.hpp), because the library never calls a
-///   misspelt one.
+/// - optionally, its parts have the expected optional members (policy/hooks.hpp). This finds misspelt members, which
+///   the library never calls.
 ///
 /// @tparam B  a host backend whose contexts can be made with a number of threads
 /// @param extra  a function that returns the extra inputs, Extra<L, T, B>, of items [first, first + count). It is
@@ -176,14 +185,16 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   const auto layer = as_layer<float, B>(part);
   try {
     const auto missing = unlisted<B>(init_params<float, B>(layer, ctx, seed), "params");
-    if (!missing.empty()) {  // their gradients would have no memory
+    // A tensor that the parameters do not list has no memory for its gradient, so no other check is possible.
+    if (!missing.empty()) {
       report.sentences.insert(report.sentences.end(), missing.begin(), missing.end());
       return report;
     }
     report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
   } catch (const std::exception& error) {
     if (report.sentences.empty()) throw;
-    report.sentences.push_back(error.what());  // possibly caused by a misspelt member
+    // The exception can be a consequence of the failures so far, for example of a misspelt member, so all are reported.
+    report.sentences.push_back(error.what());
     return report;
   }
 
@@ -202,8 +213,10 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     const auto compare = [&](auto& context) {
       same = same && steps::same_bits(first, steps::outcome<float, B>(context, layer, items, seed, 1, extra_float));
     };
-    for (int i = 0; i < 4; ++i) compare(several);  // a race of two writes rarely changes a result
-    steps::each_order<B>(threads, compare);        // shows sums that depend on the order of threads
+    // The runs are repeated, because a data race between threads rarely changes a result.
+    for (int i = 0; i < 4; ++i) compare(several);
+    // Unusual orders of the threads reveal sums that depend on the order.
+    steps::each_order<B>(threads, compare);
     expect_that(same, "different bits on " + std::to_string(threads) + " threads than on 1");
   }
   steps::Kept<AsLayer<L, float, B>, float, B> kept;
@@ -213,7 +226,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     try {
       alone = steps::outcome<float, B>(ctx, layer, count, seed, 1, of_count);
     } catch (const ArgumentError&) {
-      continue;  // for example items that come in sequences
+      // The policy does not accept this number of items, for example because its items come in sequences.
+      continue;
     }
     if (steps::same_bits(alone, steps::outcome<float, B>(ctx, layer, count, seed, 1, of_count, kept, kept.carry)))
       continue;

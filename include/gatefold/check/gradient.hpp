@@ -21,28 +21,33 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
 
-/// Checks of gradients against finite differences, for policies of your own.
+/// Compares the gradients of a policy that you write yourself, for example of an expert, with finite differences.
 namespace gatefold::check {
 
-/// How gradients are compared with differences, and the tolerances.
+/// Options of the gradient checks: inputs, step sizes and tolerances of the comparison with finite differences.
 struct GradientOptions {
   Index items = 7;
   Seed seed{1};
-  double step = 1e-4;          // h of the five-point central difference, error O(h⁴)
-  double relative = 1e-6;      // |numeric − analytic| ≤ relative · max(|numeric|, |analytic|)
-  double of_largest = 1e-9;    //                        + of_largest · (largest entry of the tensor)
-  double most_skipped = 0.05;  // share of values that can be skipped because the routing changes inside the step
-  double input_scale = 1;      // x ~ U[−input_scale, input_scale)
-  /// Before the check, parameters are moved by up to this value from their initial values, because equal initial values
-  /// can hide wrong gradients.
+  double step = 1e-4;  // h, error O(h⁴)
+  // Tolerance: |numeric − analytic| ≤ relative · max(|numeric|, |analytic|) + of_largest · (largest entry of the
+  // tensor).
+  double relative = 1e-6;
+  double of_largest = 1e-9;
+  // Largest share of values that may be skipped because a step of the difference changes the experts picked.
+  double most_skipped = 0.05;
+  double input_scale = 1;  // |x| ≤ input_scale
+  /// Random numbers in [−moved, moved) are added to the parameters before the check, because equal initial values can
+  /// hide wrong gradients.
   double moved = 0;
-  std::vector<std::string> zero{};  // tensors with zero gradients by design, up to rounding; other zero gradients fail
+  // Names of tensors whose gradient must be 0 up to rounding. For all others, a gradient that is 0 everywhere fails.
+  std::vector<std::string> zero{};
 };
 
-/// The result of a check. `sentences` is empty if the check passes.
+/// The result of a gradient check. `sentences` has a sentence for each failure, and is empty if the check passes.
 struct GradientReport {
   Index checked = 0, skipped = 0;
-  double worst = 0;  // largest |numeric − analytic| / largest entry of its tensor
+  // The largest error |numeric − analytic|, divided by the largest entry of the same tensor.
+  double worst = 0;
   std::vector<std::string> sentences{};
 
   explicit operator bool() const { return sentences.empty(); }
@@ -54,7 +59,8 @@ struct GradientReport {
   }
 };
 
-/// A tensor of inputs and its analytic gradient, in host memory.
+/// One argument of compare_gradients: a tensor of inputs of the loss, and its gradient to be checked, both in host
+/// memory.
 struct GradientSlot {
   std::string name;
   double* value;
@@ -62,13 +68,15 @@ struct GradientSlot {
   Index size;
 };
 
-/// Compares analytic gradients with five-point central differences.
+/// Compares the gradients that a policy computes with five-point central differences of a loss f with respect to each
+/// value v.
 ///
 ///     g ≈ (8 (f(v+h) − f(v−h)) − (f(v+2h) − f(v−2h))) / 12h                                             (1)
 ///
-/// If the difference with h = options.step disagrees, 10 h and h / 10 are tried too: a larger h has a smaller rounding
-/// error, a smaller h a smaller error of (1). A wrong gradient agrees with none of the three. `routing()` is a hash of
-/// the discrete choices in the last call of `loss`. If a step changes it, the value is skipped and counted. NaN fails.
+/// If the difference with h = options.step does not match, 10 h and h / 10 are tried too: a larger h has a smaller
+/// rounding error, a smaller h has a smaller error of (1). A wrong gradient matches none of the three. `routing()`
+/// returns a hash of the experts picked in the last call of `loss`. If a step changes the picks, the value is skipped
+/// and counted. NaN fails.
 ///
 /// A gradient that is zero everywhere fails unless options.zero names it. A gradient that is zero up to rounding fails
 /// too. This means that all differences and all analytic values are at most
@@ -88,7 +96,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
   const double size = std::max(std::abs(loss()), terms);
   const double floor = 2 * std::numeric_limits<double>::epsilon() * size / options.step;
   const std::uint64_t home = routing();
-  // Returns (1), or nothing if the routing changes at one of the four points.
+  // Returns the central difference (1), or nothing if one of its four evaluations picks other experts.
   const auto difference = [&](const GradientSlot& slot, Index i, double h) -> std::optional<double> {
     const double v = slot.value[i], offset[4] = {h, -h, 2 * h, -2 * h};
     double f[4];
@@ -168,7 +176,8 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
   return report;
 }
 
-/// Returns a hash of the discrete choices of all mixtures: the picks, and the choices that a mixing reports.
+/// Returns a hash of the discrete choices of all mixtures in a forward pass: the experts picked for each item, and
+/// choices of a gate's mixing.
 template <class S>
 std::uint64_t routing_of(const S& saved) {
   std::uint64_t hash = 0;
@@ -187,7 +196,8 @@ std::uint64_t routing_of(const S& saved) {
   return hash;
 }
 
-/// Returns the sum of the weighted auxiliary losses of all mixtures. Backward of a gate adds their gradient.
+/// Returns the sum of the weighted auxiliary losses of all mixtures in a forward pass. The backward of a gate includes
+/// the gradient of these losses.
 template <class S>
 double auxiliary_of(const S& saved) {
   double total = 0;
@@ -200,8 +210,8 @@ double auxiliary_of(const S& saved) {
 
 namespace steps {
 
-/// A visitor that collects the values of the tensors of a pack in host memory, and their names. It is a named type, so
-/// that code that two models share is compiled only once.
+/// A visitor that lists the name, address and size of each tensor of a pack in host memory. It is a named type instead
+/// of a lambda, so that code that two models share is compiled only once.
 struct Values {
   struct Part {
     std::string name;
@@ -228,8 +238,8 @@ std::vector<Values::Part> learned_values_of(P& pack) {
 
 }  // namespace steps
 
-/// Checks every gradient of a layer (or branch, or expert) in double: of the input (unless it is ids), of the
-/// parameters, and of the initial carry.
+/// Checks all gradients of a layer, a branch or an expert in double: with respect to the input (unless it is ids), the
+/// parameters, and the initial carry (the state passed from layer to layer). The loss f is
 ///
 ///     f = ⟨y, c⟩ + ⟨carry after, d⟩ + auxiliary losses,   c and d random                                 (3)
 ///

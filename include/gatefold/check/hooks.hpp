@@ -12,15 +12,17 @@
 
 namespace gatefold::check {
 
-/// The optional members that a part of a layer has: {"branch.gate.scores", {"Params", "validate", "forward_rows"}}.
+/// The optional members that one part of a layer has, for example {"branch.gate.scores", {"Params", "validate",
+/// "forward_rows"}}.
 struct NamedHooks {
-  std::string part;                // its path; empty for the layer itself
-  std::vector<std::string> names;  // in the order of policy/named.hpp, then members of nested types: "Params.adapt"
+  std::string part;  // path, or empty
+  // The names are sorted as in policy/named.hpp. Members of nested types, for example "Params.adapt", come last.
+  std::vector<std::string> names;
 };
 
 namespace steps {
 
-/// Returns the optional members of a policy and of its nested types.
+/// Returns the names of the optional members that a policy and its nested types (for example Params) have.
 template <class B, class P>
 std::vector<std::string> names_of() {
   std::vector<std::string> names;
@@ -96,7 +98,7 @@ void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>&
 
 }  // namespace steps
 
-/// Returns the optional members of a layer and of the policies within it, from the outside in.
+/// Returns the optional members of a layer and of all policies inside it. Outer policies come first.
 template <class B, class L>
 std::vector<NamedHooks> hooks_of(const L& part) {
   std::vector<NamedHooks> found;
@@ -104,7 +106,8 @@ std::vector<NamedHooks> hooks_of(const L& part) {
   return found;
 }
 
-/// Returns one line for each part: "gate.scores: validate, forward_rows". Parts without optional members are left out.
+/// Converts a list of optional members to text, with one line for each part that has any, for example "gate.scores:
+/// validate, forward_rows".
 inline std::string to_string(const std::vector<NamedHooks>& hooks) {
   std::string text;
   for (const NamedHooks& of : hooks) {
@@ -115,8 +118,8 @@ inline std::string to_string(const std::vector<NamedHooks>& hooks) {
   return text;
 }
 
-/// Returns a sentence for each expected member that is missing, for example because it is misspelt, and for each member
-/// that was not expected.
+/// Compares the optional members that policies have with the expected ones. Returns a sentence for each expected member
+/// that is missing, for example because it is misspelt, and for each member that was not expected.
 inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& found,
                                               const std::vector<NamedHooks>& expected) {
   std::vector<std::string> sentences;

@@ -10,10 +10,11 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Makes items to check a layer with: rows of values, or ids if the layer reads ids.
+/// Makes random inputs for the checks of a layer: rows of values, or whole numbers (ids) if the layer is an embedding.
 namespace gatefold::check {
 
-/// Returns rows with values from U[−scale, scale), or uniformly distributed ids.
+/// Returns random inputs for a layer: rows with values uniform in [−scale, scale), or uniform ids if the layer reads
+/// ids.
 /// @param ctx  a context of a host backend
 template <class T, class C, class L>
 auto random_items(C& ctx, Seed seed, double scale, const L& layer, Index items) {
@@ -29,7 +30,8 @@ auto random_items(C& ctx, Seed seed, double scale, const L& layer, Index items) 
   }
 }
 
-/// Returns the gradient of the items, set to zero: a tensor, or Nothing for ids.
+/// Returns a zero gradient for the inputs of a layer: a tensor, or Nothing if the layer reads ids, which have no
+/// gradient.
 template <class T, class C, class L>
 auto zero_items_grad(C& ctx, const L& layer, Index items) {
   using B = typename C::Backend;

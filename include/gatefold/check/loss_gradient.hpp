@@ -14,15 +14,15 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Checks of the gradients of losses against finite differences.
+/// Compares the gradients of a loss policy with finite differences.
 namespace gatefold::check {
 
-/// Checks the gradients of a loss in double: dy, which backward writes, and, if the loss learns, the gradients of its
-/// parameters, to which backward adds. A loss that borrows parameters of a model gets an empty model.
+/// Checks the gradients of a loss policy in double: the gradient dy of the outputs, and the gradients of the loss's own
+/// parameters, if it has any. A loss that uses parameters of a model gets an empty model.
 ///
 /// @param ctx  a context of a host backend
 /// @param y  [N, out_dim] outputs at which the loss is differentiable; unchanged when it returns
-/// @param target  the target of the loss, as for outputs in double
+/// @param target  the target of the loss, for outputs in double
 /// @throws ArgumentError if the loss refuses y or the target
 template <class C, class LossT>
 GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2, typename C::Backend>& y,
@@ -37,7 +37,8 @@ GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2,
   auto params = Call::init(of_outputs, ctx, options.seed, Model{});
   auto grads = zeros_like(ctx, params);
   Tensor<double, 2, B> dy(y.extent(0), y.extent(1));
-  fill(ctx, dy.view(), std::numeric_limits<double>::quiet_NaN());  // so that unwritten values show
+  // Fills dy with NaN, so that the check fails if backward does not write all values.
+  fill(ctx, dy.view(), std::numeric_limits<double>::quiet_NaN());
   Tensor<double, 1, B> value(1);
   Saved<LossT, double, B> saved;
   const auto evaluate = [&] {

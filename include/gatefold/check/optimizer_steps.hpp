@@ -20,18 +20,19 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Checks that an optimizer of your own does what the library requires of every optimizer.
+/// A test for optimizers that you write yourself: `optimizer_steps` checks what the library requires of every
+/// optimizer.
 namespace gatefold::check {
 
 namespace steps {
 
-/// Enlarges each extent of a tensor by one.
+/// Resizes a tensor so that each dimension is larger by one, to make a gradient with a wrong shape.
 void widen(auto& t) {
   const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { t.resize(t.extent(D) + 1 ...); };
   extents(std::make_index_sequence<std::remove_cvref_t<decltype(t)>::rank>{});
 }
 
-/// Returns the values of the tensors that optimizers must not change.
+/// Returns the values of all parameters that are not learned, and that an optimizer therefore must not change.
 template <class P>
 std::vector<double> not_learned(const P& params) {
   std::vector<const void*> learned;
@@ -50,14 +51,15 @@ template <class O, class P>
 struct Optimized {
   P params, grads;
   typename O::template State<P> state;
-  bool gives_back = true;  // whether its steps have given scratch memory back
+  // True if all steps so far have released their scratch memory.
+  bool gives_back = true;
 
   template <class C>
   Optimized(C& ctx, const O& optimizer, P&& initial)
       : params(std::move(initial)), grads(zeros_like(ctx, params)), state(optimizer.begin(ctx, params)) {}
 
-  /// Makes `count` steps, which have the numbers `first`, `first` + 1, …, as a Trainer does. The gradients of a step
-  /// depend on its number.
+  /// Makes `count` optimizer steps in the same way as a Trainer, with random gradients that depend on the number of the
+  /// step. The first step has the number `first`.
   template <class C>
   void run(C& ctx, const O& optimizer, Seed seed, Index first, Index count) {
     for (Index i = first; i < first + count; ++i) {
@@ -74,7 +76,8 @@ struct Optimized {
       gives_back = gives_back && ctx.taken() == before;
     }
   }
-  /// Copies from another run the values that a checkpoint contains.
+  /// Copies the values that a checkpoint contains from another run: the tensors and the numbers of parameters and
+  /// state.
   template <class C>
   void restore(C& ctx, Optimized& from) {
     copy_pack(ctx, from.params, params);
@@ -101,11 +104,11 @@ struct Optimized {
 
 }  // namespace steps
 
-/// Checks the following for an optimizer that updates the parameters of a model with random gradients:
+/// Tests an optimizer on the parameters of a model, with random gradients. Checks that
 ///
-/// - its state lists every tensor that it has (see unlisted.hpp);
-/// - a run that continues from the tensors and the numbers that its state lists (optim/counters.hpp), as from a
-///   checkpoint, gives the bits of an uninterrupted run;
+/// - the struct of its state lists all its tensors (see unlisted.hpp);
+/// - a run that continues from a checkpoint, that is, from the tensors and numbers that its state lists
+///   (optim/counters.hpp), gives the bits of an uninterrupted run;
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
 /// - each step gives scratch memory back, and takes no more than the first step;
 /// - each step is counted in `state.step`, and does not change tensors that are not learned;

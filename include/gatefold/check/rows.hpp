@@ -14,13 +14,14 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Checks that `forward` and `rows` of a gate part, two implementations of one computation, give the same results.
+/// Checks that two implementations of a gate's mixing or selection give the same results: `forward`, which processes a
+/// batch, and `rows`, which processes one item at a time.
 namespace gatefold::check {
 
 namespace steps {
 
-/// True for a gate whose mixing and selection both have `rows`, so that their `forward` is not called, and whose parts
-/// need no extra inputs.
+/// True for a gate whose mixing and selection both have `rows`, the implementation for one item at a time, so that the
+/// gate does not call their `forward`. Also, no part of the gate may need extra inputs.
 template <class G, class T, class B>
 concept RoutesByRows = requires(const G& gate) {
   gate.scores;
@@ -31,7 +32,7 @@ concept RoutesByRows = requires(const G& gate) {
   requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.selection)>, T, B>, Nothing<T, B>>;
 };
 
-/// Returns all picks as (expert, item, weight), sorted.
+/// Returns a sorted list of the gate's picks that are not dropped, as (expert, item, weight).
 template <class T, class B>
 std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) {
   std::vector<std::tuple<Index, Index, T>> picks;
@@ -44,12 +45,12 @@ std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) 
 
 }  // namespace steps
 
-/// Returns a sentence for each mixing and selection of the layer whose `forward` differs from its `rows`. A gate whose
-/// mixing and selection both have `rows` never calls their `forward`, so the other checks do not cover `forward`. A
-/// gate that combines such a part with a part without `rows` does call it.
+/// Compares the two implementations `forward` (a batch) and `rows` (one item) of the mixing and the selection of each
+/// gate in a layer. Returns a sentence for each difference. Other checks do not cover `forward`, because a gate only
+/// calls it if its mixing or its selection has no `rows`.
 ///
 /// @tparam B  a host backend
-/// @param at  the name of the part in the sentences; empty for the layer itself
+/// @param at  the name of `part` in the sentences; empty for the outermost part
 template <class B, class P>
 std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index items, const std::string& at = "") {
   using T = float;

@@ -13,7 +13,8 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Checks for tensors that a pack has but does not list.
+/// Finds tensors that are members of a pack, a struct of tensors, but are missing in its list GATEFOLD_PACK or its
+/// function `each`.
 namespace gatefold::check {
 
 namespace listed {
@@ -26,8 +27,8 @@ Bytes bytes_of(const V& v) {
   return {at, at + sizeof(V)};
 }
 
-/// Returns the length of the longest run of bytes of `whole` that no part covers. Returns 0 if a part is outside of
-/// `whole`, because its owner is unknown then.
+/// Returns the length of the longest range of bytes of an object `whole` that none of its `parts` covers. Returns 0 if
+/// a part is outside the object, because such an object cannot be checked.
 inline std::size_t longest_gap(const Bytes& whole, std::vector<Bytes> parts) {
   std::sort(parts.begin(), parts.end());
   parts.emplace_back(whole.second, whole.second);
@@ -80,13 +81,13 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
 
 }  // namespace listed
 
-/// Returns a sentence for each pack in `params`, including `params` itself, with a tensor that its `each` does not
-/// list. Such a tensor is not learned, copied or saved, and its gradient is not checked. Also returns a sentence for
-/// each tensor or name that is listed twice.
+/// Searches a pack (a struct of tensors) and the packs inside it for tensors that its function `each` does not list.
+/// Such a tensor is not learned, copied or saved. Returns a sentence for each pack with such a tensor, and for each
+/// tensor or name that is listed twice.
 ///
-/// A gap counts as a tensor if it is at least as long as the smallest tensor (24 bytes if a pointer has 8) and belongs
-/// to no listed part and to no `counters` of a state. Other members of that size count too, because copying or saving
-/// the pack would lose them as well. A pack that lists parts in other memory, behind a pointer, is not checked.
+/// The bytes of a pack are compared with the bytes of its listed parts and `counters`. A gap of at least the size of a
+/// tensor (24 bytes if a pointer has 8) counts as a tensor that is not listed. Other members of this size also count,
+/// because copying or saving the pack would lose them. A pack that lists parts outside its own memory is not checked.
 ///
 /// @tparam B  the backend of the tensors in `params`
 /// @param name  the name of `params` in the sentences

@@ -7,12 +7,13 @@
 
 namespace gatefold {
 
-/// The upper half of a float: its sign, its exponent and 8 bits of its mantissa (7 of them stored).
+/// A floating-point number of 16 bits: the upper half of a float, with its sign, its exponent and 8 bits of its
+/// mantissa (7 of them stored).
 struct GATEFOLD_UNIQUE Bfloat16 {
   std::uint16_t bits;
 
   Bfloat16() = default;
-  /// Makes a Bfloat16 of these bits. Use from() to round a number.
+  /// Makes a Bfloat16 from its 16 bits. Use from() to round a float.
   template <class U, class = std::enable_if_t<std::is_same_v<U, std::uint16_t>>>
   GATEFOLD_HD constexpr explicit Bfloat16(U from_bits) : bits(from_bits) {}
 

@@ -15,27 +15,27 @@
 #define GATEFOLD_INLINE [[gnu::always_inline]] inline
 
 /// Marks a type or variable that must exist only once in a process, even if several shared objects of the process were
-/// compiled with -fvisibility=hidden. Without the mark, each shared object has a separate copy: an exception that one
-/// of them throws is not caught by its type in another, and each copy of a counter counts separately. On Windows, every
-/// DLL has a separate copy, and exceptions are compared by name.
+/// compiled with -fvisibility=hidden. Without this attribute, each shared object has its own copy: an exception that
+/// one of them throws is not caught by its type in another, and each copy of a counter counts separately. On Windows,
+/// every DLL has its own copy, and exceptions are compared by name.
 #if defined(__ELF__) || defined(__APPLE__)
 #define GATEFOLD_UNIQUE [[gnu::visibility("default")]]
 #else
 #define GATEFOLD_UNIQUE
 #endif
-/// Like GATEFOLD_UNIQUE, for a variable template. Empty under nvcc, which refuses the attribute if the template
-/// argument has no external linkage.
+/// Marks a variable template whose variables must exist only once in a process, as GATEFOLD_UNIQUE does for other
+/// variables. Empty under nvcc, which refuses the attribute if the template argument has no external linkage.
 #if defined(__CUDACC__)
 #define GATEFOLD_UNIQUE_OF_TYPE
 #else
 #define GATEFOLD_UNIQUE_OF_TYPE GATEFOLD_UNIQUE
 #endif
 
-/// Asserts a property of data (indices in range, values finite) whose checks cost O(n). Does nothing if NDEBUG is
+/// Asserts a property of n values (for example, indices are in range) whose check costs O(n). Does nothing if NDEBUG is
 /// defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
-/// Like GATEFOLD_ASSERT, but on failure evaluates the expression `stop`. It must call a host function that prints a
-/// message with values and does not return. Under nvcc it is GATEFOLD_ASSERT.
+/// Asserts a condition like GATEFOLD_ASSERT. On failure, it evaluates the expression `stop`: a call of a host function
+/// that prints a message with values and does not return. Under nvcc it is the same as GATEFOLD_ASSERT.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define GATEFOLD_ASSERT_OR(condition, sentence, stop) GATEFOLD_ASSERT(condition, sentence)
 #else
@@ -43,7 +43,7 @@
 #endif
 
 /// A static_assert for mistakes of users, in a function or in a class. Before an error, g++ prints the enclosing
-/// templates, the innermost first. This macro makes the message a template argument of the innermost template, so that
+/// templates, the innermost first. This macro makes the message a template argument of an innermost template, so that
 /// g++ prints the message first.
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #define GATEFOLD_REQUIRE(condition, sentence)                        \
@@ -55,9 +55,10 @@
 #define GATEFOLD_REQUIRE(condition, sentence) static_assert(condition, sentence)
 #endif
 
-/// Reports the first unmet requirement of a policy with one static_assert. The named bool keeps the compiler from
-/// printing the inside of the concept. The `else` skips the requirements after the unmet one, so that they report no
-/// further errors.
+/// Checks one requirement of a policy (for example a gate or an expert) at compile time, and reports it with a
+/// static_assert if it is not met. The condition is stored in a named bool, because the compiler would otherwise also
+/// print the definition of a concept in the condition. The `else` skips all later requirements, so that only the first
+/// unmet one is reported.
 #define GATEFOLD_EXPECT(condition, sentence) \
   if constexpr (!(condition)) {              \
     constexpr bool satisfied = condition;    \

@@ -16,9 +16,9 @@ struct GATEFOLD_UNIQUE Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Thrown if a shape or option does not fit, before the policy writes anything. If the policy is part of a larger
-/// model, policies that ran before it have already written their results: in forward their saved values, in backward
-/// the gradients of later layers.
+/// Thrown if a shape or option is not valid, before the policy (for example a gate or an expert) that checks it writes
+/// anything. In a larger model, policies that ran before it have already written their results: in forward their saved
+/// values, in backward the gradients of later layers.
 struct GATEFOLD_UNIQUE ArgumentError : Error {
   using Error::Error;
 };
@@ -33,19 +33,20 @@ struct GATEFOLD_UNIQUE DeviceError : Error {
   using Error::Error;
 };
 
-/// Thrown if a loss or gradient is NaN or infinite, before a parameter is written.
+/// Thrown if a loss or gradient is NaN or infinite, before the optimizer writes any parameter.
 struct GATEFOLD_UNIQUE NotFiniteError : Error {
   using Error::Error;
 };
 
-/// Refers to a value of any type that a message prints. It stores only the address of the value, so the value must
-/// outlive it.
+/// Refers to a value of any printable type, to pass it to a function that prints a message. It stores only the address
+/// of the value, so the value must outlive it.
 class Printed {
  public:
   template <class V>
   Printed(const V& value)
       : value_(&value), print_([](std::ostream& stream, const void* p) { stream << *static_cast<const V*>(p); }) {}
-  Printed(const char* text)  // one instantiation for literals of any length
+  // String literals of all lengths use this constructor, so that it is compiled only once for them.
+  Printed(const char* text)
       : value_(text), print_([](std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }) {}
   friend std::ostream& operator<<(std::ostream& stream, const Printed& printed) {
     printed.print_(stream, printed.value_);
@@ -57,8 +58,9 @@ class Printed {
   void (*print_)(std::ostream&, const void*);
 };
 
-/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. Use it for arguments of `expect`, so
-/// that a check without an error allocates nothing. Like Printed, it refers to its pieces.
+/// Pieces of a message, joined when the message is printed: `Joined{"a divisor of ", n}`. Use it for arguments of
+/// `expect`, so that a check without an error allocates nothing. It stores only the addresses of its pieces, so the
+/// pieces must outlive it.
 template <std::size_t Count>
 struct Joined {
   Printed pieces[Count];
@@ -70,14 +72,15 @@ struct Joined {
 template <class... P>
 Joined(const P&...) -> Joined<sizeof...(P)>;
 
-/// Returns a stream for messages. It uses the classic locale, so numbers have no thousands separators.
+/// Returns a string stream for error messages. It uses the classic locale, so numbers have no thousands separators.
 inline std::ostringstream message_stream() {
   std::ostringstream message;
   message.imbue(std::locale::classic());
   return message;
 }
 
-/// Throws the error of `expect`. It is one function for all types, so that messages cost little compile time.
+/// Throws the ArgumentError of `expect`. It is one function for values of all types, so that messages cost little
+/// compile time.
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_unexpected(const char* where, Printed name, Printed expected,
                                                                     Printed got) {
   std::ostringstream message = message_stream();
@@ -85,7 +88,8 @@ inline std::ostringstream message_stream() {
   throw ArgumentError(message.str());
 }
 
-/// Requires a valid option or argument. Example of a message: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
+/// Throws an error unless an option or argument is valid. Example of a message: `TopK: k: expected 1 <= k <= experts =
+/// 8, got 9`.
 ///
 /// @param where     the policy or function that checks
 /// @param name      the option or argument

@@ -8,17 +8,19 @@
 
 namespace gatefold {
 
-/// Counter-based random bits: Philox4x32 with ten rounds.
+/// A random number generator with a counter instead of a state: Philox4x32 with ten rounds. The same (key, counter)
+/// gives the same four words on every backend and every thread. Each round replaces the counter's words r0, l0, r1, l1,
+/// and then adds the Weyl constants to the key's words k0, k1:
 ///
-///     (L, R, hi/lo of M·c) as in the paper; the key is bumped by the Weyl constants each round   (1)
+///     r0, l0, r1, l1 ← hi(M1 r1) ⊕ l0 ⊕ k0, lo(M1 r1), hi(M0 r0) ⊕ l1 ⊕ k1, lo(M0 r0)               (1)
 ///
+/// M0 and M1 are the multipliers, hi and lo the upper and lower 32 bits of a product.
 /// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
-/// The same (key, counter) gives the same four words on every backend and every thread.
 struct Philox {
   static constexpr int rounds = 10;
   static constexpr std::uint32_t multiplier_0 = 0xD2511F53u, multiplier_1 = 0xCD9E8D57u;
   static constexpr std::uint32_t weyl_0 = 0x9E3779B9u, weyl_1 = 0xBB67AE85u;
-  /// The random words of one counter.
+  /// The result for one counter: four random words of 32 bits.
   struct Words {
     std::uint32_t w[4];
   };
@@ -38,7 +40,8 @@ struct Philox {
     }
     return {{r0, l0, r1, l1}};
   }
-  /// Returns the number in [0, 1) that the first two words of a block represent.
+  /// Converts two random words of 32 bits to a number in [0, 1): float uses the upper 24 bits of w1, double 53 bits of
+  /// both.
   template <class T>
   GATEFOLD_HD static T uniform(std::uint32_t w0, std::uint32_t w1) {
     if constexpr (sizeof(T) == 4) {

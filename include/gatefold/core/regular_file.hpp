@@ -24,14 +24,15 @@ namespace gatefold {
 /// blocks on them.
 class RegularFile {
  public:
-  /// @throws FileError with path and reason
+  /// Opens the file for reading.
+  /// @throws FileError with path and reason if this fails or the file is not a regular file
   explicit RegularFile(const std::filesystem::path& where) : path_(where.string()) { open(where); }
   RegularFile(const RegularFile&) = delete;
   RegularFile& operator=(const RegularFile&) = delete;
   ~RegularFile() { close(); }
 
   const std::string& path() const { return path_; }
-  /// Returns the size in bytes when the file was opened.
+  /// Returns the size in bytes that the file had when it was opened.
   std::uint64_t size() const { return size_; }
 
   [[noreturn]] void fail(const std::string& reason) const { throw FileError(path_ + ": " + reason); }
@@ -39,12 +40,12 @@ class RegularFile {
     fail("offset " + std::to_string(offset) + ": " + reason);
   }
 
-  /// Reads `count` bytes from `offset` on, or fewer if the file ends earlier.
+  /// Reads `count` bytes of the file from byte `offset` on, or fewer if the file ends earlier.
   /// @return the number of bytes read
   /// @throws FileError if the system cannot read them
   std::uint64_t read_some(void* to, std::uint64_t count, std::uint64_t offset);
 
-  /// Reads exactly `count` bytes from `offset` on.
+  /// Reads exactly `count` bytes of the file from byte `offset` on.
   /// @throws FileError if the system cannot read them, or if the file ends earlier
   void read(void* to, std::uint64_t count, std::uint64_t offset) {
     const std::uint64_t got = read_some(to, count, offset);
@@ -70,8 +71,8 @@ class RegularFile {
 #if defined(__unix__) || defined(__APPLE__)
 
 inline void RegularFile::open(const std::filesystem::path& where) {
-  // The code below checks the open file and not the path, because the path could name a different file by then. Without
-  // O_NONBLOCK, open() of a pipe would wait for the other end.
+  // Open the file first, and then check the open file: a path that was checked before could name a different file by
+  // the time of open(). O_NONBLOCK is needed because open() of a pipe would otherwise wait for the other end.
   do file_ = ::open(where.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   while (file_ < 0 && errno == EINTR);
   if (file_ < 0 && errno == ENXIO) not_regular();  // socket

@@ -5,7 +5,7 @@
 namespace gatefold::detail_ {
 
 template <class T>
-GATEFOLD_UNIQUE_OF_TYPE inline char type_mark = 0;  // never const: see type_id
+GATEFOLD_UNIQUE_OF_TYPE inline char type_mark = 0;  // not const, because linkers can merge constants (see type_id)
 
 /// Returns the identity of a type at run time, without RTTI: two identities are equal if and only if their types are.
 ///

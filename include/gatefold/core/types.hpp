@@ -7,10 +7,11 @@
 
 namespace gatefold {
 
-/// The type of sizes, offsets and expert ids. It has 64 bits, so that N·K·D does not overflow.
+/// The type of sizes, offsets and expert ids. It has 64 bits, so that products of sizes, such as items · picks per item
+/// · width, do not overflow.
 using Index = std::int64_t;
 
-/// The value of `ignore` in losses and metrics that ignore no label.
+/// The value of the option `ignore` (a label that does not count) for losses and metrics that ignore no label.
 inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
 
 /// Returns ⌈a / b⌉ for a >= 0 and b > 0.
@@ -19,7 +20,8 @@ GATEFOLD_HD constexpr auto divide_up(A a, B b) {
   return (a + b - 1) / b;
 }
 
-/// Mixes 64 bits bijectively (finaliser of splitmix64, Steele et al. 2014).
+/// Returns a hash of a 64-bit number. Different numbers have different hashes (finaliser of splitmix64, Steele et al.
+/// 2014).
 GATEFOLD_HD constexpr std::uint64_t mix64(std::uint64_t z) {
   z += 0x9e3779b97f4a7c15ull;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -27,7 +29,8 @@ GATEFOLD_HD constexpr std::uint64_t mix64(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// The origin of a stream of random numbers. `fork(k)` returns independent streams for parts, layers or steps.
+/// The seed of a stream of random numbers. `fork(k)` returns the seed of an independent stream, for example of part,
+/// layer or step number k.
 struct Seed {
   std::uint64_t value = 0;
 
@@ -35,8 +38,8 @@ struct Seed {
   friend constexpr bool operator==(const Seed&, const Seed&) = default;
 };
 
-/// A position in a stream of random numbers. Noisy policies take it as an extra input. The same position gives the same
-/// numbers.
+/// A seed and the number of a step, which together select a stream of random numbers. Policies with noise, for example
+/// dropout, take it as an extra input. The same seed and step give the same numbers.
 struct Random {
   Seed seed{};
   std::uint64_t step = 0;

@@ -12,7 +12,8 @@
 
 namespace gatefold::data {
 
-/// A text cut into rows that are read in parallel, one block of each row at a time.
+/// Cuts a text of T tokens into B rows of C tokens, which are read in parallel. Each step reads a block: the next M
+/// tokens of every row as x, and the tokens after them as target. Pass p over the text begins at column o_p:
 ///
 ///     C = ⌊T / B⌋ columns,   row b = ids[b C … (b + 1) C)                                                   (1)
 ///     block at column c:  x[b,m] = row b[c + m],   target[b,m] = row b[c + m + 1],   0 <= m < M             (2)
@@ -32,21 +33,22 @@ struct Corpus {
   Index batch_size = 1, length = 1;
   Seed seed{};
 
-  /// The position of the block that a step reads.
+  /// The position of the block that a step reads: the same columns of every row.
   struct Place {
     Index column = 0;
-    bool clear = true;  // a pass begins with this step: clear caches
+    bool clear = true;  // true: a pass over the text begins here; clear caches of earlier tokens
   };
 
   Index columns() const { return batch_size > 0 ? static_cast<Index>(ids.size()) / batch_size : 0; }
-  /// Returns the number of blocks in the first pass, which has all blocks that fit, each once. An evaluation reads this
-  /// pass.
+  /// Returns the number of blocks in the first pass over the text, which reads all blocks that fit, each once. An
+  /// evaluation reads this pass.
   Index blocks() const {
     validate();
     return blocks_from(0);
   }
 
-  /// @throws ArgumentError unless batch_size and length are at least 1 and a row holds a block and its targets
+  /// Checks the options.
+  /// @throws ArgumentError unless batch_size and length are at least 1 and a row has more than `length` tokens
   void validate() const {
     expect(batch_size >= 1, "Corpus", "batch_size", "at least 1", batch_size);
     expect(length >= 1, "Corpus", "length", "at least 1", length);
@@ -56,7 +58,7 @@ struct Corpus {
         ids.size());
   }
 
-  /// Returns the position of the block that a step reads.
+  /// Returns the position of the block that a step reads, and whether a pass over the text begins there.
   /// @throws ArgumentError unless step >= 0 and the options fit
   /// @cost   one random number per pass before this step
   Place place(Index step) const {
@@ -71,7 +73,8 @@ struct Corpus {
     return {offset + step * length, step == 0};
   }
 
-  /// Writes the block of a step and its targets.
+  /// Writes the tokens of the block that a step reads to `x`, and the token after each of them to `target`. Returns the
+  /// position of the block.
   /// @param x, target  [B·M] out
   /// @throws the errors of place(); ArgumentError unless x and target have batch_size · length elements
   Place batch(Index step, std::span<Index> x, std::span<Index> target) const {
@@ -91,7 +94,8 @@ struct Corpus {
   }
 
  private:
-  /// Returns how many of c = offset, offset + M, … are below C − M.
+  /// Returns the number of blocks of a pass that begins at column `offset`: how many of c = offset, offset + M, … are
+  /// below C − M, with M tokens per block and C per row.
   Index blocks_from(Index offset) const { return (columns() - offset - 1) / length; }
 };
 

@@ -14,12 +14,12 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Reads IDX, the file format of MNIST and similar data sets, plain or compressed with gzip. A file has two zero
-/// bytes, the element type, the rank, one big-endian 32-bit extent per dimension, and the elements. Offsets in
-/// messages count uncompressed bytes.
+/// Reads IDX, the file format of MNIST and similar data sets, plain or compressed with gzip. A file has two zero bytes,
+/// the element type, the rank, one big-endian 32-bit extent per dimension, and the elements. Offsets in error messages
+/// count uncompressed bytes.
 namespace gatefold::data {
 
-/// Grey images of the same size.
+/// Grey images of the same size, with one byte for each pixel.
 struct IdxImages {
   Index count = 0, rows = 0, columns = 0;
   std::vector<std::uint8_t> pixels{};  // [count, rows, columns]
@@ -27,18 +27,18 @@ struct IdxImages {
 
 namespace idx {
 
-/// The largest size that is accepted in a header: 1 MiB plus 100 times the size of the file. Images of digits compress
-/// to a fifth. A file that compresses much better is an attack (a decompression bomb), or must be unpacked before it is
-/// read.
+/// The largest size of the data that a header may declare is 1 MiB (kPromise) plus 100 (kRatio) times the size of the
+/// file. Images of digits compress to a fifth. A file that compresses much better is an attack (a decompression bomb),
+/// or must be unpacked before it is read.
 inline constexpr std::uint64_t kPromise = std::uint64_t(1) << 20, kRatio = 100;
 
-/// Reads a file sequentially and counts the bytes read.
+/// Reads a plain or gzip-compressed file sequentially, and counts the uncompressed bytes.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : file_(path) {
     std::uint8_t magic[2];
     compressed_ = file_.read_some(magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
-    constexpr int gzip = 15 + 16;  // largest window; accept only gzip
+    constexpr int gzip = 15 + 16;  // zlib's windowBits: largest window (15), gzip format only (+ 16)
     if (compressed_ && inflateInit2(&stream_, gzip) != Z_OK) throw std::bad_alloc();
     if (compressed_) input_.resize(1u << 17);
   }
@@ -48,19 +48,20 @@ class Reader {
     if (compressed_) inflateEnd(&stream_);
   }
 
-  /// Returns the largest size in bytes that is accepted in a header.
+  /// Returns the largest number of bytes that the header of this file may declare.
   std::uint64_t limit() const { return kPromise + kRatio * std::min(file_.size(), std::uint64_t(1) << 56); }
 
-  /// Reads `count` bytes.
-  /// @param what  the name of these bytes in the message of a short read
-  /// @throws FileError if there are fewer bytes
+  /// Reads `count` uncompressed bytes of the file.
+  /// @param what  describes these bytes in the error message
+  /// @throws FileError if fewer bytes are left
   void read(std::uint8_t* to, std::size_t count, const char* what) {
     if (const std::size_t got = some(to, count); got < count) {
       fail("truncated: expected " + std::to_string(count - got) + " more bytes of " + what);
     }
   }
 
-  /// Reads `count` bytes into a vector. It grows while reading, so a wrong header cannot cause a large allocation.
+  /// Reads `count` uncompressed bytes into a vector. The vector grows while reading, so a wrong header cannot cause a
+  /// large allocation.
   std::vector<std::uint8_t> read_vector(std::uint64_t count, const char* what) {
     constexpr std::uint64_t step = 1u << 20;
     std::vector<std::uint8_t> bytes;
@@ -75,7 +76,8 @@ class Reader {
     return bytes;
   }
 
-  /// Requires the end of the file. For a compressed file, zlib also compares the checksum here.
+  /// Throws FileError unless the file has been read to its end. For a compressed file, zlib also compares the checksum
+  /// here.
   void expect_end() {
     const std::uint64_t end = offset_;
     std::uint8_t byte;
@@ -102,7 +104,7 @@ class Reader {
         stream_.next_in = input_.data();
         stream_.avail_in = static_cast<uInt>(got);
       }
-      // A gzip file can contain several streams.
+      // A gzip file can contain several streams. After the end of one, start the next.
       if (std::exchange(ended_, false)) inflateReset(&stream_);
       const auto room = static_cast<uInt>(std::min<std::size_t>(count - total, 1u << 30));
       stream_.next_out = to + total;
@@ -124,11 +126,11 @@ class Reader {
   bool compressed_ = false, ended_ = false;
   z_stream stream_{};
   std::vector<std::uint8_t> input_{};
-  std::uint64_t read_ = 0;    // bytes read of the file
+  std::uint64_t read_ = 0;    // bytes read from the file so far
   std::uint64_t offset_ = 0;  // uncompressed bytes read
 };
 
-/// The extents of an IDX file of unsigned bytes, and their product.
+/// The header of an IDX file of unsigned bytes: the extents of its `Rank` dimensions, and their product.
 template <int Rank>
 struct Header {
   std::uint64_t extents[std::size_t{Rank}];
@@ -145,7 +147,8 @@ struct Header {
       file.read(big, 4, "an extent");
       n = std::uint64_t{big[0]} << 24 | std::uint64_t{big[1]} << 16 | std::uint64_t{big[2]} << 8 | big[3];
     }
-    // Zero extents count as 1, because the other extents of an empty array could otherwise be arbitrarily large.
+    // For the limit on the size, an extent of 0 counts as 1, because the other extents of an empty array could
+    // otherwise be arbitrarily large.
     std::uint64_t promised = 1;
     for (const std::uint64_t n : extents) {
       if (n > file.limit() / promised) {
@@ -182,7 +185,7 @@ inline IdxImages read_idx_images(const std::filesystem::path& path) {
 
 /// Reads a file of labels, for example `train-labels-idx1-ubyte` or `train-labels-idx1-ubyte.gz`.
 ///
-/// @throws FileError as read_idx_images
+/// @throws FileError in the same cases as read_idx_images
 inline std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path) {
   idx::Reader file(path);
   const idx::Header<1> header(file);

@@ -13,7 +13,7 @@
 
 namespace gatefold::data {
 
-/// A character of a text: its bytes, and their code point.
+/// One character of a UTF-8 text: its Unicode code point and its bytes.
 struct Character {
   char32_t value = 0;
   std::string_view bytes{};
@@ -29,7 +29,8 @@ class TextReader {
 
   explicit TextReader(const std::filesystem::path& path) : file_(path), piece_(kPiece) {}
 
-  /// Returns the next character, with empty bytes at the end of the file. Its bytes are valid until the next call.
+  /// Returns the next character of the file. At the end of the file, its bytes are empty. The bytes are valid until the
+  /// next call.
   Character next() {
     if (end_ - at_ < kLongestCodePoint) refill();
     if (at_ == end_) return {};
@@ -42,7 +43,7 @@ class TextReader {
 
  private:
   void refill() {
-    if (read_ > 0 && end_ < piece_.size()) return;  // the last read was short: end of the file
+    if (read_ > 0 && end_ < piece_.size()) return;  // the last read reached the end of the file
     std::memmove(piece_.data(), piece_.data() + at_, end_ - at_);
     end_ -= at_;
     at_ = 0;
@@ -53,13 +54,13 @@ class TextReader {
 
   RegularFile file_;
   std::vector<char> piece_;
-  std::size_t at_ = 0, end_ = 0;  // the unread bytes of the piece
-  std::uint64_t read_ = 0;        // bytes read of the file
+  std::size_t at_ = 0, end_ = 0;  // range of unread bytes in piece_
+  std::uint64_t read_ = 0;        // bytes read from the file so far
 };
 
-/// Calls f(line) for every line of a file, without the line feed.
+/// Calls f(line) for every line of a UTF-8 file, without the line feed.
 ///
-/// @throws FileError as TextReader
+/// @throws FileError if the file cannot be read or is not UTF-8 (TextReader)
 /// @cost   memory of the longest line
 template <class F>
 void for_each_line(const std::filesystem::path& path, const F& f) {

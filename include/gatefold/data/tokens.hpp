@@ -9,13 +9,13 @@
 
 namespace gatefold::data {
 
-/// The unit of a token: a word between white space, unchanged, or a single character.
+/// Selects how a text is divided into tokens: into words between white space, unchanged, or into single characters.
 enum class Unit { word, character };
 
-/// The token at the end of every line, also of a last line without a line feed.
+/// The token that marks the end of every line, also of a last line without a line feed.
 inline constexpr std::string_view kEndOfLine = "<eos>";
 
-/// Calls f(token) for the tokens of a text that is passed in character by character.
+/// Divides a text into tokens and calls f(token) for each. The caller passes the text in pieces and then calls end().
 ///
 /// With Unit::word, a carriage return before a line feed is white space. With Unit::character, it is a character like
 /// any other.
@@ -40,7 +40,7 @@ class Tokenizer {
   void operator()(std::string_view text) {
     while (!text.empty()) {
       const CodePoint point = first_code_point(text);
-      // Bytes that are not UTF-8 are passed one by one. TextReader refuses them in files.
+      // A byte that is not valid UTF-8 counts as a character. In files, TextReader throws FileError instead.
       const std::string_view bytes = text.substr(0, point.length > 0 ? point.length : 1);
       (*this)(Character{point.value, bytes});
       text.remove_prefix(bytes.size());
@@ -62,12 +62,12 @@ class Tokenizer {
   Unit unit_;
   F f_;
   std::string word_{};
-  bool open_ = false;  // whether a line has begun
+  bool open_ = false;  // true after a character that does not end a line
 };
 
-/// Calls f(token) for every token of a file.
+/// Divides a UTF-8 file into tokens and calls f(token) for each.
 ///
-/// @throws FileError as TextReader
+/// @throws FileError if the file cannot be read or is not UTF-8 (TextReader)
 template <class F>
 void for_each_token(const std::filesystem::path& path, Unit unit, const F& f) {
   TextReader text(path);

@@ -7,18 +7,19 @@
 /// Decodes UTF-8 into Unicode code points.
 namespace gatefold::data {
 
-/// A code point and the number of its bytes. Length 0 means invalid bytes or an empty text.
+/// A Unicode code point and the number of bytes of its UTF-8 encoding. Length 0 means invalid bytes or an empty text.
 struct CodePoint {
   char32_t value = 0;
   std::size_t length = 0;
 };
 
-/// The largest number of bytes of a code point.
+/// The largest number of bytes in the UTF-8 encoding of a code point.
 inline constexpr std::size_t kLongestCodePoint = 4;
 
-/// Returns the first code point of a text.
+/// Returns the first code point of a UTF-8 text.
 ///
-/// Source: RFC 3629. Only the shortest encoding is valid, no surrogates, at most U+10FFFF.
+/// Source: RFC 3629. Only the shortest encoding of a code point is valid. Surrogates and values above U+10FFFF are
+/// invalid.
 constexpr CodePoint first_code_point(std::string_view text) {
   if (text.empty()) return {};
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -17,19 +17,20 @@
 
 namespace gatefold::data {
 
-/// The number of a token. It has half the size of an Index, because a corpus has many tokens.
+/// The number of a token in a vocabulary. It has half the size of an Index, because a corpus has many tokens.
 using TokenId = std::int32_t;
 
 /// The token that replaces all tokens which are not in the vocabulary.
 inline constexpr std::string_view kUnknown = "<unk>";
 
-/// Tokens and their numbers, 0 to size() − 1.
+/// A list of distinct tokens with the numbers 0 to size() − 1.
 ///
-/// A vocabulary always contains the end of line and the unknown token. If the list lacks them, they are added at its
-/// end.
+/// A vocabulary always contains the tokens for the end of a line and for unknown tokens. If a list of tokens lacks
+/// them, they are added at its end.
 class Vocabulary {
  public:
   explicit Vocabulary(Unit unit = Unit::word) : Vocabulary(unit, {}) {}
+  /// Creates a vocabulary from a list of tokens.
   /// @param tokens  all tokens, in the order of their numbers
   /// @throws ArgumentError if a token appears twice
   Vocabulary(Unit unit, std::vector<std::string> tokens) : unit_(unit), tokens_(std::move(tokens)) {
@@ -48,6 +49,7 @@ class Vocabulary {
   Unit unit() const { return unit_; }
   Index size() const { return static_cast<Index>(tokens_.size()); }
   const std::vector<std::string>& tokens() const { return tokens_; }
+  /// Returns the token with the number `id`.
   /// @throws ArgumentError unless 0 <= id < size()
   const std::string& token(TokenId id) const {
     expect(0 <= id && id < size(), "Vocabulary.token", "id", Joined{"0 to ", size() - 1}, id);
@@ -74,11 +76,11 @@ class Vocabulary {
   TokenId unknown_ = 0;
 };
 
-/// Returns the vocabulary of some files, in the order in which the tokens first appear.
+/// Returns the vocabulary of some text files: all tokens in them, in the order in which they first appear.
 ///
 /// Source: papers 001 and 002, which use all three parts of WikiText-103 and no threshold: 267,735 words.
 /// @param threshold  tokens that appear less often are left out; read_ids then replaces them by the unknown token
-/// @throws FileError as TextReader; ArgumentError unless threshold >= 1
+/// @throws FileError if a file cannot be read or is not UTF-8 (TextReader); ArgumentError unless threshold >= 1
 inline Vocabulary read_vocabulary(const std::vector<std::filesystem::path>& files, Unit unit, Index threshold = 1) {
   expect(threshold >= 1, "read_vocabulary", "threshold", "at least 1", threshold);
   std::vector<std::string> tokens;
@@ -101,9 +103,9 @@ inline Vocabulary read_vocabulary(const std::vector<std::filesystem::path>& file
   return Vocabulary(unit, std::move(kept));
 }
 
-/// Returns the tokens of a file as numbers.
+/// Returns the tokens of a text file as their numbers in a vocabulary.
 ///
-/// @throws FileError as TextReader
+/// @throws FileError if the file cannot be read or is not UTF-8 (TextReader)
 /// @cost   4 bytes per token
 inline std::vector<TokenId> read_ids(const std::filesystem::path& file, const Vocabulary& vocabulary) {
   std::vector<TokenId> ids;

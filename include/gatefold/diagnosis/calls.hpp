@@ -4,8 +4,8 @@
 
 #include "gatefold/policy/misuse.hpp"
 
-// Defines the messages for calls of a member of a layer or branch with too few or too many arguments. Every layer of
-// the library contains the line GATEFOLD_LAYER_CALLS, and every branch the line GATEFOLD_BRANCH_CALLS.
+// Defines the error messages for calls of a member function of a layer or branch with too few or too many arguments.
+// Every layer of the library contains the line GATEFOLD_LAYER_CALLS, and every branch the line GATEFOLD_BRANCH_CALLS.
 #define GATEFOLD_WRONG_COUNT(function, fewest, most, sentence)                                          \
   template <class... A, class = std::enable_if_t<(sizeof...(A) < (fewest)) || (sizeof...(A) > (most))>> \
   void function(::gatefold::detail_::policy::Misuse<sentence>, A&&...) const

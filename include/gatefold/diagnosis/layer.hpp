@@ -13,8 +13,9 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Checks the requirements of branches and layers (layer/layer.hpp), with a static_assert and a message for each
-/// mistake. as_layer makes a layer of a part, or reports the mistake. Trainer and every composition call as_layer.
+/// Checks at compile time that a type has everything that a branch or a layer needs (layer/layer.hpp). Each mistake has
+/// a static_assert with its own message. as_layer converts a part of a model to a layer, or reports the mistake.
+/// Trainer and every layer that contains other layers call as_layer.
 namespace gatefold {
 
 template <class ExpertT>
@@ -29,8 +30,8 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-/// True if forward of a branch accepts these arguments. `Given` is the type of the argument `params`, or a wrong type
-/// for a test. `More` are the types of the arguments after `extra`.
+/// True if the function forward of a branch L accepts these arguments. `Given` is the type of the argument `params`; a
+/// check may also pass a wrong type. `More` are the types of the arguments after `extra`.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
                                    Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
@@ -46,7 +47,8 @@ concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, 
 };
 template <class L, class T, class B>
 concept Branch = HasDims<L> && HasInit<L, T, B> && BranchForward<L, T, B> && BranchBackward<L, T, B>;
-/// True for a branch whose forward has `extra` or `saved` as its last parameter, and therefore accepts no step.
+/// True for a branch whose forward has `extra` or `saved` as its last parameter. It does not accept a step, the functor
+/// with which an update rule uses the output.
 template <class L, class T, class B>
 concept ForwardWithoutStep = BranchForwardOf<L, T, B, Params<L, T, B>> ||
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Params<L, T, B>& params,
@@ -73,13 +75,14 @@ template <class L, class T, class B>
 concept Layer =
     HasDims<L> && HasInit<L, T, B> && LayerBegin<L, T, B> && LayerForward<L, T, B> && LayerBackward<L, T, B>;
 
-/// True for a layer that has an attention trace at any depth.
+/// True for a layer with a function `trace`, which returns the attention trace (the tensors of an attention that a gate
+/// can read). The attention can be at any depth in the layer.
 template <class L, class T, class B>
 concept HasTrace = requires(const L layer, const Params<L, T, B>& params, const Saved<L, T, B>& saved) {
   layer.trace(params, saved);
 };
 
-/// True for a branch or layer that reads ids instead of rows.
+/// True for a branch or layer whose input is ids (whole numbers, for example tokens) instead of rows.
 template <class L, class T, class B>
 inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Index, 1, B>>;
 
@@ -163,7 +166,8 @@ constexpr bool check_bank() {
   return check_expert<E, T, B>();
 }
 
-/// Returns true if L reads rows. If it reads ids, a static_assert names the mistake.
+/// Returns true if the branch or layer L reads rows. If it reads ids (whole numbers, for example tokens), a
+/// static_assert names the mistake.
 template <class L, class T, class B>
 constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
@@ -180,7 +184,8 @@ constexpr bool check_items() {
   return true;
 }
 
-/// Returns true if N can be a norm. If it cannot, a static_assert names the first unmet requirement.
+/// Returns true if N can be a norm, for example a LayerNorm. If it cannot, a static_assert names the first unmet
+/// requirement.
 template <class N, class T, class B>
 constexpr bool check_norm() {
   GATEFOLD_EXPECT(
@@ -190,8 +195,9 @@ constexpr bool check_norm() {
   return true;
 }
 
-/// Returns false, after a static_assert with a message, for a type that is almost a layer, a branch or an expert, or is
-/// a part of one of these.
+/// Reports a type that you may have passed by mistake as a layer, branch or expert: an incomplete layer, branch or
+/// expert, or an activation. A static_assert names the mistake, and the function returns false. It returns true for all
+/// other types.
 template <class L, class T, class B>
 constexpr bool check_almost() {
   GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
@@ -216,7 +222,7 @@ struct Parts<OneExpert<ExpertT>> {
     return check_bank<ExpertT, T, B>();
   }
 };
-/// What a composition around one branch requires.
+/// The requirement of a layer or branch that contains one part: the part must be a branch.
 template <class BranchT>
 struct OneBranch {
   template <class T, class B>
@@ -249,8 +255,8 @@ struct NoResidual<detail_::policy::Misplaced<P...>> {
 
 namespace detail_::lookup {
 
-/// Replaces a part that cannot be a layer. A static_assert has already reported the part. The members of Refused accept
-/// any arguments, so that no other errors follow.
+/// Replaces a part of a model that cannot be a layer, after a static_assert has reported the part. The members of
+/// Refused accept any arguments, so that no other errors follow.
 struct Refused {
   Index in_dim() const { return 0; }
   Index out_dim() const { return 0; }
@@ -290,14 +296,14 @@ auto as_layer(const L& part) {
 
 namespace detail_::policy {
 
-/// True if a part was accepted as a layer.
+/// True if a part of a model could be used as a layer, that is, as_layer did not replace it by the placeholder Refused.
 template <class Inner>
 inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 
 }  // namespace detail_::policy
 
-/// The type of the layer that a model uses for a part: the part itself, NoResidual{branch} or
-/// NoResidual{OneExpert{expert}}.
+/// The type of the layer that a model makes from a part L: L itself for a layer, NoResidual{branch} for a branch, and
+/// NoResidual{OneExpert{expert}} for an expert.
 template <class L, class T, class B>
 using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
 template <class T, class B, class L>
@@ -318,7 +324,8 @@ auto as_branch(const P& part) {
 
 }  // namespace detail_::lookup
 
-/// The type of the branch that a layer uses for a part, for example for a norm: the part itself, or OneExpert{expert}.
+/// The type of the branch that a layer makes from a part P, for example from a norm: P itself for a branch, and
+/// OneExpert{expert} for an expert.
 template <class P, class T, class B>
 using AsBranch = decltype(detail_::lookup::as_branch<P, T, B>(std::declval<const P&>()));
 template <class T, class B, class P>
@@ -343,7 +350,7 @@ constexpr bool are_params_of() {
 }
 
 /// True if an argument of infer (items, carry, y or extra inputs) belongs to a different model, element type or
-/// backend, that is, it fits no parameter of L with T and B.
+/// backend. In this case, its type fits no parameter of infer for the layer L with element type T and backend B.
 template <class L, class T, class B, class A>
 inline constexpr bool is_foreign =
     !std::is_convertible_v<A, Items<L, T, B>> && !std::is_convertible_v<A, View<T, 2, B>> &&
@@ -361,7 +368,8 @@ constexpr bool any_foreign() {
 
 }  // namespace detail_::lookup
 
-/// The overload for arguments that belong to different models. A static_assert names the mistake.
+/// This overload of infer is chosen if the arguments belong to different models, element types or backends. It does not
+/// compile, and a static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
@@ -372,7 +380,8 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "B::Context, Params<L, T, B>, items, Carry<L, T, B> (if L is a layer), y and Extra<L, T, B>; see "
                    "docs/reference/functions.md");
 }
-/// The overload for too few or too many arguments. A static_assert names the mistake.
+/// This overload of backward is chosen for too few or too many arguments. It does not compile, and a static_assert
+/// names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {

@@ -10,8 +10,9 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
-/// Checks the parts of each composition of layer/, with a static_assert and a message for each mistake: a wrong number
-/// of parts, or a part that does not fit. init, Trainer and the free functions call these checks.
+/// Checks at compile time the parts of each layer and branch that is made of other parts, for example Residual{rule,
+/// branch}. A static_assert with its own message reports a wrong number of parts, or a part that does not fit. init,
+/// Trainer and the free functions call these checks.
 namespace gatefold {
 
 template <class GateT, class ExpertT>
@@ -180,7 +181,7 @@ struct Parts<WithShared<BranchT, SharedT>> {
 template <class BranchT>
 struct Parts<Dropout<BranchT>> : OneBranch<BranchT> {};
 
-/// Checks a composition that has one layer as its part.
+/// The requirement of a layer that contains one part: the part must be a layer, a branch or an expert.
 template <class LayerT>
 struct OneLayer {
   template <class T, class B>
@@ -193,7 +194,8 @@ struct Parts<Skip<LayerT>> : OneLayer<LayerT> {};
 template <class LayerT>
 struct Parts<Recompute<LayerT>> : OneLayer<LayerT> {};
 
-/// Checks a composition that has one layer as its part. The layer must read rows.
+/// The requirement of a layer that contains one part which reads rows: the part must be a layer, a branch or an expert,
+/// and must not read ids.
 template <class LayerT>
 struct OneLayerOfRows {
   template <class T, class B>
@@ -221,7 +223,8 @@ struct Parts<Chain<FirstT, RestT...>> {
 
 }  // namespace detail_::policy
 
-// The deduction guides below are selected for a wrong number of parts. A static_assert then names the mistake.
+// The deduction guides below are chosen if you construct a layer or branch from a wrong number of parts. A
+// static_assert then names the mistake.
 
 namespace detail_::lookup {
 

@@ -12,13 +12,15 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Sums packs over the shards: the gradients of tensors that all shards hold.
+/// Sums gradients over the shards (the parts of a batch), for tensors of which every shard has a copy.
 namespace gatefold::dist {
 
 namespace reducing {
 
-/// Touches, on this shard, the rows of a table that any shard touched. Rows that this shard did not write are 0.
-/// Returns the touched rows in ascending order. If a shard has touched all rows, sets `all` and returns an empty list.
+/// Makes all shards agree on the touched rows of a Table. A Table is a matrix whose gradient has few written (touched)
+/// rows, for example an embedding. After the call, a row is touched on this shard if any shard touched it; rows that
+/// this shard did not write are 0. Returns the touched rows in ascending order. If a shard has touched all rows, sets
+/// `all` to true and returns an empty list.
 template <class ShardT, class M, class T, class B>
 std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>& table, bool& all) {
   const auto rows = table.rows();
@@ -43,7 +45,8 @@ std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>
   return touched;
 }
 
-/// Collects every contiguous run of values that is summed, in the order of the pack.
+/// A visitor that lists all contiguous runs of values that all_reduce must sum, in the order of the tensors of the pack
+/// (a struct of named tensors).
 template <class T, class ShardT, class M>
 struct Runs {
   ShardT& shard;
@@ -91,10 +94,11 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
 
 }  // namespace reducing
 
-/// Replaces each value of the pack by its sum over the shards, on all shards. Tensors of a Sharded pack are unchanged.
-/// In a Table, only the rows that at least one shard has touched are summed.
-/// @cost   one Shard::sum of all values together, and a copy of them
-/// @order  that of Shard::sum
+/// Replaces each value of a pack (a struct of named tensors) by its sum over the shards, on all shards. Leaves Sharded
+/// packs unchanged, because each of their experts is on only one shard. In a Table (an embedding), sums only the rows
+/// that at least one shard has touched.
+/// @cost   one Shard::sum of all values together, and a copy of the values
+/// @order  the order of Shard::sum: a binary tree over the shards
 template <class ShardT, class C, class P>
 void all_reduce(ShardT& shard, C& ctx, P& pack) {
   const auto here = ctx.here();

@@ -13,18 +13,20 @@
 
 namespace gatefold::dist {
 
-/// gatefold::AsyncCheckpoint for a run on shards: every shard writes its part in a background thread.
+/// Saves checkpoints of a run on several shards in the background: every shard writes its part of the files in a
+/// separate thread.
 ///
 ///     dist::AsyncCheckpoint checkpoint(shard);
 ///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
-///     ... steps ...
+///     ... training steps ...
 ///     checkpoint.poll();                             // now and then: renames the files if all shards have written
-///     checkpoint.wait();                             // now they are there
+///     checkpoint.wait();                             // returns when the files are complete
 ///
 /// All shards make these calls together and in the same order. Shards communicate only inside these calls. The files
 /// are renamed into place in the first call after the last shard has written. An error on the thread of a shard is
 /// thrown on all shards by the next call that waits; a program that catches it can continue training. The destructor
-/// also waits and throws. During stack unwinding it does neither, and the files do not appear.
+/// also waits and throws. If an exception destroys the object, the destructor does neither, and the files do not
+/// appear.
 template <class ShardT>
 class AsyncCheckpoint {
  public:
@@ -35,11 +37,12 @@ class AsyncCheckpoint {
     if (std::uncaught_exceptions() == exceptions_) wait();
   }
 
-  /// Starts a checkpoint, after the previous one has finished.
-  /// @throws the errors of wait() for the previous checkpoint, without starting a new one; the errors of
-  ///         dist::save_checkpoint
-  /// @cost   that of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory, which
-  ///         stays allocated for the next call
+  /// Starts a checkpoint: waits for the previous checkpoint, copies the state, and returns while threads write the
+  /// files.
+  /// @throws the errors of wait() if the previous checkpoint has failed; no new checkpoint starts then. Otherwise the
+  ///         errors of dist::save_checkpoint
+  /// @cost   the cost of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory. The
+  ///         memory stays allocated for the next call
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
@@ -57,8 +60,8 @@ class AsyncCheckpoint {
         std::async(std::launch::async, [this, save = begun.save.get()] { save->write(nullptr, snapshot_.sources()); });
     begun_ = std::move(begun);
   }
-  /// Returns whether the last checkpoint is complete. If all shards have written, it first renames the files into
-  /// place.
+  /// Returns whether the last checkpoint is complete, without waiting for a thread that still writes. If all shards
+  /// have written their parts, renames the files into place first.
   bool poll() {
     const OneThread::Scope alone(alone_);
     if (!begun_.save) return true;
@@ -67,14 +70,13 @@ class AsyncCheckpoint {
     wait();
     return true;
   }
-  /// Waits until the checkpoint has finished.
-  /// @throws the errors of dist::save_checkpoint; ArgumentError if shards wait for different checkpoints. The old files
-  ///         are unchanged then
+  /// Waits until the checkpoint has finished. If it throws, the old files are unchanged.
+  /// @throws the errors of dist::save_checkpoint; ArgumentError if shards wait for different checkpoints
   void wait() {
     const OneThread::Scope alone(alone_);
     if (!begun_.save) return;
-    const auto begun = std::move(begun_);  // it counts as finished, also if commit throws
-    writing_.wait();                       // the thread uses the files
+    const auto begun = std::move(begun_);  // moved out first: the checkpoint counts as finished even if commit throws
+    writing_.wait();                       // the background thread may still write the files
     saving::commit(shard_, begun, [&] { writing_.get(); });
   }
 
@@ -84,7 +86,7 @@ class AsyncCheckpoint {
   ShardT& shard_;
   io::safetensors::Snapshot snapshot_{};
   saving::Begun begun_{};
-  std::future<void> writing_{};  // last member, because its thread uses the other members
+  std::future<void> writing_{};  // declared last and destroyed first, because its thread uses the other members
 };
 
 }  // namespace gatefold::dist

@@ -15,18 +15,18 @@
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Checkpoints of a run on shards: the files of train/checkpoint.hpp, independent of the number of shards. This header
-/// is not in the umbrella header, because it needs nlohmann-json (gatefold::io).
+/// Checkpoints of a run on several shards. The files have the format of train/checkpoint.hpp and do not depend on the
+/// number of shards. The umbrella header does not include this header, because it needs nlohmann-json (`gatefold::io`).
 namespace gatefold::dist {
 
 namespace saving {
 
-/// The files of an unfinished save, and a hash of the name that shard 0 has given them.
+/// A save that has begun but not finished: its open files, and a hash that identifies these files on all shards.
 struct Begun {
   std::unique_ptr<io::safetensors::Save> save{};
   std::uint64_t number = 0;
 };
-/// Creates the files on shard 0 and opens them on the other shards. All shards call it together.
+/// Begins a save: creates the files on shard 0 and opens them on the other shards. All shards must call it together.
 /// @param list  the tensors of this shard
 template <class ShardT, class R>
 Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata,
@@ -49,9 +49,9 @@ Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, cons
   });
   return {std::move(save), same::hash(0, told.data(), told.size())};
 }
-/// Renames the files into place after all shards have written. write() writes this shard's part, or waits until it is
-/// written. All shards call it together.
-/// @throws ArgumentError on all shards if they do not finish the same files, for example if two checkpoints are
+/// Finishes a save: calls write() on every shard, then renames the files into place on shard 0. write() writes the part
+/// of its shard, or waits until a thread has written it. All shards must call it together.
+/// @throws ArgumentError on all shards if they finish different saves, for example because two checkpoints are
 ///         unfinished
 template <class ShardT, class WriteF>
 void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
@@ -64,8 +64,9 @@ void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
     if (shard.index() == 0) begun.save->commit(content);
   });
 }
-/// Checks that all shards have read the same metadata.
-/// @throws ArgumentError on all shards unless the counters of the run and the other metadata are the same
+/// Checks that all shards have read the same metadata from a checkpoint.
+/// @throws ArgumentError on all shards if the counters of the run (for example the number of steps) or the other
+///         metadata differ
 template <class ShardT>
 void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& metadata) {
   same::Numbers numbers;
@@ -82,7 +83,7 @@ void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& 
   same::expect_numbers(shard, where, numbers);
 }
 /// Checks that all shards save with the same options.
-/// @throws ArgumentError on all shards unless `max_file_bytes` is the same
+/// @throws ArgumentError on all shards unless `max_file_bytes` is the same on every shard
 template <class ShardT>
 void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
   expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));
@@ -90,9 +91,9 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 
 }  // namespace saving
 
-/// gatefold::save_checkpoint for a run on shards: writes the files of a single process with all experts. Shard 0
-/// creates the files, every shard writes the rows of its own experts and a part of the tensors that all shards hold,
-/// and shard 0 renames the files into place. The files are complete when the call returns on any shard.
+/// Saves a checkpoint of a run on several shards. The files are the same as from a single process with all experts.
+/// Shard 0 creates the files, every shard writes the rows of its own experts and a part of the tensors that all shards
+/// hold, and shard 0 renames the files into place. The files are complete when the call returns on any shard.
 /// @param metadata  further strings to store with the tensors. Only the strings of shard 0 are written
 /// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
 ///         only one shard has changed it
@@ -100,8 +101,8 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 ///         that all processes share
 /// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
 ///         step. The old files are unchanged then, and a program that catches the error can continue training
-/// @cost   that of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard holds
-///         the experts of another shard
+/// @cost   the cost of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard
+///         holds the experts of another shard
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
@@ -115,7 +116,8 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
   saving::commit(shard, begun, [&] { begun.save->write(&run.context(), here.sources); });
 }
 
-/// gatefold::load_checkpoint for a run on shards. The files can be written by any number of shards, or by one process.
+/// Loads a checkpoint into a run on several shards. The files can be written by any number of shards, or by one
+/// process.
 /// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards. The run is then
 ///         unchanged on every shard, and the shards stay in step
 /// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor is

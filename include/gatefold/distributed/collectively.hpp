@@ -9,9 +9,9 @@
 
 namespace gatefold::dist {
 
-/// Runs f() on every shard; f must not exchange. If f throws FileError or ArgumentError on some shards, every shard
-/// throws the error of the lowest-numbered of these shards. All shards therefore stay in step, and can catch the error
-/// and continue.
+/// Runs f() on every shard and makes the shards agree on errors. If f throws FileError or ArgumentError on some shards,
+/// every shard throws the error of the lowest-numbered of these shards. All shards therefore stay in step, and can
+/// catch the error and continue. f must not exchange data with other shards.
 /// @throws FileError or ArgumentError on all shards if f() throws it on a shard. Any other exception of f() is thrown
 ///         only on its shard, and ends the run
 /// @cost   a small exchange

@@ -23,7 +23,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Adds terms[0], terms[1], … to the total, in this order.
+/// Adds terms[0], terms[1], … to `*total`, in this order.
 struct AddInOrder {
   const double* terms;
   Index count;
@@ -42,7 +42,7 @@ namespace squares {
 template <class C>
 struct OfPack;
 
-/// Counts the experts of all Sharded packs together.
+/// A visitor that counts the experts of all mixtures whose experts are distributed over the shards (Sharded packs).
 struct CountExperts {
   Index& n;
   void operator()(const Name&, const auto&) const {}
@@ -51,15 +51,16 @@ struct CountExperts {
 
 }  // namespace squares
 
-/// The outermost optimizer on a shard: it adds the gradients of all shards, so that a step uses the whole batch.
+/// The outermost optimizer of a run on several shards: it adds up the gradients of all shards, so that a step uses the
+/// whole batch.
 ///
 ///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of unsharded tensors + Σ_e Σ g² of expert e of each mixture   (1)
 ///
-/// Every shard takes the same step on the tensors that all shards hold, and steps its own experts. A norm for clipping
-/// is the norm of all gradients; its bits do not depend on the placement of the experts. The loss must be scaled by
-/// LossOfShards.
+/// Every shard makes the same step on the tensors that all shards hold, and a step on its own experts. Clipping uses
+/// the norm of all gradients; the bits of this norm do not depend on which shard holds which expert. The loss must be
+/// scaled by LossOfShards.
 /// @throws ArgumentError from begin if shards begin with different parameters (for example because of different seeds)
-///         or with different rates; DeviceError if another shard has failed
+///         or with different learning rates; DeviceError if another shard has failed
 /// @cost   all_reduce of the gradients that are not sharded, and of one number for each expert
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
@@ -86,7 +87,8 @@ struct DataParallel {
     expect_same(*shard, "DataParallel", "lr", optim::rate_of(optimizer));
     return optimizer.begin(ctx, params);
   }
-  /// Adds the gradients over the shards (1), before they are measured or used in a step.
+  /// Replaces the gradients by their sums over the shards, as in (1) of DataParallel, before the norm is measured and
+  /// before the step.
   template <class C, class Pack>
   void reduce(C& ctx, Pack& grads) const {
     all_reduce(*shard, ctx, grads);
@@ -100,7 +102,7 @@ struct DataParallel {
     double* const sums = all.data();
     fill(ctx, all, 0);
     for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
-    shard->sum(ctx, sums + 1, experts);  // 0 on shards without the expert
+    shard->sum(ctx, sums + 1, experts);  // a shard adds 0 for experts of other shards
     C::Backend::for_each(ctx, 1, functor::AddInOrder{sums + 1, experts, sums});
     return {sums};
   }
@@ -114,11 +116,14 @@ DataParallel(O, S*) -> DataParallel<O, S>;
 
 namespace squares {
 
-/// Computes Σ g² of the tensors that all shards hold, and of each expert that this shard holds.
+/// A visitor that computes Σ g², the sum of squared gradients: one sum over the tensors that all shards hold, and one
+/// sum for each expert that this shard holds.
 template <class C>
 struct OfPack {
   C& ctx;
-  double *whole, *experts;  // experts: the sums of all packs, one pack after the other
+  /// `whole` is the sum over the tensors that all shards hold. `experts` has one sum for each expert, mixture by
+  /// mixture.
+  double *whole, *experts;
   Index shard;
   void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
   void sharded(const Name& at, const auto& g) {

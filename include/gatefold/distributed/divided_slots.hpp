@@ -10,14 +10,16 @@
 
 namespace gatefold::dist {
 
-/// The distribution of an expert's slots over the shards that hold the expert.
+/// Divides the work on an expert among the shards that hold a copy of it. The unit of work is a slot: one item that the
+/// expert computes. Expert e has n slots on c shards:
 ///
 ///     shard i of the c that hold expert e:  [⌊i n/c⌋, ⌊(i+1) n/c⌋) of the n slots of e, in the order of shards    (1)
 ///
-/// @cost   an exchange of E numbers if experts have copies; otherwise no transfer
+/// @cost   an exchange of one number per expert if experts have copies; otherwise no transfer
 class DividedSlots {
  public:
-  /// @param own  [E] number of slots of each expert from this shard's items
+  /// Reads the number of slots of each expert on all shards.
+  /// @param own  [E] the number of slots of each of the E experts from this shard's items
   template <class ShardT>
   DividedSlots(ShardT& shard, const std::vector<Index>& own, const Placement& placement)
       : own_(own), before_(own.size()), all_(own.size()), shards_of_(own.size()) {
@@ -34,8 +36,8 @@ class DividedSlots {
     }
   }
 
-  /// Returns the part of this shard's slots of an expert that `shard` computes. The numbers of the range count only
-  /// this shard's slots of the expert, from 0.
+  /// Returns which of this shard's slots of `expert` are computed by the shard with number `shard`. The range counts
+  /// only this shard's slots of the expert, from 0.
   Range own(Index expert, Index shard) const {
     const Index count = own_[at(expert)], before = before_[at(expert)];
     if (alone(expert)) return {0, count};
@@ -43,7 +45,7 @@ class DividedSlots {
     const Index first = std::clamp(part.first - before, Index(0), count);
     return {first, std::clamp(part.first + part.count - before, Index(0), count) - first};
   }
-  /// Returns the number of slots of an expert (of all shards) that precede the slots that `shard` computes.
+  /// Returns how many slots of `expert`, counted over all shards, precede the slots that the shard `shard` computes.
   Index before(Index expert, Index shard) const { return alone(expert) ? 0 : part_of(expert, shard).first; }
 
  private:
@@ -55,7 +57,8 @@ class DividedSlots {
     return Range::of(all_[at(expert)], place, static_cast<Index>(on.size()));
   }
 
-  std::vector<Index> own_, before_, all_;      // [E] slots of this shard, of the shards before it, of all shards
+  // For each of E experts: the number of slots of this shard, of the shards before it, and of all shards.
+  std::vector<Index> own_, before_, all_;
   std::vector<std::vector<Index>> shards_of_;  // [E], or empty
 };
 

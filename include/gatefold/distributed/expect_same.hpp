@@ -15,8 +15,8 @@
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Checks that all shards hold the same values of the tensors that they all hold. Without these checks, a run with
-/// different values would give wrong results but no error.
+/// Checks that all shards have equal copies of the tensors that every shard holds. Without these checks, a run whose
+/// copies differ would give wrong results but no error.
 namespace gatefold::dist {
 
 namespace same {
@@ -36,7 +36,8 @@ inline std::uint64_t hash(const std::vector<Index>& list) {
 inline std::uint64_t hash(const Placement& p) {
   return hash(hash(p.shard_of), p.copies.data(), p.copies.size() * sizeof(Copy));
 }
-/// Returns a hash of the extra inputs of a gate that concern the whole batch: noise, k, the length of sequences, tau.
+/// Returns a hash of the extra inputs of a gate (router) that must be the same on all shards: the random numbers of its
+/// noise, k, the length of sequences, and the temperature tau.
 template <class E>
 std::uint64_t number_of_extra(const E& extra) {
   std::uint64_t number = 0;
@@ -70,8 +71,9 @@ struct Numbers {
     names.push_back(at.str());
   }
 };
-/// Computes a hash of every tensor: extents and values of a tensor that all shards hold, and the extents after the
-/// first of a tensor of a Sharded pack. Adds a hash of the placement of the experts.
+/// A visitor that computes a hash of every tensor of a pack (a struct of named tensors). If all shards hold a tensor,
+/// its extents and values are hashed. If the tensor belongs to distributed experts, only its extents after the first
+/// are hashed. The assignment of experts to shards gets a hash too.
 template <class M>
 struct NumbersOfPack : Numbers {
   const M& memory;
@@ -94,15 +96,16 @@ struct NumbersOfPack : Numbers {
   }
 };
 
-/// States how many numbers a shard compares, and in which call. It has more bytes than other small messages, so that a
-/// shard that makes a different call is detected by the size of its message.
+/// The message that starts a comparison between shards: how many numbers a shard compares, and in which call. It is
+/// padded to be longer than other small messages. If a shard makes a different call, the size of its message therefore
+/// differs, and the error is detected.
 struct Call {
   std::uint64_t count, where, mark[5];
   static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }
   friend bool operator==(const Call&, const Call&) = default;
 };
 
-/// Compares the numbers of all shards.
+/// Compares a list of numbers, for example hashes of tensors, between all shards.
 /// @throws ArgumentError on all shards unless all shards make the same call with the same numbers
 template <class ShardT>
 void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
@@ -127,8 +130,9 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 
 }  // namespace same
 
-/// Checks that all shards hold the same pack: values of tensors that all hold, shapes of sharded tensors, and numbers
-/// outside tensors (optim/counters.hpp), for example the seed of a Trainer and its counts of steps and skipped steps.
+/// Checks that all shards hold the same pack (a struct of named tensors). Compares the values of tensors that all
+/// shards hold, the shapes of experts' tensors, and numbers outside tensors (optim/counters.hpp), for example the seed
+/// of a Trainer and its counts of steps and skipped steps.
 /// @throws ArgumentError on all shards, naming the first tensor or number that differs
 /// @param memory  the kind of memory of the pack's tensors, for example memory_of(ctx)
 /// @cost   reads the pack once; two small exchanges
@@ -145,8 +149,8 @@ void expect_same(ShardT& shard, const M& memory, const char* where, const P& pac
       Name{}, pack);
   same::expect_numbers(shard, where, numbers);
 }
-/// Checks that all shards have the same list. Its elements must be of a type that same::hash() accepts. The error names
-/// the first element that differs.
+/// Checks that all shards pass the same list, and otherwise throws an ArgumentError that names the first element that
+/// differs. The elements must be of a type that same::hash() accepts.
 template <class ShardT, class V>
 void expect_same(ShardT& shard, const char* where, const char* name, const std::vector<V>& list) {
   same::Numbers numbers;
@@ -156,11 +160,11 @@ void expect_same(ShardT& shard, const char* where, const char* name, const std::
   for (std::size_t i = 0; i < count; ++i) numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(list[i]));
   same::expect_numbers(shard, where, numbers);
 }
-/// Checks that all shards have the same number.
+/// Checks that all shards pass the same number, and otherwise throws ArgumentError on all shards.
 template <class ShardT, class V>
 requires std::is_arithmetic_v<V>
 void expect_same(ShardT& shard, const char* where, const char* name, V value) {
-  if constexpr (std::is_same_v<V, long double>) {  // some bytes of a long double are padding
+  if constexpr (std::is_same_v<V, long double>) {  // a long double has padding bytes, which would change the hash
     expect_same(shard, where, name, static_cast<double>(value));
   } else {
     same::Numbers numbers;

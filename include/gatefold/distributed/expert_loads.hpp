@@ -13,20 +13,22 @@
 
 namespace gatefold::dist {
 
-/// Counts the slots of each expert of a run, step by step. The work of a shard is measured in slots.
+/// Counts the work of each expert over several training steps. The unit is a slot: one item that one expert computes.
 ///
 ///     dist::ExpertLoads loads;
 ///     trainer.step(x, target);
 ///     loads.add(shard, trainer);                    // after each step, or after some
 ///     const auto moved = dist::rebalance(shard, trainer, loads);
 ///
-/// @cost   add: O(E) for each ExpertParallel, without transfers; of_all: an exchange of Σ E numbers
+/// @cost   add: O(E) for each ExpertParallel with E experts, without transfers; of_all: an exchange of Σ E numbers
 struct ExpertLoads {
-  std::vector<std::vector<Index>> slots{};  // [branches][E] slots computed on this shard; 0: expert on another shard
+  /// [branches][E] For each mixture and each of its E experts: the slots computed on this shard. They are 0 if the
+  /// expert is on another shard.
+  std::vector<std::vector<Index>> slots{};
 
-  /// Adds the slots of the last forward. A second call for the same forward adds 0, and so does a batch without items.
-  /// Layers inside a Recompute are not counted, because a Recompute keeps no plan.
-  /// @param run  a Trainer, or another object with the `params` of a model and the `saved` of a forward
+  /// Adds the slots of the last forward pass to the counts. A second call for the same forward pass adds 0, and so does
+  /// a batch without items. Layers inside a Recompute are not counted, because a Recompute keeps no routing plan.
+  /// @param run  a Trainer, or another object with the `params` of a model and the `saved` of a forward pass
   template <class ShardT, class R>
   void add(const ShardT& shard, const R& run) {
     const auto deals = deals_of(run.params);
@@ -37,7 +39,7 @@ struct ExpertLoads {
     for_each_mixture(run.saved, [&](const auto& saved) {
       if constexpr (requires { saved.slots.counts(); }) {
         const auto of = std::find(deals.begin(), deals.end(), saved.deal);
-        if (of == deals.end()) return;  // no batch since the run began or experts moved
+        if (of == deals.end()) return;  // no forward pass yet, or none since experts moved
         const auto branch = static_cast<std::size_t>(of - deals.begin());
         const Pass pass{&saved, saved.passes};
         if (std::exchange(counted[branch], pass) == pass) return;
@@ -48,7 +50,8 @@ struct ExpertLoads {
       }
     });
   }
-  /// Returns the sums of `slots` over all shards. All shards call it, and get the same result.
+  /// Returns the counts of all shards together: the sums of `slots` over the shards. All shards must call it together,
+  /// and all get the same result.
   template <class ShardT>
   std::vector<std::vector<Index>> of_all(ShardT& shard) const {
     std::vector<std::vector<Index>> all = slots;
@@ -59,7 +62,7 @@ struct ExpertLoads {
 
  private:
   using Pass = std::pair<const void*, Index>;
-  std::vector<Pass> counted{};  // [branches] the last counted pass
+  std::vector<Pass> counted{};  // for each mixture, the last forward pass that was counted
 };
 
 }  // namespace gatefold::dist

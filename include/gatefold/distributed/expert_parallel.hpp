@@ -35,14 +35,14 @@ struct GiveAdjoints;
 
 namespace dist {
 
-/// A mixture whose experts are distributed over the shards of a batch: evenly and in order, or by a Placement.
-/// move_experts changes the distribution later.
+/// A mixture whose experts are distributed over several shards (expert parallelism): evenly and in order, or by a
+/// Placement. move_experts changes the distribution later.
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
 ///
-/// It is a branch like the Mixture inside, and computes the same values as that Mixture in one process with the whole
-/// batch. The values are equal bit for bit if the gate's plan is sparse. All shards call it together, each with its own
-/// items; a shard can have 0 items.
+/// It is used in a model like the Mixture inside, and computes the same values as this Mixture in one process with the
+/// whole batch. The values are equal bit for bit if the gate picks some experts for each item (a sparse plan). All
+/// shards call it together, each with its own items; a shard can have 0 items.
 ///
 /// Items are sent to the shards of their experts, and the results are sent back (SlotExchange). The gate routes the
 /// items of all shards as one batch (GlobalGate). Each shard computes one term of the gradient of the gate;
@@ -61,12 +61,12 @@ namespace dist {
 /// @cost   the experts' work on the slots of this shard's experts. Forward transfers a row for each item and shard of
 ///         its experts, and a row back for each slot. Backward transfers as many rows, or, if the experts do not apply
 ///         the weights, a row for each slot in both directions
-/// @order  that of Mixture
+/// @order  the order of Mixture
 template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {
   Mixture<GateT, ExpertT> mixture;
   ShardT* shard;
-  Placement placement{};  // shards of the experts when a run begins
+  Placement placement{};  // which shard holds which expert when a run begins
   ExchangeOptions exchange{};
 
   template <class T, class B>
@@ -75,18 +75,20 @@ struct ExpertParallel {
     Sharded<gatefold::Params<ExpertT, T, B>> expert;
     GATEFOLD_PACK(gate, expert)
   };
-  /// The values that a Mixture saves (`plan`, `gate`) for the items of all shards, and the values that this shard's
-  /// experts save.
+  /// The values that forward keeps for backward: the routing plan and the values of the gate for the items of all
+  /// shards, and the values of the experts of this shard.
   template <class T, class B>
   struct Saved : GlobalGate<GateT, T, B>::Saved {
     SlotExchange<T, B> slots;
-    Tensor<T, 2, B> x;                                     // [rows that this shard's slots read, in_dim]
+    Tensor<T, 2, B> x;                                     // [rows, in_dim] the inputs of this shard's experts
     std::vector<gatefold::Saved<ExpertT, T, B>> expert{};  // [chunks]
-    Tensor<T, 2, B> z;                                     // [own slots, out_dim], or empty, as in Mixture
+    /// [S, out_dim] The outputs of the experts for the S slots of this shard's items. Empty if backward does not need
+    /// them.
+    Tensor<T, 2, B> z;
     BatchStamp batch;
-    std::shared_ptr<const Deal> deal;  // distribution of the experts, as in the parameters
+    std::shared_ptr<const Deal> deal;  // which shard held which expert during forward
     Index passes = 0;                  // number of forward passes
-    Noise noise;                       // from which the experts draw
+    Noise noise;                       // random numbers for experts with dropout
     void mixtures(auto&& f) const { f(*this); }
   };
   template <class T, class B>
@@ -99,7 +101,8 @@ struct ExpertParallel {
   Index out_dim() const { return mixture.out_dim(); }
   Index experts() const { return mixture.experts(); }
 
-  /// Returns the parameters of a mixture with the same seed, but only the experts of this shard.
+  /// Returns the parameters of this shard: the gate, and only the experts of this shard. The values are the same as in
+  /// one process with the same seed.
   /// @cost   memory for all experts of the layer until it returns
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -131,7 +134,8 @@ struct ExpertParallel {
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     forward_overlapping(ctx, p, x, u, saved, extra, step, NoWork{});
   }
-  /// Runs forward, and calls work() while the items of the first chunk are transferred to the shards of their experts.
+  /// Runs forward, and calls work() while the first items are transferred to the shards of their experts. With several
+  /// chunks of experts, these are the items of the first chunk.
   template <class T, class B, class Step, class Work>
   void forward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                            Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step, const Work& work) const {
@@ -173,8 +177,8 @@ struct ExpertParallel {
                 ExtraGrad<T, B>& dextra) const {
     backward_overlapping(ctx, p, x, saved, du, dx, grads, extra, dextra, NoWork{});
   }
-  /// Runs backward, and calls work() while gradients are transferred. work() returns before backward adds to dx and
-  /// dextra.
+  /// Runs backward, and calls work() while gradients are transferred between shards. work() has finished before
+  /// backward adds to dx and dextra.
   template <class T, class B, class Work>
   void backward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                             In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
@@ -249,9 +253,10 @@ struct ExpertParallel {
   static constexpr bool takes_weights() {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
   }
-  /// Calls bring(c), compute(c) and give_back(c) for every chunk c of the experts. Each chunk but the last is computed
-  /// while the rows of the next chunk arrive. The last chunk is computed while the results of the first chunk return.
-  /// work() runs while the rows of the first chunk arrive.
+  /// Overlaps transfers with computation: the experts are divided into chunks, and each chunk c needs bring(c),
+  /// compute(c) and give_back(c). Each chunk but the last is computed while the rows of the next chunk arrive. The last
+  /// chunk is computed while the results of the first chunk return. work() runs while the rows of the first chunk
+  /// arrive.
   template <class BringF, class ComputeF, class ReturnF, class T, class B, class Work>
   static void in_chunks(const SlotExchange<T, B>& slots, const BringF& bring, const ComputeF& compute,
                         const ReturnF& give_back, const Work& work) {
@@ -281,7 +286,8 @@ struct ExpertParallel {
   ExpertT own_experts(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return with_noise(own_experts(p), saved.noise);
   }
-  /// Numbers the noise so that the noise of an item does not depend on the placement of its expert.
+  /// Numbers the random draws of experts with dropout so that the noise of an item does not depend on which shard holds
+  /// its expert.
   template <class T, class B>
   void take_noise([[maybe_unused]] typename B::Context& ctx, const Groups<B>& own, Index rows, Saved<T, B>& saved,
                   const Extra<T, B>& extra) const {
@@ -297,7 +303,7 @@ struct ExpertParallel {
       Index first = 0, of_items = 0;
       for (std::size_t j = 0; j < all.size(); ++j) {
         if (static_cast<Index>(j) < shard->index()) first += all[j].rows;
-        of_items += all[j].of_items;  // a shard without items adds 0 in any case
+        of_items += all[j].of_items;  // a shard without items always adds 0
       }
       if (saved.noise.random) saved.slots.number(*shard, ctx, own, of_items > 0, first, saved.deal->placement);
     }
@@ -310,10 +316,11 @@ ExpertParallel(Mixture<G, E>, S*, Placement) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>
 ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 
-/// Deduced for any other arguments, so that the assertion below can explain the mistake.
+/// The type that is deduced if ExpertParallel is constructed from wrong arguments, so that a static_assert can explain
+/// the mistake.
 template <class M, class S>
 struct NoMixture {};
-/// A static_assert with a message that names the mistake.
+/// ExpertParallel for wrong arguments: compiling it fails with a message that names the mistake.
 template <class M, class S>
 struct ExpertParallel<NoMixture<M, S>, M, S> {
   ExpertParallel(const auto&...) {}
@@ -329,7 +336,7 @@ ExpertParallel(const M&, const S&, const A&...) -> ExpertParallel<NoMixture<M, S
 
 namespace functor {
 
-/// Sets w[s] to the weight of slot s, for slots in use.
+/// Sets w[s] to the weight of slot s (one pick of an expert by an item). Unused slots at the end are skipped.
 template <class T, class B>
 struct TakeWeights {
   Groups<B> groups;
@@ -339,7 +346,7 @@ struct TakeWeights {
     if (s < groups.offsets(groups.experts())) w(s, 0) = weights(s);
   }
 };
-/// Sets the gradient of slot s's weight to dw[s].
+/// Stores dw[s] as the gradient of the weight of slot s (one pick of an expert by an item).
 template <class T, class B>
 struct GiveAdjoints {
   Groups<B> groups;

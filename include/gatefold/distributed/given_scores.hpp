@@ -7,11 +7,12 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Scores and a mixing that return given values, which were computed on the shards of the items. The gradients of the
-/// items are the gradients of these values.
+/// Parts of a gate (router) that return values which the shards of the items have already computed, for example logits.
+/// In backward, the gradients of the items are the gradients of these values.
 namespace gatefold::dist {
 
-/// Scores that return the items, because each item is already a row of logits.
+/// A scores policy (the part of a gate that computes logits) for items that already are rows of logits: it returns
+/// them.
 ///
 ///     z = x                                                                                             (1)
 struct GivenScores {
@@ -28,9 +29,9 @@ struct GivenScores {
   }
 };
 
-/// GivenScores for a gate whose scores have forward_rows in one process. The lanes of a device then share a row as they
-/// do in one process, so sums over the row have the same order. forward_rows is a product of depth 0 whose epilogue
-/// loads the logits.
+/// GivenScores for a gate whose scores have the function forward_rows, which routes each row inside the matrix product
+/// of the logits. The lanes (threads) of a device then share a row as in one process, so sums over the row have the
+/// same order. Here forward_rows is a product with inner dimension 0, whose epilogue loads the given logits.
 struct GivenRows : GivenScores {
   /// The epilogue: element [n, e] of z.
   template <class T, class B>
@@ -49,14 +50,16 @@ struct GivenRows : GivenScores {
   }
 };
 
-/// The layout of the values of a mixed item: logits z, ranks, and probabilities q, with E numbers each.
+/// The layout of one row that a mixing has computed for an item on the item's shard: logits z, ranks, and probabilities
+/// q, with E numbers each (one per expert).
 ///
 ///     x[n,:] = [z[n,:], rank[n,:], q[n,:]]                                                              (2)
 template <class T, class B>
 struct MixedRows {
   enum Part { logits, rank, probabilities, parts };
 
-  /// Writes element i = n E + e of `from` to one part of `rows`, or adds it to this part.
+  /// Writes the matrix `from` [N, E] to one part (logits, ranks or probabilities) of `rows`, or adds it to this part.
+  /// Called for each element i = n E + e.
   struct Put {
     View<const T, 2, B> from;
     Index first;
@@ -67,7 +70,8 @@ struct MixedRows {
       to = adds ? to + from.data()[i] : from.data()[i];
     }
   };
-  /// Reads element i = n E + e of `to` from one part of `rows`.
+  /// Reads the matrix `to` [N, E] from one part (logits, ranks or probabilities) of `rows`. Called for each element i =
+  /// n E + e.
   struct Take {
     View<const T, 2, B> rows;
     Index first;
@@ -75,7 +79,7 @@ struct MixedRows {
     GATEFOLD_HD void operator()(Index i) const { to.data()[i] = rows(i / to.extent(1), first + i % to.extent(1)); }
   };
 
-  /// Writes `from` to a part of `rows`, or adds it if `adds` is true.
+  /// Writes the matrix `from` to one part of `rows`, or adds it to this part if `adds` is true.
   static void put(typename B::Context& ctx, View<const T, 2, B> from, Part part, View<T, 2, B> rows, bool adds) {
     B::for_each(ctx, from.size(), Put{from, part * from.extent(1), adds, rows});
   }
@@ -84,7 +88,8 @@ struct MixedRows {
   }
 };
 
-/// Scores that return the logits of items that have layout (2).
+/// A scores policy (the part of a gate that computes logits) that reads the logits from rows with layout (2),
+/// MixedRows.
 struct MixedScores {
   Index experts = 0;
   template <class T, class B>
@@ -92,7 +97,7 @@ struct MixedScores {
     using Rows = MixedRows<T, B>;
     Rows::take(ctx, x, Rows::logits, z);
   }
-  /// In each row of dx, which has layout (2), adds dz to the part of the logits.
+  /// Adds dz, the gradient of the logits, to the logits part of dx, whose rows have layout (2), MixedRows.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Nothing<T, B>&) const {
@@ -100,8 +105,8 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// A mixing that returns the ranks and probabilities of items that have layout (2). Padding gets the same probability
-/// for every expert, because a gate sets the items of padding to 0.
+/// A mixing (the part of a gate that computes ranks and probabilities) that reads both from rows with layout (2),
+/// MixedRows. Items of padding get the same probability for every expert, because the gate has set their rows to 0.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {
@@ -109,10 +114,10 @@ struct GivenMixing {
   };
   template <class T, class B>
   struct Extra {
-    View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
+    View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; if empty, no item is padding
     Extra with_valid(View<const T, 1, B> mask) const { return {mask}; }
   };
-  /// Sets q[n,e], element i = n E + e of q, to 1/E if item n is padding.
+  /// Sets the probability q[n,e] to 1/E if item n is padding. E is the number of experts; i = n E + e.
   template <class T, class B>
   struct SpreadPadding {
     View<const T, 1, B> valid;
@@ -136,8 +141,8 @@ struct GivenMixing {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.rank;
   }
-  /// Sets dz to 0. In each row of dx, which has layout (2), adds `drank` to the part of the ranks and `dq` to the part
-  /// of the probabilities.
+  /// Sets dz to 0. Adds `drank` to the ranks and `dq` to the probabilities of dx, whose rows have layout (2),
+  /// MixedRows.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B>,
                 const Saved<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx, Nothing<T, B>&,

@@ -33,7 +33,7 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// A gate that routes the batch of all shards as one batch.
+/// A gate (router) that routes the items of all shards as one batch.
 namespace gatefold {
 
 namespace functor {
@@ -48,13 +48,13 @@ struct NoRow {
 
 namespace dist {
 
-/// True if a gate routes each item independently of all others. Each shard then routes only its own items.
+/// True if a gate routes each item independently of all other items. Each shard then routes only its own items.
 template <class GateT>
 inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
 
 namespace global {
 
-/// Which parts of a gate need the items of other shards.
+/// Says which parts of a gate (scores, mixing, selection, auxiliary losses) need the items of other shards.
 enum class Sees {
   own,     // no part: items, or sequences of them (Soft MoE), are independent
   logits,  // selection and losses: items are scored on their shard, and their logits are gathered
@@ -71,8 +71,8 @@ struct Inner;
 
 }  // namespace global
 
-/// The gate of a mixture whose items are on several shards, in order: item n of shard i is item n + Σ_{j<i} N_j of the
-/// batch.
+/// The gate of a mixture whose items are on several shards. The shards are in order: item n of shard i is item n +
+/// Σ_{j<i} N_j of the batch, with N_j items on shard j.
 ///
 /// Where the gate is computed depends on its parts:
 /// - Scores without extra inputs, for example linear scores, are computed on the shards of the items if the selection
@@ -98,16 +98,20 @@ struct GlobalGate {
   using Inner = typename global::Inner<GateT, T, B>::Type;
 
   struct Saved {
-    Plan<GateT, T, B> plan;  // of all shards' items, or of this shard's if they are independent
+    /// The plan (chosen experts) of the items of all shards. If the gate routes each shard separately, the plan of this
+    /// shard.
+    Plan<GateT, T, B> plan;
     gatefold::Saved<Inner, T, B> gate;
     std::vector<Index> items{};  // of each shard
     typename global::Inner<GateT, T, B>::Mixed mixed;
-    Tensor<T, 2, B> seen;                  // [N, E] logits, [N, 3 E] MixedRows, or [N, D] items of all shards
-    std::array<Tensor<T, 1, B>, 3> masks;  // [N] or empty: padding of the gate, mixing, selection
+    /// The gathered input of the inner gate: [N, E] logits, [N, 3 E] MixedRows (logits, ranks, probabilities), or [N,
+    /// D] items of all shards.
+    Tensor<T, 2, B> seen;
+    std::array<Tensor<T, 1, B>, 3> masks;  // [N] masks of padding for gate, mixing and selection; empty if not given
     SparsePlan<T, B> own_part;             // this shard's picks
-    Tensor<Index, 1, B> picks;             // positions of these picks in `plan`
+    Tensor<Index, 1, B> picks;             // positions of this shard's picks in `plan`
 
-    /// Returns the plan of this shard's items.
+    /// Returns the plan (the chosen experts and their weights) for this shard's items.
     auto& own() {
       if constexpr (sees == global::Sees::own) {
         return plan;
@@ -146,9 +150,10 @@ struct GlobalGate {
     }
   }
 
-  /// Adds the gradient of this shard's items to dx, and this shard's part of the gradient of the parameters to grads.
-  /// If all items are gathered, this part is the whole gradient on shard 0, and 0 on the other shards.
-  /// @param dplan  the gradient of saved.own()
+  /// Adds the gradient of this shard's items to dx, and this shard's part of the gradient of the gate's parameters to
+  /// grads. The parts of all shards add up to the whole gradient. If all items are gathered, the part of shard 0 is the
+  /// whole gradient, and the parts of other shards are 0.
+  /// @param dplan  the gradient of saved.own(), the plan of this shard's items
   template <class ShardT>
   static void backward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
                        In<T, 2, B> x, const Saved& saved, const typename Plan<GateT, T, B>::Grad& dplan,
@@ -164,7 +169,7 @@ struct GlobalGate {
       fill(ctx, dseen, 0);
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
         gatefold::ExtraGrad<Inner, T, B> unused{};
-        if constexpr (sees != global::Sees::items) {  // a row's gradient depends only on the weights of that item
+        if constexpr (sees != global::Sees::items) {  // an item's row affects only the weights of that item
           gatefold::Params<Inner, T, B> none{};
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen, none, all, unused);
           const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
@@ -174,14 +179,15 @@ struct GlobalGate {
           gate.scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
         } else {
           shard.sum(ctx, dall.weight.data(), dall.weight.size());
-          // Every shard computes the gradient of the whole batch; only shard 0 keeps it.
+          // Every shard computes the gradient of the gate's parameters for the whole batch. Only shard 0 keeps it,
+          // because the gradients of all shards are added later.
           auto others = ctx.template acquire<gatefold::Params<GateT, T, B>>();
           if (shard.index() > 0) {
             shape_like(*others, grads);
             set_zero(ctx, *others);
           }
           const View<T, 2, B> own = dseen.rows(first_item(shard, saved), dx.extent(0));
-          copy(ctx, dx, own);  // as in one process, the gate adds to the gradient of the experts
+          copy(ctx, dx, own);  // dx already holds the gradient of the experts; the gate adds to it
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen,
                          shard.index() == 0 ? grads : *others, all, unused);
           copy(ctx, own, dx);
@@ -210,12 +216,14 @@ struct GlobalGate {
     for (Index j = 0; j < shard.index(); ++j) first += saved.items[static_cast<std::size_t>(j)];
     return first;
   }
-  /// Returns the mixing. If the scores know the width of the items, a mixing without a width gets that width.
+  /// Returns the mixing of a gate. If the mixing has no width (number of values per item), it gets the width from the
+  /// scores.
   static auto mixing_of(const GateT& gate) {
     const Index width = item_width(gate.scores);
     return width > 0 ? with_model_dim(gate.mixing, width) : gate.mixing;
   }
-  /// Returns the MixedRows of this shard's items, in scratch.
+  /// Computes scores and mixing for this shard's items. Returns logits, ranks and probabilities as MixedRows, in
+  /// scratch memory.
   template <class ShardT, class MixedT>
   static View<const T, 2, B> mix(const GateT& gate, const ShardT& shard, typename B::Context& ctx,
                                  const Params<GateT, T, B>& p, In<T, 2, B> clean, MixedT& mixed,
@@ -237,8 +245,9 @@ struct GlobalGate {
     Rows::put(ctx, mixed.probabilities, Rows::probabilities, rows, false);
     return rows;
   }
-  /// Returns the gradient of the logits, in scratch. Adds the gradients of the mixing to dx, grads and dextra.
-  /// @param drows  the gradient of this shard's MixedRows
+  /// Runs the mixing backward. Returns the gradient of the logits, in scratch memory, and adds the other gradients to
+  /// dx, grads and dextra.
+  /// @param drows  the gradient of this shard's MixedRows (logits, ranks and probabilities)
   template <class MixedT>
   static View<T, 2, B> mix_backward(const GateT& gate, typename B::Context& ctx, const Params<GateT, T, B>& p,
                                     In<T, 2, B> clean, const MixedT& mixed, View<const T, 2, B> drows, Out<T, 2, B> dx,
@@ -255,8 +264,9 @@ struct GlobalGate {
     add(ctx, dgiven, dz);
     return dz;
   }
-  /// Computes the logits. On a device, calls forward_rows if the scores have it, because the gate of one process does
-  /// the same. A row of this product does not depend on the number of rows.
+  /// Computes the logits of this shard's items. On a device, calls forward_rows if the scores have it, because the gate
+  /// of one process also does, and the bits must be the same. A row of this product does not depend on the number of
+  /// rows.
   static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
     if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
       scores.forward_rows(ctx, p, x, z, functor::NoRow{});
@@ -264,7 +274,8 @@ struct GlobalGate {
       scores.forward(ctx, p, x, z);
     }
   }
-  /// Calls f(gate, parameters, extra) with the gate that routes the items of all shards.
+  /// Calls f(gate, parameters, extra) with the inner gate, which routes the items of all shards from the gathered
+  /// values.
   template <class F>
   static void with_inner(const GateT& gate, const Params<GateT, T, B>& p, const Saved& saved,
                          const Extra<GateT, T, B>& extra, const F& f) {
@@ -282,7 +293,8 @@ struct GlobalGate {
       f(gate, p, all);
     }
   }
-  /// Calls f(mask, number) for every padding mask of extra inputs.
+  /// Calls f(mask, number) for the padding masks in the extra inputs of a gate: 0 is the gate's own mask, 1 the mask of
+  /// the mixing, 2 the mask of the selection.
   template <class E, class F>
   static void each_mask(E& extra, const F& f) {
     const auto one = [&](auto& of, std::size_t i) {
@@ -294,7 +306,7 @@ struct GlobalGate {
       one(extra.selection, 2);
     }
   }
-  /// Gathers the number of items of each shard, and the padding masks.
+  /// Gathers from all shards the number of items and the padding masks.
   template <class ShardT>
   static void count_items(ShardT& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
                           Saved& saved) {
@@ -335,8 +347,8 @@ struct GlobalGate {
   }
 };
 
-/// True if a selection reads only logits and probabilities of the candidates, not the items, and has no parameters.
-/// Specialise it for your own selection.
+/// True if a selection (the part of a gate that chooses experts) reads only logits and probabilities, not the items,
+/// and has no parameters. Specialise it for your own selection.
 template <class SelectionT>
 inline constexpr bool reads_logits_alone = false;
 template <>
@@ -352,8 +364,8 @@ inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
 template <class SelectionT>
 inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
 
-/// True if a mixing never mixes items of different sequences. It can then be computed on the shards of the items.
-/// Specialise it for your own mixing.
+/// True if a mixing (the part of a gate that lets items share probabilities) never mixes items of different sequences.
+/// It can then be computed on the shards of the items. Specialise it for your own mixing.
 template <class MixingT>
 inline constexpr bool mixes_within_sequences =
     std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
@@ -367,17 +379,18 @@ struct Parts {
 template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
-  /// True on a device if the scores have forward_rows. The gate of one process can then route each row in the matrix
-  /// product that computes the logits.
+  /// True on a device if the scores have forward_rows, a matrix product that routes each row as soon as its logits are
+  /// ready. The gate of one process can then use it.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
   using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
   using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
-  /// True if the scores have no extra inputs (they could depend on the position of an item in the batch), and the
-  /// selection does not read items.
+  /// True if items can be scored on their shard and selected by their logits. The scores must have no extra inputs,
+  /// because these could depend on the position of an item in the batch. The selection must not read items.
   static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
-  /// True if `selects_by_logits` is true and the mixing reads only the logits of the same row, and has no parameters.
+  /// True if the logits of all shards are enough to route: `selects_by_logits` is true, the mixing reads only the
+  /// logits of the same row, and it has no parameters.
   template <class T, class B>
   static constexpr bool by_logits =
       selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
@@ -394,8 +407,8 @@ constexpr Sees sees() {
     return Sees::items;
   }
 }
-/// `Type` is the gate that routes the items of all shards. `Mixed` holds the saved values of a mixing that is computed
-/// on the shards of the items.
+/// Types for the inner gate, which routes the items of all shards. `Type` is its policy. `Mixed` holds the saved values
+/// of a mixing that is computed on the shards of the items.
 template <class GateT, class T, class B, Sees>
 struct Inner {
   using Type = GateT;

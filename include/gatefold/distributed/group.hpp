@@ -16,12 +16,12 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/distributed/processes.hpp"
 
-/// The shards of a process are threads that exchange bytes with each other. One of these threads exchanges bytes with
-/// the other processes on behalf of all of them.
+/// Data exchange between shards. The shards of a process are threads that copy bytes from each other. For each
+/// exchange, one of these threads also exchanges the bytes of all of them with the other processes.
 namespace gatefold::dist {
 
-/// The range [first, first + count). Range::of divides `things` things into `places` ranges, in order and as evenly as
-/// possible, and returns range number `index`.
+/// The range [first, first + count). Range::of divides `things` items or other things into `places` consecutive ranges
+/// of nearly equal size, and returns range number `index`.
 struct Range {
   Index first = 0, count = 0;
   static Range of(Index things, Index index, Index places) {
@@ -33,26 +33,29 @@ struct Range {
 
 /// Bytes that a shard sends to another shard.
 using Bytes = std::span<const std::byte>;
-/// Memory into which a shard receives bytes.
+/// Memory into which a shard receives bytes from another shard.
 using Room = std::span<std::byte>;
 
-/// Counts the exchanges of a shard.
+/// Statistics of a shard's data exchanges: their number, bytes and seconds.
 struct Traffic {
   Index exchanges = 0;
   std::uint64_t given = 0;  // bytes, to other shards
   std::uint64_t sent = 0;   // bytes of `given` that went to other processes
-  double seconds = 0;       // spent in exchanges: waiting for later shards and moving bytes, without work()
-  double waiting = 0;       // seconds until all shards have arrived; of other processes only with measure_waiting
+  /// Seconds in exchanges: waiting for later shards and moving bytes, without the time of work().
+  double seconds = 0;
+  /// Seconds until all shards have arrived at an exchange. Waiting for other processes counts only with
+  /// measure_waiting.
+  double waiting = 0;
 };
 
-/// The default work() of an exchange. It is empty.
+/// The default argument for the work that runs during an exchange: it does nothing.
 struct NoWork {
   void operator()() const {}
 };
 
 namespace group {
 
-/// Returns the message of an exception.
+/// Returns the message (what()) of an exception.
 inline std::string sentence_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -63,12 +66,13 @@ inline std::string sentence_of(const std::exception_ptr& failure) {
   }
 }
 
-/// Thrown on shards that wait for a failed shard; run() throws the exception of the shard that failed first.
+/// The exception that ends the other shards after one shard has failed. The caller of run() gets the exception of the
+/// shard that failed first instead.
 struct GATEFOLD_UNIQUE Stopped : Error {
   Stopped() : Error("dist: another shard has failed") {}
 };
 
-/// Exchanges bytes between the shards of this process, which are threads, and the shards of other processes.
+/// Exchanges bytes between the shards of this process, which are threads, and with the shards of other processes.
 template <World W>
 class Group {
  public:
@@ -85,15 +89,15 @@ class Group {
   Index shards() const { return shards_; }
   const Range& here() const { return here_; }
 
-  /// Sends bytes out[j] to each shard j and receives in[j] from it. All shards of all processes call it in the same
-  /// order. work() runs meanwhile. It must not start another exchange, and must not touch these bytes. If W is a
+  /// Sends bytes out[j] to each shard j and receives in[j] from it, while work() runs. All shards of all processes must
+  /// call it in the same order. work() must not start another exchange, and must not touch these bytes. If W is a
   /// StartingWorld, bytes on the host are transferred to other processes while work() runs, unless `meets` is true.
   /// @param memory  the memory of the bytes. Bytes for other processes are on the host, unless W is a DeviceWorld
   template <class M, class Work = NoWork>
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
                 const Work& work = {}) {
     const auto begin = Clock::now();
-    memory.finish();  // other shards read these bytes
+    memory.finish();  // the bytes must be complete before other shards read them
     start(shard, {out, in, M::is_host, true}, !std::is_same_v<Work, NoWork>);
     const auto started = Clock::now();
     run(work);
@@ -103,11 +107,11 @@ class Group {
       all_came_ = Clock::now();
       finish_with_other_processes();
     });
-    const auto waited = all_came_ - back;  // read before the next exchange can begin
+    const auto waited = all_came_ - back;  // read before the next exchange overwrites all_came_
     auto computed = back - started;
     std::exception_ptr failure;
     try {
-      if constexpr (!std::is_same_v<Work, NoWork>) {  // wait for the device work that it has started
+      if constexpr (!std::is_same_v<Work, NoWork>) {  // wait for device work that work() has started
         const auto met = Clock::now();
         memory.finish();
         computed += Clock::now() - met;
@@ -117,7 +121,7 @@ class Group {
         memory.copy(from.data(), static_cast<Index>(from.size()), in[static_cast<std::size_t>(j)].data());
       }
       memory.finish();
-    } catch (...) {  // a device error: thrown below, when no shard reads this shard's bytes any more
+    } catch (...) {  // a device error: thrown below, after all shards have read this shard's bytes
       failure = std::current_exception();
     }
     meet([] {});
@@ -133,8 +137,8 @@ class Group {
     traffic.waiting += std::chrono::duration<double>(waited).count();
   }
 
-  /// Marks a shard whose program has returned. If other shards wait for it, stops the run, because they would wait
-  /// forever.
+  /// Records that the program of a shard has returned. If other shards wait for this shard, stops the run with an
+  /// error, because they would wait forever.
   void leave(Index shard) {
     const std::lock_guard lock(mutex_);
     ++left_;
@@ -143,7 +147,7 @@ class Group {
           DeviceError("dist: shard " + std::to_string(shard) +
                       " has returned while other shards wait for it: the shards do not run the same program")));
   }
-  /// Stops the run because a shard has thrown.
+  /// Stops the run because a shard has thrown an exception.
   void fail(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
     stop(failure);
@@ -159,8 +163,8 @@ class Group {
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
-  /// Records the bytes of this shard. The last shard of this process that calls it checks all sizes. If `works` is
-  /// true, that shard also starts the transfer to other processes.
+  /// Starts an exchange: records the bytes of this shard. The last shard of this process that calls it checks all sizes
+  /// and, if `works` is true, starts the transfer to other processes.
   void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
       throw DeviceError("dist: the work that runs during an exchange must not start another exchange");
@@ -178,7 +182,7 @@ class Group {
   void run(const F& work) {
     try {
       work();
-    } catch (...) {  // other shards wait for this shard, and read its bytes
+    } catch (...) {  // other shards wait for this shard and read its bytes, so stop them
       const std::lock_guard lock(mutex_);
       stop(std::current_exception());
       if (std::exchange(begun_, false)) world_.fail(sentence_of(failure_));
@@ -186,7 +190,8 @@ class Group {
     }
   }
 
-  /// Waits for all shards of this process. The last shard to arrive calls alone() before the other shards continue.
+  /// A barrier of the shards of this process. The last shard to arrive calls the given function before the other shards
+  /// continue.
   template <class F>
   void meet(const F& alone) {
     std::unique_lock lock(mutex_);
@@ -221,7 +226,8 @@ class Group {
     changed_.notify_all();
   }
 
-  /// Checks the sizes before any shard reads, because a shard that throws frees its bytes.
+  /// Checks that each shard of this process sends as many bytes as the receiving shard expects. All sizes are checked
+  /// before any shard reads, because a shard that throws frees its bytes.
   void expect_sizes() {
     for (Index i = here_.first; i < here_.first + here_.count; ++i)
       for (Index j = here_.first; j < here_.first + here_.count; ++j) {
@@ -233,7 +239,7 @@ class Group {
                             ": the shards do not run the same program");
       }
   }
-  /// Sends one byte to every other process and receives one from each, so that all processes wait for each other.
+  /// A barrier of all processes: sends one byte to every other process and receives one from each.
   void meet_other_processes() {
     static constexpr std::byte here{};
     outgoing_.clear();
@@ -246,8 +252,8 @@ class Group {
     }
     world_.exchange(outgoing_, incoming_);
   }
-  /// Starts the transfer to other processes, if the world supports this, the bytes are on the host, and `meets_` is
-  /// false.
+  /// Starts the transfer to other processes, if the world has the functions begin and finish, the bytes are on the
+  /// host, and `meets_` is false.
   void begin_with_other_processes() {
     if constexpr (StartingWorld<W>) {
       if (meets_ || world_.size() == 1 || on_devices()) return;
@@ -295,7 +301,7 @@ class Group {
   std::condition_variable changed_;
   std::vector<Call> calls_;
   Index started_ = 0, arrived_ = 0, generation_ = 0, left_ = 0;
-  bool begun_ = false;  // world_.begin has been called, but not yet finish
+  bool begun_ = false;  // true between world_.begin and world_.finish
   std::exception_ptr failure_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
@@ -303,7 +309,8 @@ class Group {
   Clock::time_point all_came_{};
 };
 
-/// @throws ArgumentError unless all processes divide the batch into the same number of shards
+/// Checks that all processes divide the batch into the same number of shards.
+/// @throws ArgumentError if the numbers differ
 template <World W>
 void expect_same_shards(W& world, Index shards) {
   std::vector<Index> theirs(static_cast<std::size_t>(world.size()), shards);

@@ -13,15 +13,15 @@
 
 namespace gatefold::dist {
 
-/// A world on top of another world. It combines the messages between two nodes into fewer and longer messages
-/// (hierarchical all-to-all).
+/// A world (connection between processes) that wraps another world. It combines the messages between two nodes into
+/// fewer and longer messages (hierarchical all-to-all).
 ///
 ///     dist::Mpi world;                          // mpirun -n 32, eight on each node: ranks 0 to 7 on the first, …
 ///     dist::Hierarchical nodes{world, 8};
 ///     dist::run(nodes, 32, program);
 ///
-/// A node has m ranks; rank (a, i) is the i-th of node a. It sends its bytes for (b, j) to (a, j), which sends the
-/// bytes of all ranks of node a for (b, j) as one message. A rank therefore sends R/m − 1 messages to other nodes
+/// A node has m of the R ranks; rank (a, i) is the i-th of node a. It sends its bytes for (b, j) to (a, j), which sends
+/// the bytes of all ranks of node a for (b, j) as one message. A rank therefore sends R/m − 1 messages to other nodes
 /// instead of R − m, each m times as long. In exchange, every byte for another node is first transferred within the
 /// node of its sender. This is faster if messages are many and short. The bits of a run stay the same.
 /// @cost   an exchange is three exchanges of `world`: m − 1 short messages with sizes within the node, the forwarded
@@ -30,8 +30,8 @@ namespace gatefold::dist {
 template <World W>
 class Hierarchical {
  public:
-  /// @param node  ranks of a node, m, which are neighbours. If it is 1 or the number of all ranks, `world` is used
-  ///              unchanged
+  /// @param node  the number of ranks on each node; ranks of a node have consecutive numbers. If it is 1 or the number
+  ///         of all ranks, `world` is used unchanged
   /// @throws ArgumentError unless `node` is positive and divides the number of ranks
   Hierarchical(W& world, int node) : world_(world), node_(node) {
     expect(node > 0 && world.size() % node == 0, "Hierarchical", "node",
@@ -45,7 +45,7 @@ class Hierarchical {
     if constexpr (requires { world_.listen(); }) world_.listen();
   }
 
-  /// Exchanges messages as `world` does.
+  /// Exchanges messages between processes, like `world.exchange`.
   /// @throws the errors of `world`; DeviceError if a rank of another node sends a different size than expected
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     if (one_level()) return world_.exchange(outgoing, incoming);
@@ -53,8 +53,8 @@ class Hierarchical {
     forward(outgoing, incoming);
     cross(incoming);
   }
-  /// Splits an exchange into two calls. If `world` is used unchanged, its own begin and finish are called; otherwise
-  /// finish does the whole exchange.
+  /// Splits an exchange into two calls, begin and finish. If `world` is used unchanged, calls begin and finish of
+  /// `world`. Otherwise begin only stores the arguments, and finish does the whole exchange.
   /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) requires StartingWorld<W> {
     if (one_level()) return world_.begin(outgoing, incoming);
@@ -78,7 +78,7 @@ class Hierarchical {
   int place() const { return rank() % node_; }  // i
   bool is_here(int rank) const { return rank / node_ == here(); }
   int at(int node, int place) const { return node * node_ + place; }
-  /// Calls f(place) for the other ranks of this node.
+  /// Calls f(place) for the other ranks of this node; `place` is the rank's number within the node.
   template <class F>
   void each_neighbour(const F& f) const {
     for (int j = 0; j < node_; ++j)
@@ -102,11 +102,12 @@ class Hierarchical {
     if (bytes > 0) incoming_.push_back({rank, static_cast<std::byte*>(data), bytes});
   }
 
-  /// Exchanges sizes within the node: sizes_[place, node] is the number of bytes that the rank at `place` of this node
-  /// has for the rank of `node` with the same place as this rank.
+  /// First of the three exchanges: ranks of a node tell each other how many bytes they have for other nodes. Afterwards
+  /// sizes_[place, node] is the number of bytes that the rank at `place` of this node has for the rank of `node` with
+  /// the same place as this rank.
   void tell_sizes(std::span<const Outgoing> outgoing) {
     const std::size_t n = index(nodes());
-    told_.assign(index(size()), 0);  // [place, node]: for rank (node, place)
+    told_.assign(index(size()), 0);  // [place, node] number of bytes for rank (node, place)
     for (const Outgoing& message : outgoing)
       told_[index(message.rank % node_) * n + index(message.rank / node_)] += message.bytes;
     sizes_.assign(index(size()), 0);
@@ -120,10 +121,10 @@ class Hierarchical {
   }
   Size size_of(int place, int node) const { return sizes_[index(place) * index(nodes()) + index(node)]; }
 
-  /// Exchanges bytes within the node. Messages between ranks of the node are transferred as they are. Bytes for other
-  /// nodes are only collected: for every other node, a rank gets the bytes that all ranks of its own node have for the
-  /// rank at its own place in the other node. They form one message, which cross() sends: first the sizes of the parts,
-  /// then the parts, both in the order of the ranks of this node.
+  /// Second of the three exchanges, within the node. Messages between ranks of the node are transferred as they are.
+  /// Bytes for another node go to the rank of this node with the same place as the receiver; this rank sends them on in
+  /// cross() as one message. The message has the sizes of the parts, then the parts, both in the order of the ranks of
+  /// this node.
   void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     clear();
     for (const Outgoing& message : outgoing)
@@ -131,7 +132,7 @@ class Hierarchical {
     for (const Incoming& message : incoming)
       if (is_here(message.rank)) incoming_.push_back(message);
 
-    // This rank's own bytes, by place and node of their destination.
+    // Packs the bytes of this rank for other nodes, sorted by place and then by node of the receiver.
     std::size_t end = 0;
     starts_.assign(index(size()), 0);
     const auto start_of = [&](int j, int b) -> std::size_t& { return starts_[index(at(b, j))]; };
@@ -180,8 +181,8 @@ class Hierarchical {
     world_.exchange(outgoing_, incoming_);
   }
 
-  /// For every other node, exchanges one message with the rank at the same place, and copies the received parts to
-  /// their destination.
+  /// Third of the three exchanges: for every other node, exchanges one message with the rank at the same place, and
+  /// copies the received parts to their destinations.
   void cross(std::span<const Incoming> incoming) {
     clear();
     each_other_node(
@@ -210,7 +211,8 @@ class Hierarchical {
         starts_[index(message.rank)] += message.bytes;
       }
   }
-  /// Reads the sizes in the message of node b, and sets starts_ for the ranks of that node.
+  /// Reads the sizes at the beginning of the message from node b, checks them, and stores where the bytes of each rank
+  /// of this node begin.
   void find_parts(int b) {
     const std::byte* const message = arrived_.data() + messages_[index(b)].first;
     std::size_t start = messages_[index(b)].first + header();
@@ -231,20 +233,20 @@ class Hierarchical {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
 
-  /// Position and size of a message in the buffer of all messages.
+  /// Position and size of one message in a buffer with all messages.
   struct Part {
     std::size_t first = 0, bytes = 0;
   };
 
   W& world_;
   const int node_;
-  bool begun_ = false;  // an exchange has begun and is not finished
+  bool begun_ = false;  // true between begin() and finish() of an exchange
   std::span<const Outgoing> begun_out_{};
   std::span<const Incoming> begun_in_{};
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
-  std::vector<Size> told_{}, sizes_{}, expected_{};  // told_, sizes_: [place, node]; expected_: [rank]
-  std::vector<std::size_t> starts_{}, next_{};       // [rank] where the bytes of a rank begin
+  std::vector<Size> told_{}, sizes_{}, expected_{};  // bytes: told_ and sizes_ [place, node], expected_ [rank]
+  std::vector<std::size_t> starts_{}, next_{};       // [rank] where the bytes of each rank begin
   std::vector<Part> messages_{};                     // [node]
   std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};
 };

@@ -9,12 +9,12 @@
 
 namespace gatefold::dist {
 
-/// Copies bytes from a device to the host before an exchange and back after it, for a world that can send only host
-/// memory to other processes.
+/// Copies bytes from a device to the host before an exchange, and back after it. A world (connection between processes)
+/// needs this if it can send only host memory to other processes.
 class Staged {
  public:
-  /// Copies the bytes for other processes to the host. out() and in() then have host memory for other processes, and
-  /// the given memory for shards of this process.
+  /// Copies the bytes for other processes from the device to the host. Afterwards, out() and in() are the lists for the
+  /// exchange: host memory for other processes, and the given memory for shards of this process.
   /// @param here  the shards of this process
   template <class M>
   void begin(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Range& here) {
@@ -37,12 +37,12 @@ class Staged {
   std::span<const Bytes> out() const { return out_; }
   std::span<const Room> in() const { return in_; }
 
-  /// Copies the bytes from other processes to their destination.
+  /// Copies the bytes that arrived from other processes from the host to their destination on the device.
   template <class M>
   void end(const M& memory, std::span<const Room> in, const Range& here) const {
     for (std::size_t j = 0; j < in.size(); ++j)
       if (!here.has(static_cast<Index>(j))) memory.copy(in_[j].data(), static_cast<Index>(in[j].size()), in[j].data());
-    memory.finish();  // the next exchange reuses bytes_
+    memory.finish();  // copies must finish before the next exchange reuses bytes_
   }
 
  private:

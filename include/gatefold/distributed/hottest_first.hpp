@@ -13,25 +13,27 @@
 
 namespace gatefold::dist {
 
-/// A planner that copies hot experts and places all experts, so that the busiest shard has little more than the mean
-/// load. A place is room for one expert on a shard. The planner repeatedly adds a copy of the expert with the largest
-/// load per place. It then places experts by decreasing load per place, each on the shard with the smallest load.
+/// A planner that copies experts with a large load and chooses the shards of all experts, so that the busiest shard has
+/// little more than the mean load. A place is room for one expert on a shard. The planner repeatedly adds a copy of the
+/// expert with the largest load per place. It then places experts by decreasing load per place, each on the shard with
+/// the smallest load.
 ///
 ///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all places are taken        (1)
 ///
 /// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
-/// pack. In (1), C is the number of shards, l_e the load of expert e, and c_e the number of shards that hold it. Here
-/// no shard has an expert twice; a copy is left out if no other shard has room. Experts without load get no copy. Even
-/// with extra = 0, a shard with fewer than ⌈E/C⌉ experts has room for copies.
+/// pack. In (1), C is the number of shards, E the number of experts, l_e the load of expert e, and c_e the number of
+/// shards that hold it. Here no shard has an expert twice; a copy is left out if no other shard has room. Experts
+/// without load get no copy. Even with extra = 0, a shard with fewer than ⌈E/C⌉ experts has room for copies.
 /// @order  of experts with equal loads per place, the lower one first; of shards with equal loads, the one with fewer
 ///         experts, then the lower one
 struct HottestFirst {
-  Index extra = 1;  // places on each shard for copies
+  Index extra = 1;  // room on each shard for this number of additional experts (copies)
 
-  /// @param loads  [E] the load of each expert, for example its number of slots
+  /// Returns a placement (which shards hold which expert) with copies.
+  /// @param loads  [E] the load of each of the E experts, for example its number of slots (items that it computes)
   /// @param now  the present placement. An expert's entry of `shard_of` is kept if that shard still holds the expert
   /// @throws ArgumentError unless extra is at least 0 and `loads` has one entry per expert
-  /// @cost   O(E·C·(extra + 1)) to choose copies; O(places · C · copies of one expert) to place them
+  /// @cost   O(E·C·(extra + 1)) to choose copies on C shards; O(places · C · copies of one expert) to place them
   Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
     const Index experts = now.experts(), room = divide_up(experts, shards) + extra;
     expect(extra >= 0, "HottestFirst", "extra", "at least 0", extra);
@@ -50,7 +52,7 @@ struct HottestFirst {
   }
 
  private:
-  /// Returns the number of shards that each expert is placed on.
+  /// Returns for each expert the number of shards that will hold it.
   static std::vector<Index> places_of(const std::vector<Index>& loads, Index shards, Index free) {
     std::vector<Index> places(loads.size(), 1);
     for (; free > 0; --free) {
@@ -59,12 +61,12 @@ struct HottestFirst {
         if (loads[e] > 0 && places[e] < shards &&
             (hottest == loads.size() || loads[e] * places[hottest] > loads[hottest] * places[e]))
           hottest = e;
-      if (hottest == loads.size()) break;  // every expert is on all shards, or has no load
+      if (hottest == loads.size()) break;  // each expert is already on all shards, or has no load
       ++places[hottest];
     }
     return places;
   }
-  /// Returns the shards of each expert, ascending.
+  /// Assigns the experts to shards. Returns for each expert the numbers of its shards, ascending.
   static std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, const std::vector<Index>& places,
                                                 Index shards, Index room) {
     std::vector<std::size_t> order(loads.size());

@@ -12,11 +12,11 @@
 
 namespace gatefold::dist {
 
-/// Returns the load of every shard.
+/// Returns the load of every shard: the sum of the loads of its experts.
 ///
 ///     L_j = Σ_{e on j} l_e;   the load of an expert on several shards is divided as evenly as possible  (1)
 ///
-/// @param loads  [E] the load of each expert, for example its number of slots
+/// @param loads  [E] the load l_e of each of the E experts, for example its number of slots (items that it computes)
 inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const Placement& placement, Index shards) {
   expect(static_cast<Index>(loads.size()) == placement.experts(), "loads_of_shards", "loads",
          Joined{"one load for each of ", placement.experts(), " experts"}, loads.size());
@@ -32,7 +32,7 @@ inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const
 /// Returns the load of the busiest shard divided by the mean load of a shard. This is the factor by which the experts
 /// of a step take longer than with an even load.
 ///
-///     max_j L_j / (Σ_j L_j / C),   C: number of shards                                                  (2)
+///     max_j L_j / (Σ_j L_j / C),   L_j: load of shard j, C: number of shards                            (2)
 ///
 /// @return 1 if the loads of the shards are equal, C if one shard has all load; also 1 if there is no load
 inline double imbalance(const std::vector<Index>& loads, const Placement& placement, Index shards) {

@@ -13,12 +13,12 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Checks the gates of mixtures outside ExpertParallel. Every shard holds the whole mixture, and its gate routes only
-/// the items of that shard.
+/// Checks, on several shards, the gates (routers) of mixtures that are not inside an ExpertParallel. Every shard holds
+/// such a mixture completely, and its gate routes only the items of the shard.
 namespace gatefold::dist {
 
-/// True if a selection chooses the picks of an item only from the candidates of that item, without noise. Specialise it
-/// for your own selection.
+/// True if a selection (the part of a gate that chooses experts) chooses the experts of an item only from values of
+/// that item, without noise. Specialise it for your own selection.
 template <class SelectionT>
 inline constexpr bool picks_alone = false;
 template <>
@@ -28,17 +28,17 @@ inline constexpr bool picks_alone<Dense> = true;
 template <>
 inline constexpr bool picks_alone<ScheduledTopK> = true;
 template <>
-inline constexpr bool picks_alone<SigmoidBias> = true;  // counts for the biases are sums over all shards
+inline constexpr bool picks_alone<SigmoidBias> = true;  // its biases follow the loads, which are summed over the shards
 
 namespace local {
 
-/// `is_enough` is true if a gate that routes only the items of one shard gives each item the same picks as a gate that
-/// routes the whole batch.
+/// `is_enough` is true if a gate that routes only the items of one shard chooses the same experts for each item as a
+/// gate that routes the whole batch.
 template <class GateT, class B>
 struct Composed {
   static constexpr bool is_enough = false;
 };
-/// Composed for a gate that is made of parts. Every part must route each item independently of the others.
+/// `is_enough` for a gate that is made of parts: true if every part routes each item independently of the other items.
 template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
   static constexpr bool is_enough = sizeof...(A) == 0 && !detail_::named::Extra<S>() &&
@@ -49,7 +49,8 @@ constexpr bool is_enough() {
   return global::sees<GateT, float, B>() == global::Sees::own || Composed<GateT, B>::is_enough;
 }
 
-/// Checks the gates of all mixtures whose parameters are in the pack, except mixtures inside an ExpertParallel.
+/// Checks at compile time the gates of all mixtures in a model's parameters, except mixtures inside an ExpertParallel.
+/// A gate that depends on the whole batch does not compile.
 template <class B, class P>
 void check_gates(const P& params) {
   if constexpr (detail_::pack::is_vector<P>) {

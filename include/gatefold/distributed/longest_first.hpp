@@ -14,8 +14,8 @@
 
 namespace gatefold::dist {
 
-/// A planner that places experts so that the busiest shard has little more than the mean load. Experts are placed by
-/// decreasing load, each on the shard with the smallest load.
+/// A planner that chooses the shard of each expert so that the busiest shard has little more than the mean load.
+/// Experts are placed by decreasing load, each on the shard with the smallest load.
 ///
 /// Source: Graham 1969, "Bounds on multiprocessing timing anomalies", longest processing time: at most 4/3 of the
 /// optimum, if the number of experts per shard is not limited. An expert is never divided: if an expert has more than
@@ -24,10 +24,11 @@ namespace gatefold::dist {
 ///         then the lower one. The resulting parts are then assigned to shards: the pair of part and shard with the
 ///         most experts in common first, then the lower part, then the lower shard
 struct LongestFirst {
-  Index most = 0;      // largest number of experts on a shard; 0 means ⌈E/C⌉, as in an even distribution
-  double gain = 0.05;  // experts move only if the imbalance falls by at least this fraction
+  Index most = 0;      // largest number of experts on a shard; 0 means ⌈experts/shards⌉
+  double gain = 0.05;  // experts move only if the imbalance (maximum / mean load) falls by at least this fraction
 
-  /// @param loads  [E] the load of each expert, for example its number of slots
+  /// Returns the new placement (which shard holds which expert), or `now` if the gain is too small.
+  /// @param loads  [E] the load of each of the E experts, for example its number of slots (items that it computes)
   /// @param now  the present placement
   /// @throws ArgumentError unless most is 0 or enough for all experts, gain is at least 0, and `loads` has one entry
   ///         per expert
@@ -67,7 +68,7 @@ struct LongestFirst {
     }
     return placement;
   }
-  /// Assigns parts to shards so that few experts move. The assignment does not change the loads.
+  /// Assigns the planned parts (sets of experts) to shards so that few experts move. The loads stay the same.
   static void name_parts(Placement& parts, Index shards, const Placement& now) {
     std::map<std::pair<Index, Index>, Index> common;  // (part, shard) → experts
     for (std::size_t e = 0; e < parts.shard_of.size(); ++e) ++common[{parts.shard_of[e], now.shard_of[e]}];
@@ -84,7 +85,7 @@ struct LongestFirst {
       taken[static_cast<std::size_t>(shard)] = true;
     };
     for (const auto& pair : pairs) give(pair.first.first, pair.first.second);
-    Index next = 0;  // parts without a shard get the remaining shards
+    Index next = 0;  // sets of experts without a shard get the remaining shards
     for (Index part = 0; part < shards; ++part) {
       while (next < shards && taken[static_cast<std::size_t>(next)]) ++next;
       if (next < shards) give(part, next);

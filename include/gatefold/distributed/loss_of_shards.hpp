@@ -11,15 +11,16 @@
 
 namespace gatefold::dist {
 
-/// The loss of the batch of all shards, each of which has a part of the batch.
+/// The loss of a batch that is divided over several shards.
 ///
-///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: number of counted targets of shard j                            (1)
+///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: number of counted targets of shard j, L_j: its loss             (1)
 ///
-/// The value is L on every shard. The gradient is that of L. The gradients of parameters on a shard are therefore the
-/// terms of a sum over the shards, which DataParallel adds. A shard can have no items or no counted targets; the value
-/// of the loss inside is then ignored. All shards call it together.
+/// The value is L on every shard. On a shard, the gradients of parameters are one term of the gradient of L;
+/// DataParallel adds the terms of all shards. A shard can have no items or no counted targets; its own loss is then
+/// ignored. All shards must call the functions together.
 /// @tparam learns  whether the loss inside has parameters, which all shards share
-/// @cost   an exchange of a few numbers forward and backward; for a loss that learns also two scalings of all gradients
+/// @cost   an exchange of a few numbers forward and backward; for a loss with parameters also two scalings of all
+///         gradients
 template <class LossT, class ShardT, bool learns = detail_::named::Params<LossT>()>
 struct LossOfShards {
   LossT loss;
@@ -33,7 +34,7 @@ struct LossOfShards {
   void validate(In<T, 2, B> y, const Target<T, B>& target) const {
     loss.template validate<T, B>(y, target);
   }
-  /// Returns the number of counted targets of all shards.
+  /// Returns the number of targets of all shards that count for the loss.
   template <class C, class TargetV>
   Index counted(C& ctx, const TargetV& target) const {
     return all().sum(gatefold::detail_::loss::counted<typename C::Backend>(loss, ctx, target.extent(0), target));
@@ -51,7 +52,8 @@ struct LossOfShards {
     B::for_each(ctx, dy.size(), functor::Scale<T>{part, dy.data()});
   }
 
-  /// Replaces `value` by Σ_j share_j value_j over the shards j (see share()). The host waits for the backend.
+  /// Replaces `value`, the loss of this shard, by the loss of all shards: Σ_j share_j value_j over the shards j, see
+  /// share(). The host waits for the backend.
   template <class T, class B>
   void sum(typename B::Context& ctx, const Target<T, B>& target, Out<T, 1, B> value) const {
     T mine = 0;
@@ -74,7 +76,7 @@ struct LossOfShards {
   }
 };
 
-/// LossOfShards for a loss that has parameters.
+/// LossOfShards for a loss that has parameters of its own.
 template <class LossT, class ShardT>
 struct LossOfShards<LossT, ShardT, true> {
   LossT loss;
@@ -106,8 +108,9 @@ struct LossOfShards<LossT, ShardT, true> {
     loss.template forward<T, B>(ctx, p, model, y, target, value, saved);
     means().template sum<T, B>(ctx, target, value);
   }
-  /// The loss inside adds the gradient of the mean over this shard's targets to `grads`. The values that are already in
-  /// `grads` are therefore divided by the share before, and all values are multiplied by the share afterwards.
+  /// The loss inside adds the gradient of the mean over this shard's targets to `grads`, but only the share of this
+  /// shard must be added. Values that are already in `grads` are therefore divided by the share before, and all values
+  /// are multiplied by the share afterwards.
   template <class T, class B, class ModelP>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                 const Target<T, B>& target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,

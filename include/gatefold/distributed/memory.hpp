@@ -9,10 +9,11 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Memory of the data that shards exchange. The code of shards is written once, for the host and for devices.
+/// Copies and sums in the memory of exchanged data. HostMemory and DeviceMemory have the same functions, so code for
+/// shards is written once.
 namespace gatefold::dist {
 
-/// Memory of the host. Every call has finished when it returns.
+/// Functions for data in host memory. Every call has finished when it returns.
 struct HostMemory {
   static constexpr bool is_host = true;
 
@@ -21,20 +22,21 @@ struct HostMemory {
   void copy(const T* from, Index n, T* to) const {
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   }
-  /// Adds the n values of `from` to `to`.
+  /// Adds n values of `from` to the n values of `to`, element by element.
   template <class T>
   void add(const T* from, Index n, T* to) const {
     for (Index i = 0; i < n; ++i) to[i] += from[i];
   }
-  /// Waits until all started operations are done.
+  /// Waits until all copies and sums that were started are complete. On the host there is no wait.
   void finish() const {}
 
-  /// Returns the n values at `from` for the host to read, without a copy.
+  /// Returns the n values at `from` for the host to read. In host memory this is a view, without a copy.
   template <class T>
   std::span<T> read(T* from, Index n) const {
     return {from, static_cast<std::size_t>(n)};
   }
-  /// Returns host memory for n new values of `to`. Call `write` after you have written them.
+  /// Returns host memory in which the caller prepares n new values for `to`. Call `write` afterwards, which transfers
+  /// them if `to` is on a device.
   template <class T>
   std::span<T> room(T* to, Index n) const {
     return {to, static_cast<std::size_t>(n)};
@@ -43,8 +45,8 @@ struct HostMemory {
   void write(std::span<T>, T*) const {}
 };
 
-/// Memory of the context's device. Operations are ordered by its stream. read() and room() return copies in host
-/// memory.
+/// Functions for data on the device of a context. Operations are ordered by the stream of the context. read() and
+/// room() return buffers in host memory.
 template <class C>
 struct DeviceMemory {
   using B = typename C::Backend;
@@ -77,7 +79,7 @@ struct DeviceMemory {
   }
 };
 
-/// Returns the memory in which a context works.
+/// Returns HostMemory or DeviceMemory for the memory in which a context works.
 template <class C>
 auto memory_of([[maybe_unused]] C& ctx) {
   if constexpr (C::Backend::is_host) {

@@ -22,18 +22,18 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Experts that move between the steps of a run.
+/// Moves experts to other shards between the steps of a run.
 namespace gatefold::dist {
 
 namespace moving {
 
-/// A deal, which is the distribution of a pack's experts over the shards, and the deal that replaces it.
+/// The old and the new deal of a mixture. A deal says which shard holds which expert.
 struct Change {
   std::shared_ptr<const Deal> from, to;
   bool moves() const { return from->placement != to->placement; }
 };
 
-/// Calls f(name, pack, change) for every Sharded pack of experts that move.
+/// A visitor that calls f(name, pack, change) for every pack (struct of tensors) of experts that move.
 /// @throws ArgumentError if a pack was not made like the parameters
 template <class F>
 struct EachPack {
@@ -42,7 +42,7 @@ struct EachPack {
   void operator()(const Name&, auto&) const {}
   void sharded(const Name& at, auto& pack) {
     if (!pack.deal)
-      return detail_::pack::visit<false>(*this, at, pack.part);  // a pack of Zero, which has packs of experts inside
+      return detail_::pack::visit<false>(*this, at, pack.part);  // the state of Zero contains packs of experts
     const auto change =
         std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.from == pack.deal; });
     expect(change != changes.end(), "move_experts", at, "a pack made from the parameters of the run", "another pack");
@@ -55,9 +55,10 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
   for_each_tensor(visitor, run);
 }
 
-/// Returns for every tensor of experts that move, in order, whether any shard holds rows of it. In the state of an
-/// optimizer inside InGroups, the tensors of other groups are empty.
-/// @throws ArgumentError on all shards if the rows that a shard holds differ from those that its deal assigns
+/// Returns one bool for each tensor of moving experts, in order: whether any shard holds rows of the tensor. No shard
+/// does if the tensor belongs to the state of an optimizer that does not update it (another group of InGroups).
+/// @throws ArgumentError on all shards if the rows that a shard holds differ from those that its deal (the assignment
+///         of experts to shards) says
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
   std::vector<Index> mine;
@@ -80,25 +81,26 @@ std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run
   return found;
 }
 
-/// Builds the new tensors of a shard next to the old ones; commit() replaces all of them together.
+/// Moves experts in two phases: bring() and shape() build the new tensors next to the old ones, and commit() replaces
+/// all of them together. An error before commit() changes nothing.
 template <class ShardT, class C>
 class Move {
  public:
   Move(ShardT& shard, C& ctx) : shard_(shard), ctx_(ctx) {}
 
-  /// Sends the rows that leave this shard and receives those that arrive.
+  /// Sends the rows of experts that leave this shard, and receives the rows of experts that arrive.
   template <class P>
   void bring(const std::vector<Change>& changes, P& run, const std::vector<bool>& held) {
     std::size_t next = 0;
     each_pack(changes, run, [&](const Name& at, auto& pack, const Change& change) {
       prepare(at, pack, change, [&](const auto& from, const Range& experts, auto& to) {
-        if (!held[next++]) return to.resize_like(from);  // empty on all shards: no expert, or another group
+        if (!held[next++]) return to.resize_like(from);  // empty on all shards: no rows to send
         resize(from, experts, change, to);
         exchange(from, experts, change, to);
       });
     });
   }
-  /// Makes zeros of the new shapes, for packs whose values are not kept.
+  /// Makes tensors of the new shapes, filled with zeros, for packs whose values are not kept (gradients).
   template <class P>
   void shape(const std::vector<Change>& changes, P& pack) {
     each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
@@ -114,8 +116,8 @@ class Move {
   }
 
  private:
-  /// Calls make(tensor, experts of the tensor, new tensor), which fills the new tensor. commit() later replaces the
-  /// tensor by the new tensor.
+  /// A visitor that creates a new tensor next to each tensor of moving experts and calls make(tensor, experts of the
+  /// tensor, new tensor) to fill it. commit() later replaces the tensor by the new tensor.
   template <class F>
   struct Prepare {
     Move& move;
@@ -145,7 +147,7 @@ class Move {
     const auto memory = memory_of(ctx_);
     const auto count = static_cast<std::size_t>(shard_.count());
     const Index me = shard_.index(), width = rows::width(from);
-    std::vector<std::vector<Index>> leave(count), come(count);  // by shard; rows that stay are in this shard's list
+    std::vector<std::vector<Index>> leave(count), come(count);  // for each shard, the rows to send and to receive
     Index before = 0, after = 0;
     for (Index e = experts.first; e < experts.first + experts.count; ++e) {
       const Placement &from_here = change.from->placement, &to_there = change.to->placement;
@@ -155,7 +157,7 @@ class Move {
       before += from_here.on(me, e);
       if (to_there.on(me, e)) come[static_cast<std::size_t>(was)].push_back(after++);
     }
-    std::vector<std::vector<T>> out(count), in(count);  // on the host, because few rows move
+    std::vector<std::vector<T>> out(count), in(count);  // in host memory, because few rows move
     std::vector<Bytes> give;
     std::vector<Room> take;
     for (std::size_t j = 0; j < count; ++j) {
@@ -176,7 +178,7 @@ class Move {
   std::vector<std::function<void()>> ready_;
 };
 
-/// Returns the changes of the deals of all ExpertParallel of a model.
+/// Returns the old and the new deal (assignment of experts to shards) of each ExpertParallel of a model.
 /// @throws ArgumentError on all shards if the placements do not fit or differ between shards
 template <class ShardT>
 std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
@@ -195,7 +197,8 @@ std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vect
 
 }  // namespace moving
 
-/// Returns the placement of each ExpertParallel of a run's model, in order.
+/// Returns the placement (which shard holds which expert) of each ExpertParallel of a run's model, in the order of the
+/// parameters.
 template <class R>
 std::vector<Placement> placements(const R& run) {
   std::vector<Placement> all;
@@ -203,19 +206,19 @@ std::vector<Placement> placements(const R& run) {
   return all;
 }
 
-/// Moves the experts of a run to given placements: their parameters and optimizer state are sent to their new shards.
-/// All shards call it together, between two steps. The results and checkpoints of the run have the same bits as if no
+/// Moves the experts of a run to given shards: their parameters and optimizer state are sent to the new shards. All
+/// shards must call it together, between two steps. The results and checkpoints of the run have the same bits as if no
 /// expert had moved.
 /// @param run  a Trainer, or a class with these members: `each` lists the packs that move, `params` are the parameters
-///             of the model, and `context()` returns the context. The packs must be made like the parameters
-///             (zeros_like, the optimizers' begin). Gradients of experts are zeros afterwards. Packs outside `run` do
-///             not move; using them together with the moved packs throws ArgumentError
+///         of the model, and `context()` returns the context. The packs must be made like the parameters (zeros_like,
+///         the optimizers' begin). Gradients of experts are zeros afterwards. Packs outside `run` do not move; using
+///         them together with the moved packs throws ArgumentError
 /// @param to  the new placement of each ExpertParallel, in the order of placements(run); a placement without entries is
-///            even
+///         even
 /// @return the number of experts that have moved
-/// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if an accumulated part
-///         of a batch waits for a step; DeviceError if another shard has failed. In these cases, and after bad_alloc,
-///         no expert has moved
+/// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if accumulated parts
+///         of a batch still wait for a step; DeviceError if another shard has failed. In these cases, and after
+///         bad_alloc, no expert has moved
 /// @cost   moved rows are transferred once, in an exchange for each tensor. Meanwhile this shard's experts, their
 ///         gradients and their optimizer state are in memory twice
 template <class ShardT, class R>
@@ -237,7 +240,7 @@ Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   moving::Move<ShardT, std::remove_reference_t<decltype(ctx)>> move(shard, ctx);
   move.bring(changes, run, held);
   if constexpr (requires { run.grads; }) move.shape(changes, run.grads);
-  shard.barrier();  // all shards have received their rows
+  shard.barrier();  // returns when all shards have received their rows
   move.commit();
   return moved;
 }

@@ -17,13 +17,15 @@
 
 namespace gatefold::dist {
 
-/// Options for waiting in a world of MPI processes.
+/// Options for waiting in dist::Mpi, a connection of MPI processes.
 struct MpiOptions {
-  double timeout = 300;   // seconds without any message, after which exchange throws
-  bool progress = false;  // a thread calls MPI every 50 µs between begin and finish; needs a free processor
+  double timeout = 300;  // seconds without any message, after which exchange throws
+  /// If true, a thread calls MPI every 50 µs between begin and finish, so that messages advance while the process
+  /// computes. The thread needs a free processor.
+  bool progress = false;
 };
 
-/// The world of the processes that mpirun (or srun) has started.
+/// A world (connection between processes) of the processes that mpirun or srun has started.
 ///
 ///     dist::Mpi world;
 ///     try {
@@ -35,7 +37,8 @@ struct MpiOptions {
 ///     }
 ///
 /// All processes construct it together. It starts and ends MPI, unless the program does so. It uses a separate
-/// communicator, so its messages never mix with those of the program. Any thread can call it, but only one at a time.
+/// communicator, so its messages never mix with the messages of the program. Any thread can call it, but only one at a
+/// time.
 ///
 /// If a rank fails, it sends its message to the other ranks, whose exchange throws `DeviceError{"rank 2: message"}`. If
 /// a rank is killed, the launcher detects this and ends the other ranks. If a rank hangs or has left early, exchange
@@ -46,6 +49,7 @@ struct MpiOptions {
 /// destructor ends all processes (MPI_Abort). If an exception destroys the world, this rank counts as failed.
 class Mpi {
  public:
+  /// Connects to the other processes, and starts MPI unless the program has started it.
   /// @throws ArgumentError unless timeout > 0
   /// @throws DeviceError if MPI has ended before, or does not support calls from several threads in turn
   ///         (MPI_THREAD_SERIALIZED)
@@ -85,10 +89,11 @@ class Mpi {
     begin(outgoing, incoming);
     finish();
   }
-  /// Starts an exchange; this process can compute meanwhile. The messages are delivered when finish() returns. Until
-  /// then no other exchange can start, and the memory of the messages must stay valid. If an exception is thrown, the
-  /// memory must stay valid until fail() or the destructor has given the messages up. With the option `progress`,
-  /// another thread calls MPI meanwhile, so a program that calls MPI itself then needs MPI_THREAD_MULTIPLE.
+  /// Starts an exchange of messages; this process can compute until it calls finish(). The messages are delivered when
+  /// finish() returns. Until then no other exchange can start, and the memory of the messages must stay valid. If an
+  /// exception is thrown, the memory must stay valid until fail() or the destructor has cancelled the messages. With
+  /// the option `progress`, another thread calls MPI meanwhile, so a program that calls MPI itself then needs
+  /// MPI_THREAD_MULTIPLE.
   /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
@@ -96,7 +101,7 @@ class Mpi {
     if (failed_) throw DeviceError(sentence_);
     expect(!begun_, "Mpi.begin", "exchange", "the previous exchange to be finished", "one in progress");
     or_fail(*this, [&] {
-      look_for_failures();  // before receiving from a rank that has freed what it sent
+      look_for_failures();  // checked first, because a failed rank may have freed what it sent
       transfers_.begin(outgoing, incoming);
       begun_ = true;
       if (progress_) progress_->start();
@@ -119,17 +124,16 @@ class Mpi {
     });
   }
 
-  /// Throws DeviceError if another rank is known to have failed. Does not wait.
+  /// Throws DeviceError if this or another rank has reported a failure. Does not wait for messages.
   void listen() {
     if (failed_) throw DeviceError(sentence_);
     const auto alone = pause_progress();
     look_for_failures();
   }
 
-  /// Tells the other ranks that this rank has failed, and why. Tells them only once, and only of failures that they
-  /// have not reported. If an exchange has begun, gives it up and waits up to half a second for its messages. Does not
-  /// wait otherwise.
-  /// @param sentence  up to 1000 bytes of it are sent
+  /// Tells the other ranks that this rank has failed, and why. Only the first call does so, and only if no other rank
+  /// has reported a failure before. If an exchange has begun, cancels its messages, which takes up to half a second.
+  /// @param sentence  the reason; up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {
     if (progress_) progress_->stop();
     if (!failed_) {
@@ -137,7 +141,7 @@ class Mpi {
       try {
         sentence_ = sentence;
         notices_.send(sentence);
-      } catch (...) {  // the other ranks throw after the timeout
+      } catch (...) {  // if the report cannot be sent, the other ranks throw after the timeout
       }
     }
     if (!transfers_.complete()) settled_ = transfers_.abandon(Seconds(0.5));
@@ -148,7 +152,7 @@ class Mpi {
     expect(timeout > 0, "Mpi", "timeout", "more than 0 seconds", timeout);
     return Seconds(timeout);
   }
-  // Returns whether this class has started MPI.
+  // Starts MPI unless the program has started it. Returns whether this class has started it.
   static bool start() {
     int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
     mpi::expect_success(MPI_Initialized(&begun), "MPI_Initialized");
@@ -191,7 +195,8 @@ class Mpi {
              << " s (that rank may itself be waiting)";
     throw DeviceError(sentence.str());
   }
-  // Returns whether all ranks have reached their destructor. Calls MPI only if MPI cannot write into messages any more.
+  // Waits until all ranks have reached their destructor, and returns whether they have within the time limit. If MPI
+  // may still write into messages, does not call MPI and returns false after the time limit.
   bool all_leave() {
     MPI_Request request = MPI_REQUEST_NULL;
     bool possible = settled_ && MPI_Ibarrier(comm_, &request) == MPI_SUCCESS;
@@ -202,16 +207,16 @@ class Mpi {
     });
   }
 
-  static constexpr Seconds to_report{5};  // for a rank to report, after another has failed
+  static constexpr Seconds to_report{5};  // how long other ranks may need to report a failure
 
   Seconds timeout_;
   bool started_;
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  bool begun_ = false;    // an exchange has begun and is not finished
+  bool begun_ = false;    // true between begin() and finish() of an exchange
   bool failed_ = false;   // whether this or another rank has failed
   std::string sentence_;  // the reason of the failure
-  bool settled_ = true;   // no transfer can still write into memory of callers
+  bool settled_ = true;   // false if MPI may still write into memory of callers
   int exceptions_ = std::uncaught_exceptions();
   mpi::Notices notices_;
   mpi::Transfers transfers_;

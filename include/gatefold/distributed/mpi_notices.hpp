@@ -8,8 +8,8 @@
 
 namespace gatefold::dist::mpi {
 
-/// Short texts by which processes report failures to each other, under a separate tag. They are so short that MPI sends
-/// them completely even before the other side receives them.
+/// Short texts by which MPI processes report failures to each other, with a separate message tag. They are so short
+/// that MPI sends them completely even before the other side receives them.
 class Notices {
  public:
   static constexpr int tag = 1;
@@ -17,8 +17,8 @@ class Notices {
 
   explicit Notices(MPI_Comm comm) : comm_(comm) {}
 
-  /// Sends a text to all other processes, without waiting for them. Call it once, because the text is kept while it is
-  /// sent.
+  /// Sends the report of a failure to all other processes, without waiting for them. Call it only once, because the
+  /// text must not change while MPI sends it.
   /// @throws DeviceError if MPI returns an error
   void send(const std::string& sentence) {
     text_ = sentence.substr(0, longest);
@@ -33,7 +33,7 @@ class Notices {
     }
   }
 
-  /// Returns the report of another process, if there is one: `rank 2: its sentence`.
+  /// Returns a failure report of another process if one has arrived, for example `rank 2: its sentence`. Does not wait.
   std::optional<std::string> received() {
     int there = 0, length = 0;
     MPI_Status status;
@@ -42,7 +42,7 @@ class Notices {
     expect_success(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
     std::string text(std::size_t(length), ' ');
     expect_success(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, tag, comm_, MPI_STATUS_IGNORE),
-                   "MPI_Recv");  // has arrived, so this does not block
+                   "MPI_Recv");  // the report has arrived, so this does not block
     return "rank " + std::to_string(status.MPI_SOURCE) + ": " + text;
   }
 

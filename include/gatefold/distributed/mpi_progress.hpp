@@ -11,7 +11,7 @@
 
 namespace gatefold::dist::mpi {
 
-/// A thread that calls MPI to advance the messages of an exchange while the process computes, because MPI libraries
+/// A thread that calls MPI while the process computes, so that the messages of an exchange advance. MPI libraries
 /// transfer few bytes unless the program calls them. Between start and stop, only this thread calls MPI.
 class Progress {
  public:
@@ -34,17 +34,18 @@ class Progress {
     }
     changed_.notify_one();
   }
+  /// Stops calling MPI on the thread.
   /// @return the exception that was thrown on the thread, if any
   std::exception_ptr stop() noexcept {
     const std::lock_guard lock(mutex_);
     goes_ = false;
     return std::exchange(failure_, nullptr);
   }
-  /// Returns a lock; the caller can call MPI while it holds it.
+  /// Pauses the thread. The caller can call MPI while it holds the returned lock.
   std::unique_lock<std::mutex> pause() { return std::unique_lock(mutex_); }
 
  private:
-  static constexpr std::chrono::microseconds rest{50};  // between two polls, as in wait_until
+  static constexpr std::chrono::microseconds rest{50};  // pause between two polls of MPI
 
   void run() {
     std::unique_lock lock(mutex_);
@@ -67,7 +68,7 @@ class Progress {
   std::condition_variable changed_;
   bool goes_ = false, ends_ = false;
   std::exception_ptr failure_;
-  std::thread thread_;  // last member, because it reads the other members
+  std::thread thread_;  // declared last, because the thread uses the other members
 };
 
 }  // namespace gatefold::dist::mpi

@@ -1,6 +1,6 @@
 #pragma once
 
-// Only C functions: MPI's C++ classes would have to be linked, and were removed from the standard in 2012.
+// Use only the C functions of MPI. Its C++ classes would have to be linked, and were removed from the standard in 2012.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -15,7 +15,8 @@
 
 namespace gatefold::dist::mpi {
 
-/// @throws DeviceError with the name of the call and MPI's message, unless it succeeded
+/// Checks the status that an MPI call has returned.
+/// @throws DeviceError with the name of the call and MPI's message, unless the status is MPI_SUCCESS
 inline void expect_success(int status, const char* call) {
   if (status == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -24,7 +25,8 @@ inline void expect_success(int status, const char* call) {
   throw DeviceError(std::string(call) + ": " + text);
 }
 
-/// Starts MPI for threads that call it in turn. MPI calls then return their errors, also calls without a communicator.
+/// Starts MPI with support for several threads that call it in turn. Sets MPI to return errors instead of ending the
+/// process, also for calls without a communicator.
 /// @return the level of thread support
 /// @throws DeviceError if MPI does not start
 inline int start() {

@@ -12,16 +12,16 @@
 
 namespace gatefold::dist::mpi {
 
-/// The messages of one exchange while they are transferred. MPI counts in int, so long messages are sent in pieces. The
-/// last piece is shorter than the others, possibly 0 bytes, to mark the end of a message.
+/// The messages of one MPI exchange while they are transferred. MPI counts in int, so long messages are sent in pieces.
+/// The last piece of a message is shorter than the others, possibly 0 bytes, to mark the end of the message.
 class Transfers {
  public:
   static constexpr int tag = 0;
 
   explicit Transfers(MPI_Comm comm, std::size_t piece = std::size_t{1} << 30) : comm_(comm), piece_(piece) {}
 
-  /// Starts an exchange. Earlier exchanges must be complete or abandoned. Receives are posted before sends, so that a
-  /// message that arrives has a matching receive.
+  /// Starts the sends and receives of an exchange. Earlier exchanges must be complete or abandoned. Receives are posted
+  /// before sends, so that a message that arrives has a matching receive.
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     complete_ = false;
     pieces_.clear();
@@ -41,7 +41,8 @@ class Transfers {
     complete_ = requests_.empty();
   }
 
-  /// Completes the pieces that have arrived or have been sent, and checks the sizes of the received pieces.
+  /// Completes the pieces of messages that have arrived or have been sent, and checks the sizes of the received pieces.
+  /// Does not wait.
   /// @return whether there were such pieces
   /// @throws DeviceError if a rank has sent a different size than expected
   bool take() {
@@ -57,11 +58,11 @@ class Transfers {
     return taken > 0;
   }
 
-  /// Returns whether all messages are delivered or given up.
+  /// Returns whether all messages are delivered or cancelled.
   bool complete() const { return complete_; }
 
-  /// Returns the ranks that this exchange waits for: `nothing from rank 1, 3`, or, if everything has arrived, `nothing
-  /// received by rank 2`.
+  /// Returns, for an error message, the ranks that this exchange waits for: `nothing from rank 1, 3`. If everything has
+  /// arrived, it waits only for receivers: `nothing received by rank 2`.
   std::string missing() const {
     std::set<int> from, to;
     for (std::size_t i = 0; i < requests_.size(); ++i)
@@ -74,8 +75,8 @@ class Transfers {
     return text;
   }
 
-  /// Gives up the messages. Waits up to `limit` for transfers that both sides have started. Other transfers never touch
-  /// the messages again, once all ranks have given up.
+  /// Cancels the messages of the exchange. Waits up to `limit` for transfers that both sides have started. Other
+  /// transfers never touch the messages again, once all ranks have called abandon.
   /// @return whether MPI will not write into the memory of the messages any more
   bool abandon(Seconds limit) noexcept {
     for (std::size_t i = 0; i < requests_.size(); ++i)
@@ -112,7 +113,7 @@ class Transfers {
   MPI_Request* next() {
     indices_.emplace_back();
     statuses_.emplace_back();
-    requests_.push_back(MPI_REQUEST_NULL);  // last, so that the other lists are never shorter
+    requests_.push_back(MPI_REQUEST_NULL);  // added last, so that requests_ is never longer than the other lists
     return &requests_.back();
   }
 
@@ -123,7 +124,7 @@ class Transfers {
   static void expect_received(const Piece& piece, int error) {
     int kind = MPI_SUCCESS;
     if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
-    if (kind == MPI_ERR_TRUNCATE) throw_other_size(piece, "more bytes");  // MPI does not report how many
+    if (kind == MPI_ERR_TRUNCATE) throw_other_size(piece, "more bytes");  // MPI does not report the number of bytes
     expect_success(error, piece.incoming ? "MPI_Irecv" : "MPI_Isend");
   }
   static void expect_size(const Piece& piece, const MPI_Status& status) {

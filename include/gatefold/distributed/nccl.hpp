@@ -15,32 +15,35 @@
 #include "gatefold/distributed/processes.hpp"
 
 namespace gatefold::detail_::device {
-class NcclCommunicator;  // backend/cuda/nccl.cuh
+class NcclCommunicator;  // defined in backend/cuda/nccl.cuh
 }
 
 namespace gatefold::dist {
 
-/// Options for waiting in a world of NCCL ranks.
+/// Options for waiting in dist::Nccl, a connection of processes by NCCL.
 struct NcclOptions {
   double timeout = 300;  // seconds after which an exchange that NCCL has not finished ends the run
 };
 
-/// A world of processes with one device each. They exchange data on these devices with NCCL.
+/// A world (connection between processes) of processes with one device each. They exchange data on these devices with
+/// NCCL.
 ///
 ///     dist::Mpi processes;
 ///     cudaSetDevice(…);                      // a different device in each process of a machine
 ///     dist::Nccl world{processes};
 ///     dist::run(world, shards, program);     // the contexts of `program` are on that device
 ///
-/// All processes construct it together, on an inner world that must outlive it. Data on the host goes through the inner
-/// world. Before each exchange between devices, the ranks tell each other through the inner world how many bytes they
-/// send. The inner world therefore detects a rank that has failed, is late or runs a different program, and NCCL
-/// transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish, the rank aborts its
-/// communicator, tells the other ranks and throws. After a failure of any rank, the world refuses further exchanges.
+/// All processes construct it together, on an inner world (for example MPI) that must outlive it. Data on the host goes
+/// through the inner world. Before each exchange between devices, the ranks tell each other through the inner world how
+/// many bytes they send. The inner world therefore detects a rank that has failed, is late or runs a different program,
+/// and NCCL transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish, the rank aborts
+/// its communicator, tells the other ranks and throws. After a failure of any rank, the world refuses further
+/// exchanges.
 /// @tparam CommunicatorT  a communicator of NCCL; backend/cuda/nccl.cuh documents its functions
 template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {
  public:
+  /// Connects all ranks by NCCL.
   /// @throws ArgumentError unless timeout > 0; DeviceError if NCCL does not connect all ranks
   explicit Nccl(W& world, NcclOptions options = {}) : world_(world), timeout_(options.timeout) {
     expect(options.timeout > 0, "Nccl", "timeout", "more than 0 seconds", options.timeout);
@@ -50,7 +53,7 @@ class Nccl {
       if (rank() == 0) id = CommunicatorT::make_id();
       share(id);
       comm_.emplace(id, rank(), size());
-      agree({}, {});  // all ranks are present
+      agree({}, {});  // returns when all ranks are present
       wait("connected the ranks");
     });
   }
@@ -73,7 +76,7 @@ class Nccl {
   int rank() const { return world_.rank(); }
   int size() const { return world_.size(); }
 
-  /// Exchanges messages on the host.
+  /// Exchanges messages in host memory, through the inner world.
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     world_.exchange(outgoing, incoming);
   }
@@ -97,14 +100,14 @@ class Nccl {
     failed_ = true;
     try {
       sentence_ = sentence;
-    } catch (...) {  // no memory for a copy of the sentence
+    } catch (...) {  // no memory to copy the message; the failure is reported anyway
     }
-    world_.fail(sentence);  // first, so that a rank that finds NCCL's error can read the reason
+    world_.fail(sentence);  // before abort, so that a rank that sees NCCL's error can read the reason
     if (comm_) comm_->abort();
   }
 
  private:
-  /// The number of messages from one rank to another, their total bytes, and a hash of their sizes.
+  /// A summary of the messages from one rank to another: their number, their total bytes, and a hash of their sizes.
   struct Sizes {
     std::uint64_t messages = 0, bytes = 0, of_each = 0;
     void add(std::size_t size) {
@@ -115,7 +118,7 @@ class Nccl {
     bool operator==(const Sizes&) const = default;
   };
 
-  /// Sends the value of rank 0 to all ranks.
+  /// Broadcast: sends the value of rank 0 to all ranks.
   template <class T>
   void share(T& value) {
     auto* const bytes = reinterpret_cast<std::byte*>(&value);
@@ -146,7 +149,7 @@ class Nccl {
   static std::string text(const Sizes& sizes) {
     return std::to_string(sizes.messages) + " messages of " + std::to_string(sizes.bytes) + " bytes";
   }
-  /// Returns whether NCCL is done. Throws if a rank has failed.
+  /// Returns whether NCCL has finished the operation that was started. Throws DeviceError if a rank has failed.
   bool done() {
     listen();
     try {
@@ -156,8 +159,8 @@ class Nccl {
       throw;
     }
   }
-  /// If another rank has failed, throws an exception with its message. Has no effect if the inner world cannot report
-  /// failures between exchanges.
+  /// If another rank has failed, throws an exception with its message. Has no effect if the inner world has no function
+  /// to report failures between exchanges.
   void listen() {
     if constexpr (requires { world_.listen(); }) world_.listen();
   }

@@ -8,8 +8,8 @@
 #include "gatefold/policy/named.hpp"
 #include "gatefold/train/in_groups.hpp"
 
-/// States which optimizers compute a norm of gradients themselves. Inside a shard, such a norm would include only the
-/// gradients of that shard.
+/// Compile-time properties of optimizers that compute a norm of gradients. On several shards, an optimizer must not
+/// compute the norm itself, because it would include only the gradients of one shard.
 namespace gatefold::dist {
 
 template <class OptimizerT, class ShardT>
@@ -21,7 +21,7 @@ namespace norms {
 
 template <class O>
 struct Of {
-  static constexpr bool taken = detail_::named::measure<O>();  // the optimizer computes a norm itself
+  static constexpr bool taken = detail_::named::measure<O>();  // the optimizer computes a norm of gradients itself
   static constexpr bool given = !taken;                        // the optimizer needs no norm except the one it is given
   static constexpr bool by_element = !taken;                   // the step of an element depends only on that element
   static constexpr bool in_rows = true;                        // the optimizer can update some rows without the others
@@ -38,11 +38,11 @@ template <class O, class S>
 struct Of<optim::Scheduled<O, S>> : Of<O> {};
 template <class O>
 struct Of<optim::Averaged<O>> : Of<O> {
-  static constexpr bool in_rows = false;  // swap_averages would have to gather them
+  static constexpr bool in_rows = false;  // swap_averages would need the averages of all rows on each shard
 };
 template <class O, class F>
 struct Of<optim::ExpertRates<O, F>> : Of<O> {
-  static constexpr bool in_rows = false;  // row 0 is a different expert on each shard
+  static constexpr bool in_rows = false;  // rates belong to row numbers, and row 0 is a different expert on each shard
 };
 template <class O, class S>
 struct Of<Zero<O, S>> {

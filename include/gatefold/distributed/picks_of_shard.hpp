@@ -10,12 +10,14 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Extracts the picks of one shard's items from the plan of all shards' items.
+/// Splits a routing plan: extracts the picks of one shard's items from the plan of all shards' items. A pick is one
+/// choice of an expert for an item.
 namespace gatefold {
 
 namespace functor {
 
-/// Copies the picks of some items of a plan into a plan of only these items.
+/// Copies the picks (item, expert, weight) of one shard's items from a whole plan into the shard's own plan. Called for
+/// each pick i of the shard.
 template <class T, class B>
 struct TakePicks {
   View<const Index, 1, B> picks, item, expert;
@@ -30,8 +32,8 @@ struct TakePicks {
     own_weight(i) = weight(p);
   }
 };
-/// Copies the gradients of the weights of the picks in a shard's plan to the positions of these picks in the whole
-/// plan.
+/// Copies the gradient of the weight of each pick from a shard's own plan to the position of this pick in the whole
+/// plan. Called for each pick i of the shard.
 template <class T, class B>
 struct GivePicks {
   View<const Index, 1, B> picks;
@@ -44,7 +46,8 @@ struct GivePicks {
 
 namespace dist {
 
-/// Makes the plan of items [first, first + count) from the plan of all items, with the picks in the same order.
+/// Makes the routing plan of items [first, first + count) from the plan of all items, with the picks (choices of
+/// experts) in the same order.
 /// @param picks  out  the positions of the copied picks in `all`
 /// @param own  out  the plan of only these items
 /// @cost   on a device, the host reads the item and the expert of each pick
@@ -66,7 +69,8 @@ void take_picks(typename B::Context& ctx, const SparsePlan<T, B>& all, Index fir
       functor::TakePicks<T, B>{picks, all.item, all.expert, all.weight, first, own.item, own.expert, own.weight});
   own.build(ctx);
 }
-/// Copies the gradients of the weights in a shard's plan to the positions `picks` in the whole plan.
+/// The adjoint of take_picks: copies the gradients of the weights of a shard's picks (choices of experts) to the
+/// positions `picks` in the gradients of the whole plan.
 template <class T, class B>
 void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<const T, 1, B> own, View<T, 1, B> all) {
   B::for_each(ctx, picks.size(), functor::GivePicks<T, B>{picks, own, all});

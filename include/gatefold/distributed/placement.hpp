@@ -10,7 +10,7 @@
 
 namespace gatefold::dist {
 
-/// A copy of an expert on a further shard.
+/// A copy of an expert on a shard other than its first shard.
 struct Copy {
   Index expert, shard;
   friend bool operator==(const Copy&, const Copy&) = default;
@@ -21,9 +21,11 @@ struct Copy {
 /// changes no bit of the results.
 struct Placement {
   std::vector<Index> shard_of{};  // [E] or empty
-  std::vector<Copy> copies{};     // only for inference (replicate.hpp); an expert that learns is on one shard
+  /// Copies of experts on further shards. Only for inference (replicate.hpp), because an expert that learns is on one
+  /// shard.
+  std::vector<Copy> copies{};
 
-  /// Returns the even placement: shard j has the experts Range::of(experts, j, shards).
+  /// Returns the even placement: shard j holds the experts Range::of(experts, j, shards), consecutive numbers.
   static Placement even(Index experts, Index shards) {
     Placement p;
     for (Index j = 0; j < shards; ++j)
@@ -35,7 +37,7 @@ struct Placement {
     return shard_of[static_cast<std::size_t>(expert)] == shard ||
            std::find(copies.begin(), copies.end(), Copy{expert, shard}) != copies.end();
   }
-  /// Returns the shards that hold an expert, ascending.
+  /// Returns the numbers of the shards that hold `expert`, ascending.
   std::vector<Index> shards_of(Index expert) const {
     std::vector<Index> found{shard_of[static_cast<std::size_t>(expert)]};
     for (const Copy& c : copies)
@@ -44,8 +46,8 @@ struct Placement {
     return found;
   }
 
-  /// Returns the experts of a shard within `among`, ascending and relative to among.first. They are the numbers of the
-  /// rows that the shard holds, in a tensor with one row for each expert of `among`.
+  /// Returns the experts in the range `among` that a shard holds. The numbers are ascending and relative to
+  /// among.first. In a tensor with one row for each expert of `among`, they are the rows that the shard holds.
   std::vector<Index> experts_of(Index shard, const Range& among) const {
     std::vector<Index> found;
     for (Index e = 0; e < among.count; ++e)
@@ -53,7 +55,7 @@ struct Placement {
     return found;
   }
   std::vector<Index> experts_of(Index shard) const { return experts_of(shard, {0, experts()}); }
-  /// Returns experts_of for every shard.
+  /// Returns experts_of (the experts in the range `among`) for every shard.
   std::vector<std::vector<Index>> by_shard(Index shards, const Range& among) const {
     std::vector<std::vector<Index>> found(static_cast<std::size_t>(shards));
     for (Index e = 0; e < among.count; ++e)
@@ -71,14 +73,14 @@ struct Placement {
                          [&](const Copy& c) { return c.shard == shard && among.has(c.expert); });
   }
   Index count(Index shard) const { return count(shard, {0, experts()}); }
-  /// Returns whether the experts of `among` are in ascending order if they are listed shard by shard. Only for experts
-  /// without copies.
+  /// Returns whether the experts in the range `among` are in ascending order if they are listed shard by shard. Must
+  /// not be called if experts have copies.
   bool in_order(const Range& among) const {
     const auto first = shard_of.begin() + among.first;
     return std::is_sorted(first, first + among.count);
   }
 
-  /// Returns this placement, or the even one if it has no entries.
+  /// Returns this placement, or the even placement if this one has no entries.
   /// @throws ArgumentError unless there is a shard in [0, shards) for each expert and each copy, and no shard holds an
   ///         expert twice
   Placement filled(const char* where, Index of_experts, Index shards) const {
@@ -103,6 +105,7 @@ struct Placement {
     }
     return p;
   }
+  /// Returns this placement, after a check that no expert is on several shards.
   /// @throws ArgumentError if experts have copies
   const Placement& without_copies(const char* where) const {
     expect(copies.empty(), where, "placement.copies",

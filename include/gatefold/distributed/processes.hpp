@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-/// The processes of a run. A world is a class with
+/// The connection between the processes of a run, called a world: a class with the functions
 ///
 ///     int rank() const;  int size() const;                       // this process, and the number of processes
 ///     void exchange(outgoing, incoming);                         // every message is delivered when it returns
@@ -22,20 +22,21 @@
 /// so that they do not wait forever.
 namespace gatefold::dist {
 
-/// Bytes for another process.
+/// A message to another process: its rank (number), and the bytes to send.
 struct Outgoing {
   int rank;
   const std::byte* data;
   std::size_t bytes;
 };
-/// Memory for bytes from another process. `bytes` is the number of bytes that the other process sends.
+/// A message from another process: its rank (number), and memory for the bytes. `bytes` is the number of bytes that the
+/// other process sends.
 struct Incoming {
   int rank;
   std::byte* data;
   std::size_t bytes;
 };
 
-/// A class with the functions that the comment at the top of this file lists, except the optional ones.
+/// A connection between processes: a class with the functions rank, size, exchange and fail.
 template <class W>
 concept World = requires(W world, const W known, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                          const std::string& sentence) {
@@ -46,7 +47,7 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   noexcept;
 };
 
-/// Calls f(). If f throws, tells the other processes why, and throws the exception again.
+/// Calls f(). If f throws, tells the other processes the reason (world.fail), and throws the exception again.
 template <class W, class F>
 void or_fail(W& world, const F& f) {
   try {
@@ -57,7 +58,8 @@ void or_fail(W& world, const F& f) {
   }
 }
 
-/// A world that also has begin and finish: an exchange in two calls.
+/// A world (connection between processes) that can exchange messages in two calls, begin and finish. The process can
+/// compute in between.
 template <class W>
 concept StartingWorld = World<W> &&
     requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
@@ -65,15 +67,16 @@ concept StartingWorld = World<W> &&
   world.finish();
 };
 
-/// A world with a function exchange_on_device(outgoing, incoming) for messages in device memory, whose data is ready
-/// when it is called. For a world without this function, such messages are copied through the host.
+/// A world (connection between processes) with a function exchange_on_device(outgoing, incoming) for messages in device
+/// memory. The data must be ready when it is called. For a world without this function, such messages are copied
+/// through the host.
 template <class W>
 concept DeviceWorld = World<W> &&
     requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
   world.exchange_on_device(outgoing, incoming);
 };
 
-/// The world of a single process; it needs no library.
+/// The world (connection between processes) of a run with a single process; it needs no library.
 struct Alone {
   int rank() const { return 0; }
   int size() const { return 1; }

@@ -13,19 +13,22 @@
 
 namespace gatefold::dist {
 
-/// The result of rebalance, for each ExpertParallel in the order of the parameters.
+/// The result of rebalance: values for each ExpertParallel in the order of the parameters, and the number of moved
+/// experts.
 struct Rebalanced {
-  std::vector<double> before, after;  // imbalance of the measured loads with the old and the new placement
-  Index moved = 0;                    // number of experts that have moved
+  /// The imbalance (maximum / mean load of a shard) of the measured loads with the old and the new placement.
+  std::vector<double> before, after;
+  Index moved = 0;  // number of experts that have moved to another shard
 };
 
-/// Moves the experts of a run so that their loads are as even as a planner can make them, and clears `loads`. All
-/// shards call it together, between two steps. It changes no bit of the run (move_experts).
+/// Moves the experts of a run between shards so that the measured loads of the shards are as even as a planner can make
+/// them, and clears `loads`. All shards must call it together, between two steps. It changes no bit of the run (see
+/// move_experts).
 ///
 ///     before, after = max_j L_j / (Σ_j L_j / C) of the measured loads L_j of C shards                   (1)
 ///
-/// @param planner  an object whose place(loads [E], shards, now) returns a Placement, the same on all shards; a
-///                 Placement without entries is even
+/// @param planner  an object whose place(loads [E], shards, now) returns a Placement (which shard holds which of the E
+///         experts), the same on all shards; a Placement without entries is even
 /// @return the imbalance (1) of each ExpertParallel, and the number of experts that have moved
 /// @throws the errors of move_experts; ArgumentError if no loads were measured. No expert has moved then
 /// @cost   an exchange of Σ E numbers, and move_experts

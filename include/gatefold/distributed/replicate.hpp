@@ -12,44 +12,46 @@
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/sharded.hpp"
 
-/// Experts with copies on several shards, for inference.
+/// Copies of experts on several shards, for inference.
 namespace gatefold::dist {
 
-/// Moves the experts of a model's parameters to given placements, for inference. An expert can be placed on several
-/// shards. The shards that hold an expert divide its slots (DividedSlots). All shards call it together. Results have
-/// the same bits as without copies, because they do not depend on the shard that computes a slot.
+/// Moves the experts of a model's parameters to given shards, for inference. An expert can be on several shards, which
+/// then divide its work (DividedSlots). All shards must call it together. Results have the same bits as without copies,
+/// because a result does not depend on the shard that computes it.
 ///
 /// You can use the parameters in forward and infer. backward throws ArgumentError, because an expert's gradient is a
-/// sum over all slots of the expert in fixed blocks. Saving a checkpoint throws it too.
+/// sum over all its items in fixed blocks, which a divided expert cannot form. Saving a checkpoint throws ArgumentError
+/// too.
 /// @param params  the parameters of a model on shards, before they are frozen. They must not belong to a Trainer: make
-///                a copy (zeros_like, copy_pack), or read a checkpoint
+///         a copy (zeros_like, copy_pack), or read a checkpoint
 /// @param to  the new placement of each ExpertParallel, in the order of the parameters
 /// @return the number of copies
 /// @throws ArgumentError on all shards if placements do not fit or differ; DeviceError if another shard has failed. In
 ///         these cases, and after bad_alloc, the parameters are unchanged
 /// @cost   rows that arrive are transferred once, in an exchange for each tensor; meanwhile this shard's experts are in
-///         memory twice. Afterwards each forward has one more exchange, of E numbers
+///         memory twice. Afterwards each forward has one more exchange, of E numbers for E experts
 template <class ShardT, class C, class P>
 Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Placement>& to) {
   const auto here = ctx.here();
   const auto changes = moving::changes_of(shard, "replicate_experts", deals_of(params), to);
   moving::Move<ShardT, C> move(shard, ctx);
   move.bring(changes, params, moving::held(shard, changes, params));
-  shard.barrier();  // all shards have received their rows
+  shard.barrier();  // returns when all shards have received their rows
   move.commit();
   Index copies = 0;
   for (const auto& change : changes) copies += static_cast<Index>(change.to->placement.copies.size());
   return copies;
 }
 
-/// The result of replicate, for each ExpertParallel in the order of the parameters.
+/// The result of replicate: values for each ExpertParallel in the order of the parameters, and the number of copies.
 struct Replicated {
-  std::vector<double> before, after;  // imbalance of `loads` with the old and the new placement
-  Index copies = 0;                   // number of copies of experts
+  /// The imbalance (maximum / mean load of a shard) of `loads` with the old and the new placement.
+  std::vector<double> before, after;
+  Index copies = 0;  // number of copies of experts
 };
 
-/// Copies hot experts of parameters for inference, so that loads are as even as a planner can make them
-/// (replicate_experts).
+/// Copies experts with a large load to further shards, for inference, so that the loads of the shards are as even as a
+/// planner can make them (see replicate_experts).
 ///
 ///     auto params = zeros_like(ctx, trainer.params);
 ///     copy_pack(ctx, trainer.params, params);
@@ -57,8 +59,9 @@ struct Replicated {
 ///     infer(model, ctx, params, x, carry, y);                                 // the same bits
 ///
 /// @param loads  the load of each expert of each ExpertParallel, the same on all shards, for example from
-///               ExpertLoads.of_all
-/// @param planner  an object whose place(loads [E], shards, now) returns a Placement, the same on all shards
+///         ExpertLoads.of_all
+/// @param planner  an object whose place(loads [E], shards, now) returns a Placement (which shards hold which of the E
+///         experts), the same on all shards
 /// @return the imbalance of each ExpertParallel, and the number of copies
 /// @throws the errors of replicate_experts; ArgumentError on all shards unless `loads` fit the experts of each
 ///         ExpertParallel, are at least 0, and are the same on all shards

@@ -11,9 +11,11 @@
 
 namespace gatefold::dist {
 
-/// The number of rows that every shard holds of the tensors of Sharded packs, gathered on all shards.
+/// The number of rows of each distributed tensor that every shard holds, for example one row per expert. The numbers
+/// are known on all shards.
 class HeldRows {
  public:
+  /// Gathers the numbers of rows from all shards.
   /// @param mine  first extents of this shard's tensors, in the same order on all shards
   /// @cost   an exchange of one number per tensor
   template <class ShardT>
@@ -27,12 +29,13 @@ class HeldRows {
   /// Returns the number of rows of a tensor on each shard.
   const std::vector<Index>& of(std::size_t tensor) const { return by_tensor_[tensor]; }
   Index count(std::size_t tensor) const { return std::accumulate(of(tensor).begin(), of(tensor).end(), Index(0)); }
-  /// Returns the number of rows on the shards before `shard`.
+  /// Returns the number of rows of a tensor on all shards with a number below `shard`.
   Index before(std::size_t tensor, Index shard) const {
     return std::accumulate(of(tensor).begin(), of(tensor).begin() + shard, Index(0));
   }
-  /// Checks that every shard holds the rows that are assigned to it, or that no shard holds any rows. In the state of
-  /// an optimizer inside InGroups, no shard holds rows of tensors of other groups.
+  /// Checks that every shard holds as many rows of a tensor as experts are assigned to it. It is also correct if no
+  /// shard holds any rows: this is so in the state of an optimizer that does not update the tensor (another group of
+  /// InGroups).
   /// @throws ArgumentError on all shards, with the name of the tensor, if the check fails
   void expect_dealt(const char* where, const std::string& name, std::size_t tensor, const DealtRows& rows) const {
     if (!rows.deal || count(tensor) == 0) return;

@@ -7,17 +7,18 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 
-/// Functions for the rows of tensors along the first extent, for example the experts, or the rows that one shard steps.
+/// Functions for some rows of a tensor, along its first extent. The rows are for example experts, or the rows whose
+/// optimizer step one shard computes.
 namespace gatefold::dist::rows {
 
-/// Returns the number of values in a row.
+/// Returns the number of values in one row of a tensor.
 template <class P>
 Index width(const P& t) {
   Index n = 1;
   for (int d = 1; d < P::rank; ++d) n *= t.extent(d);
   return n;
 }
-/// Resizes `part` to `count` rows with the other extents of `all`.
+/// Resizes the tensor `part` to `count` rows. Its other extents become the extents of `all`.
 template <class P, class Q>
 void resize(P& part, const Q& all, Index count) {
   const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(count, all.extent(D + 1)...); };
@@ -28,7 +29,7 @@ template <class M, class T>
 void copy(const M& memory, const T* all, const Range& range, Index width, T* to) {
   memory.copy(all + range.first * width, range.count * width, to);
 }
-/// Copies the rows of `all` whose numbers are in `numbers` to `to`, one after the other.
+/// Copies the rows of `all` with the given numbers to `to`, one after the other.
 template <class M, class T>
 void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Index width, T* to) {
   for (const Index row : numbers) {
@@ -36,8 +37,8 @@ void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Inde
     to += width;
   }
 }
-/// Copies consecutive rows of `from` to the rows of `all` whose numbers are in `numbers`, as the inverse of pick.
-/// Returns the first row of `from` that it has not read.
+/// The inverse of pick: copies consecutive rows of `from` to the rows of `all` with the given numbers. Returns the
+/// first row of `from` that it has not read.
 template <class M, class T>
 const T* place(const M& memory, const T* from, const std::vector<Index>& numbers, Index width, T* all) {
   for (const Index row : numbers) {

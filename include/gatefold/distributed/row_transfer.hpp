@@ -10,20 +10,21 @@
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Transfers rows of T (a floating-point type or Bfloat16) between shards as rows of V, which is T or Bfloat16.
+/// Transfers rows of tensors between shards, with an optional conversion to bfloat16 for the transfer. T is the element
+/// type of the tensors (a floating-point type or Bfloat16), and V the type of the transferred values, T or Bfloat16.
 namespace gatefold {
 
 namespace dist {
 
-/// The rows of a tensor in the order of their transfer, and the range of these rows for each shard.
+/// A list of rows of a tensor in the order in which they are transferred, and the range of this list for each shard.
 template <class B>
 struct PackedRows {
-  View<const Index, 1, B> rows;  // empty: the first rows, in place
+  View<const Index, 1, B> rows;  // if empty: the first `count` rows, in order
   Index count;
   std::vector<Range> of_shard;
 
-  /// Calls f(rows, tensor, packed) for each run of adjacent ranges, with the row numbers, the tensor and the packed
-  /// rows of the run.
+  /// Joins adjacent ranges of rows into longer runs, and calls f(rows, tensor, packed) for each run, with the row
+  /// numbers, the tensor, and the rows of the run in the buffer of packed rows.
   template <class A, class P, class F>
   void each_run(const A& of, const P& packed, const F& f) const {
     Range run;
@@ -54,7 +55,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
               const PackedRows<B>& takes, View<T, 2, B> to, const Work& work) {
   const Index width = from.extent(1);
   using Element = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;  // in registers
-  // Rows that need no gathering and no rounding are transferred directly from and to the tensors.
+  // Rows that need no gathering and no rounding are transferred directly from and to the tensors, without a buffer.
   const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
              unpacks = !std::is_same_v<V, T> || !takes.rows.empty();
   auto mark = ctx.mark();
@@ -82,7 +83,8 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
 
 }  // namespace rows
 
-/// Transfers rows `gives` of `from` to rows `takes` of `to` on their shards. work() runs meanwhile.
+/// Transfers the rows `gives` of `from` on each shard to the rows `takes` of `to` on the receiving shards, while work()
+/// runs.
 /// @param bfloat16  whether to round floats to bfloat16, also rows that stay on this shard
 template <class T, class B, class ShardT, class Work>
 void carry_rows(ShardT& shard, typename B::Context& ctx, bool bfloat16, const PackedRows<B>& gives, In<T, 2, B> from,

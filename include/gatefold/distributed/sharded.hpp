@@ -16,24 +16,28 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Experts that are distributed over the shards.
+/// Parameters of experts that are distributed over the shards.
 namespace gatefold::dist {
 
-/// A deal: how the experts of a pack are distributed over the shards.
+/// A deal: which shard holds which expert of a pack (a struct of named tensors, for example parameters).
 struct Deal {
   Placement placement;
   Index shards;
-  std::vector<Range> experts{};  // of each tensor, in the order of each(): Experts has a range for each kind
+  /// For each tensor, in the order of each(): the range of experts that have a row in it. With several kinds of experts
+  /// (Experts), a tensor has rows only for the experts of its kind.
+  std::vector<Range> experts{};
 };
 
-/// This shard's part of a pack. The tensors have the names of the whole pack, and functions of packs work on the part.
-/// If a visitor of for_each_tensor has a member `sharded(name, pack...)`, it is called once with the Sharded pack
-/// instead.
+/// This shard's part of a pack (a struct of named tensors) whose experts are distributed over the shards. The tensors
+/// have the names of the whole pack, and functions of packs work on the part. If a visitor of for_each_tensor has a
+/// member `sharded(name, pack...)`, it is called once with the Sharded pack instead of with each tensor.
 template <class P>
 struct Sharded {
   static constexpr bool sharded = true, gradient_is_optional = gatefold::gradient_is_optional<P>;
   P part;
-  std::shared_ptr<const Deal> deal{};  // the deal of the parameters; null: rows in the order of the shards
+  /// Which shard holds which expert; the same object as in the parameters. If null, the rows of all shards, in the
+  /// order of the shards, form the whole tensor.
+  std::shared_ptr<const Deal> deal{};
   void lie_as(const Sharded& other) { deal = other.deal; }
   bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }
   void expect_lies_as(const Sharded& other) const {
@@ -44,8 +48,9 @@ struct Sharded {
                     "copies first"
                   : "a pack with experts on other shards (move_experts moves only the experts of the run)");
   }
-  /// @throws ArgumentError if packs that are visited together have experts on different shards, for example because one
-  ///         was made before experts moved
+  /// Visits the tensors of several packs together.
+  /// @throws ArgumentError if the packs have experts on different shards, for example because one was made before
+  ///         experts moved
   static void each(auto&& f, auto& first, auto&... more) {
     (more.expect_lies_as(first), ...);
     if constexpr (detail_::pack::check<P>()) P::each(f, first.part, more.part...);
@@ -54,7 +59,7 @@ struct Sharded {
 
 namespace sharded {
 
-/// A visitor that collects the deal of each Sharded pack.
+/// A visitor that collects the deal (which shard holds which expert) of each pack of distributed experts.
 struct Deals {
   std::vector<std::shared_ptr<const Deal>> found{};
   void operator()(const Name&, const auto&) const {}
@@ -63,7 +68,7 @@ struct Deals {
 
 }  // namespace sharded
 
-/// Returns the deals of a model's parameters: one for each ExpertParallel, in order.
+/// Returns the deals (which shard holds which expert) of a model's parameters: one for each ExpertParallel, in order.
 template <class P>
 std::vector<std::shared_ptr<const Deal>> deals_of(const P& params) {
   sharded::Deals deals;
@@ -71,24 +76,26 @@ std::vector<std::shared_ptr<const Deal>> deals_of(const P& params) {
   return std::move(deals.found);
 }
 
-/// The rows that shards hold of a tensor of a Sharded pack.
+/// The rows of one tensor of distributed experts, one row per expert, and the shards that hold them.
 struct DealtRows {
   const Deal* deal = nullptr;
   Range experts{};
   bool in_order() const { return !deal || deal->placement.in_order(experts); }
+  /// Checks that no expert has copies.
   /// @throws ArgumentError if an expert is on several shards
   void expect_once(const char* where) const {
     if (deal) deal->placement.without_copies(where);
   }
-  /// Returns the rows of a shard, in their order on that shard.
+  /// Returns the row numbers that a shard holds, in their order on that shard.
   std::vector<Index> of(Index shard) const { return deal->placement.experts_of(shard, experts); }
   std::vector<std::vector<Index>> by_shard() const { return deal->placement.by_shard(deal->shards, experts); }
 };
 
 namespace sharded {
 
-/// Calls f(name, tensor, rows) for every tensor. `rows` are the DealtRows of a tensor in a Sharded pack, and empty for
-/// other tensors. If several packs are visited together, the tensors of the other packs are the last arguments.
+/// A visitor that calls f(name, tensor, rows) for every tensor. `rows` says which shard holds which row if the tensor
+/// is in a Sharded pack (distributed experts), and is empty for other tensors. If several packs are visited together,
+/// the tensors of the other packs are the last arguments.
 template <bool OnlyLearned, class F>
 struct Visitor {
   F& f;
@@ -103,7 +110,8 @@ struct Visitor {
   }
 };
 
-/// Copies the rows of one shard to `part`, out of a tensor `all` with the rows of `experts`.
+/// Copies the rows of one shard's experts to the tensor `part`, out of the tensor `all` with a row for each expert of
+/// the range `experts`.
 template <class M>
 struct TakeExperts {
   const M& memory;
@@ -115,12 +123,13 @@ struct TakeExperts {
     deal.experts.push_back(experts);
     const std::vector<Index> mine = deal.placement.experts_of(shard, experts);
     rows::resize(part, all, static_cast<Index>(mine.size()));
-    if (all.data() != nullptr)  // count_parameters has only shapes
+    if (all.data() != nullptr)  // count_parameters passes shapes without data
       rows::pick(memory, all.data(), mine, rows::width(all), part.data());
   }
 };
 
-/// Calls f<At>(range) for every kind of experts. `range` is the part of `experts` that is of kind At.
+/// Calls f<At>(range) for each kind of experts in a policy of type Experts. `range` is the part of `experts` that is of
+/// kind number At.
 template <class F, class... K>
 void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   Index first = experts.first;
@@ -132,7 +141,7 @@ void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   kinds(std::index_sequence_for<K...>{});
 }
 
-/// Checks that every tensor has one row for each expert.
+/// Checks that every tensor of the experts' parameters has one row for each expert.
 struct ExpectExperts {
   Index experts;
   void operator()(const Name& at, const auto& t) const {
@@ -157,8 +166,8 @@ void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Nam
 
 }  // namespace sharded
 
-/// Returns the policy for the experts of one shard. If the policy has the type Experts, the result has the number of
-/// experts of each kind on that shard. Other policies are unchanged.
+/// Returns the policy (options) for the experts of one shard. If the policy has the type Experts, the result has the
+/// number of experts of each kind on that shard. Other policies are returned unchanged.
 template <class E>
 E some_experts(const E& expert, const Placement&, Index, const Range&) {
   return expert;
@@ -173,8 +182,8 @@ Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, 
   return some;
 }
 
-/// Copies the parameters of one shard's experts from the parameters of all experts to `mine`.
-/// @param placement  a placement that has an entry for each expert
+/// Copies the parameters of one shard's experts from `all`, the parameters of all experts, to `mine`.
+/// @param placement  a placement (which shard holds which expert) that has an entry for each expert
 /// @throws ArgumentError if the first extent of a tensor is not the number of experts, naming the tensor
 template <class C, class E, class P>
 void take_experts(C& ctx, const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,

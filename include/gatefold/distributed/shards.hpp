@@ -17,11 +17,11 @@
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/processes.hpp"
 
-/// A batch is divided into shards. Each shard runs the same program on its part, as a thread of one of the processes.
-/// Results depend on the number of shards, but never on the number of processes.
+/// Runs a program on shards, the parts into which a batch is divided. Each shard runs the same program on its part, as
+/// a thread of one of the processes. Results depend on the number of shards, but never on the number of processes.
 namespace gatefold::dist {
 
-/// The communicator of one shard of a run. run() passes it to the program.
+/// The communicator of one shard of a run: it exchanges data with the other shards. run() passes it to the program.
 ///
 /// All shards call each function below, in the same order and with sizes that agree.
 /// @throws ArgumentError if another thread is in a function of this shard; DeviceError if another shard or process has
@@ -36,18 +36,20 @@ class Shard {
   Index count() const { return group_.shards(); }
   /// Returns the rank of the process that runs this shard.
   int rank() const { return group_.rank(); }
-  /// Returns the number of shards in this process, for example to divide its processors.
+  /// Returns the number of shards in this process, for example to divide the processor cores among them.
   Index in_this_process() const { return group_.here().count; }
-  /// Returns the range of this shard if `things` items, experts or other things are divided evenly and in order.
+  /// Returns the range of this shard if a number of things, for example items or experts, is divided among the shards
+  /// evenly and in order.
   Range part_of(Index things) const { return Range::of(things, index(), count()); }
 
-  /// Returns the exchanges, bytes and seconds of this shard so far.
+  /// Returns statistics of this shard so far: the number of exchanges, their bytes and seconds.
   const Traffic& traffic() const { return traffic_; }
 
-  /// Sends out[j] to shard j and receives in[j] from it.
+  /// Sends the bytes out[j] to each shard j and receives in[j] from it, in host memory.
   void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
-  /// Sends out[j] to shard j and receives in[j] from it, in the given kind of memory, for example memory_of(ctx).
-  /// work() runs while the bytes are transferred. It must not start another exchange, and must not touch the bytes.
+  /// Sends the bytes out[j] to each shard j and receives in[j] from it, in the given kind of memory, for example
+  /// memory_of(ctx). work() runs while the bytes are transferred. It must not start another exchange, and must not
+  /// touch the bytes.
   /// @cost   on a device the host waits for the context twice, with work three times, and once more if bytes go through
   ///         the host
   template <class M, class Work = NoWork>
@@ -82,14 +84,14 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// Calls all_gather with the same number of values, `each`, from every shard.
+  /// Gathers the values of all shards, with the same number of values, `each`, from every shard.
   template <class T>
   void all_gather(const T* mine, Index each, T* all) {
     std::vector<Index> counts(static_cast<std::size_t>(count()), each);
     all_gather<T>(mine, counts, all);
   }
 
-  /// Like all_gather, but writes `all` only on shard 0.
+  /// Gathers the values of all shards like all_gather, but writes `all` only on shard 0.
   template <class M, class T>
   void gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
     const OneThread::Scope alone(alone_);
@@ -103,7 +105,7 @@ class Shard {
     exchange(memory, out_, in_);
   }
 
-  /// Replaces each of the n values by its sum over the shards, on all shards.
+  /// Replaces each of the n values by its sum over the shards, on all shards (all-reduce).
   /// @cost   with C shards, each shard sends and receives 2 (C − 1)/C of the values, and adds C parts of 1/C of them
   /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whichever processes run them
   template <class T>
@@ -112,7 +114,8 @@ class Shard {
     parts_.resize(static_cast<std::size_t>(part_of(n).count * count()) * sizeof(T));
     sum(HostMemory{}, values, n, reinterpret_cast<T*>(parts_.data()));
   }
-  /// Sums values on the backend of a context.
+  /// Replaces each of the n values in memory of a context by its sum over the shards, computed on the backend of the
+  /// context.
   template <class C, class T>
   void sum(C& ctx, T* values, Index n) {
     auto mark = ctx.mark();
@@ -158,7 +161,7 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// Adds count() parts of n values; the first part becomes the sum.
+  /// Adds up count() arrays of n values, which follow each other in `parts`. The sum is in the first array.
   template <class M, class T>
   void add_up(const M& memory, T* parts, Index n) const {
     for (Index step = 1; step < count(); step *= 2)
@@ -183,13 +186,13 @@ class Shard {
 
 /// Options of run.
 struct RunOptions {
-  /// Whether processes wait for each other before each exchange, so that Traffic.waiting can be measured. This costs a
-  /// short message to each other process. No bytes then go to other processes while a shard computes.
+  /// If true, processes wait for each other before each exchange, so that Traffic.waiting can be measured. This costs a
+  /// short message to each other process. No bytes are then sent to other processes while a shard computes.
   bool measure_waiting = false;
 };
 
-/// Runs program(shard) for every shard. Each shard is a thread of one of the processes of `world`. The shards of a
-/// process have consecutive indices.
+/// Runs program(shard) for every shard, the parts of a batch. Each shard is a thread of one of the processes of
+/// `world`. The shards of a process have consecutive indices.
 ///
 ///     dist::Mpi world;
 ///     dist::run(world, 4, [&](auto& shard) { … });       // mpirun -n 1, 2, 3 or 4: the same bits

@@ -17,13 +17,14 @@
 
 namespace gatefold::dist {
 
-/// How rows are transferred between shards: items, results of slots, and their gradients.
+/// Options for the transfer of rows between shards. The rows are items, outputs of experts, and their gradients.
 struct ExchangeOptions {
   bool bfloat16 = false;  // rounds floats to bfloat16, which halves the bytes; doubles are not rounded
   Index chunks = 1;       // parts of each shard's experts: one part is transferred while another computes
 };
 
-/// Brings the slots of all shards' items to the shards of their experts, and the results back.
+/// Transfers the slots of all shards' items to the shards of their experts, and the results back. A slot is one row of
+/// work of an expert: one item that the expert computes.
 ///
 /// A shard's own slots are sorted by expert (Groups). They are sent sorted by receiving shard, then by expert. On the
 /// receiving shard they are sorted by expert, then by sending shard, which is the order of the whole batch. A row that
@@ -35,12 +36,13 @@ struct ExchangeOptions {
 template <class T, class B>
 class SlotExchange {
  public:
-  static constexpr Index all = -1;  // as the argument `chunk`: all chunks
+  static constexpr Index all = -1;  // value of the argument `chunk` for all chunks
 
-  /// Exchanges the number of rows and slots between all shards.
+  /// Exchanges between all shards which slots (an item for an expert) and rows each shard will send, and prepares the
+  /// transfers.
   /// @param own  the slots of this shard's items, of all experts
   /// @param rows  number of rows from which these slots read
-  /// @param placement  the shards of all experts
+  /// @param placement  which shard holds which expert
   /// @param chunks  number of chunks into which the experts of a shard are divided, in order
   template <class ShardT>
   void begin(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, Index rows, const Placement& placement,
@@ -52,7 +54,7 @@ class SlotExchange {
     give_.assign(static_cast<std::size_t>(shards), {});
     take_.assign(static_cast<std::size_t>(shards), {});
 
-    // From each shard to each: the number of rows, then the number of slots of each expert.
+    // Each shard tells each other shard the number of rows, then the number of slots of each expert.
     std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
     std::vector<Range> told_to;
     find_rows(shard, memory, own, rows, placement, told, told_to);
@@ -64,7 +66,7 @@ class SlotExchange {
     count_slots(heard, shards);
     numbers_.resize(0);
 
-    // Which row each slot reads.
+    // Each shard tells each other shard which row each slot reads.
     std::vector<Index> numbers(static_cast<std::size_t>(slots_));
     exchange(
         shard, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
@@ -72,8 +74,8 @@ class SlotExchange {
     place_slots(memory, heard, numbers, shards);
   }
 
-  /// Gives each received slot the number that it has in one process with all items. Experts use this number to draw
-  /// noise.
+  /// Gives each received slot (an item for an expert) the number that it has in one process with all items. Experts use
+  /// this number to draw noise, so that the noise does not depend on the number of shards.
   /// @param items  true if the slots of at least one shard have a list of the rows that they read; these rows are
   ///         items. False if slot s reads row s
   /// @param first  number of this shard's first row among the rows of all shards
@@ -91,7 +93,7 @@ class SlotExchange {
       exchange(
           shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
           [&](Index j) { return take_[at(j)].rows; });
-    } else {  // slot s reads row s: in one process all slots of an expert are adjacent
+    } else {  // slot s reads row s: in one process, all slots of an expert are adjacent
       const auto offsets = read(own.offsets);
       for (Index e = 0; e < experts; ++e) before[at(e + 1)] = offsets[at(e + 1)] - offsets[at(e)];
       shard.sum(before.data(), experts + 1);
@@ -110,10 +112,11 @@ class SlotExchange {
     memory.write(of_slots, numbers_.data());
   }
 
-  /// Returns the received slots, sorted by expert. The row of each slot is a row of the output `to` of bring_rows.
+  /// Returns the slots (work of experts) that this shard has received, sorted by expert. The row of each slot is a row
+  /// of the output `to` of bring_rows.
   Groups<B> groups() const { return {View<const Index, 1, B>(offsets_.data(), experts_ + 1), rows_, slots_, numbers_}; }
-  /// Returns groups() restricted to the experts of one chunk; all other experts have no slots. The slots of the chunk
-  /// are the range slots_of(chunk) of the slots of groups().
+  /// Returns groups(), the received slots, restricted to the experts of one chunk; all other experts have no slots. The
+  /// slots of the chunk are the range slots_of(chunk) of the slots of groups().
   Groups<B> groups(Index chunk) const {
     const Range s = slots_of(chunk);
     const auto some = [&](const Tensor<Index, 1, B>& of) {
@@ -125,12 +128,12 @@ class SlotExchange {
   Range slots_of(Index chunk) const { return slots_of_[at(chunk)]; }
   Index chunks() const { return chunks_; }
   Index experts() const { return experts_; }
-  /// Returns the number of slots of each expert on this shard, on the host.
+  /// Returns the number of received slots of each expert on this shard, in host memory.
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
-  /// Writes to `to` [rows(), W] the rows that this shard's slots read, out of `from` [N, W] of each shard. work() runs
-  /// meanwhile.
+  /// Transfers the rows that experts read to the shards of the experts. Writes to `to` [rows(), W] the rows that this
+  /// shard's experts read, out of `from` [N, W] of each shard. work() runs meanwhile.
   /// @param chunk  a chunk of the experts. Only the rows that this chunk reads, and no earlier chunk reads, are
   ///         transferred
   template <class ShardT, class Work = NoWork>
@@ -139,14 +142,15 @@ class SlotExchange {
     carry_rows<T, B>(shard, ctx, bfloat16, {sent_rows_, sent_rows_.size(), rows_of(give_, chunk)}, from,
                      {{}, rows_here_, rows_of(take_, chunk)}, to, work);
   }
-  /// Writes to `to` [groups().slots, W] the values of the slots, out of `from` [own slots, W] of each shard. work()
-  /// runs meanwhile.
+  /// Transfers one row for each slot to the shard of its expert. Writes to `to` [groups().slots, W] the rows of the
+  /// received slots, out of `from` [own slots, W] of each shard. work() runs meanwhile.
   template <class ShardT, class Work = NoWork>
   void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                    Index chunk = all, const Work& work = {}) const {
     carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
   }
-  /// Inverse of bring_slots: sends the values of slots back to the shards that own them, and runs work() meanwhile.
+  /// The inverse of bring_slots: sends one row for each received slot back to the shard of its item, and runs work()
+  /// meanwhile.
   /// @param from  [groups().slots, W] in   values of the received slots
   /// @param to    [own slots, W]      out  values of this shard's own slots
   /// @tparam Z  the type of the slots' values: T or SlotValue<T, B>
@@ -157,14 +161,14 @@ class SlotExchange {
   }
 
  private:
-  /// Ranges of rows and slots that are sent to a shard or received from it, in packed order: in total and for each
-  /// chunk.
+  /// The rows and slots that are sent to one shard or received from it, as ranges of the buffers of packed rows and
+  /// slots: in total and for each chunk of the experts.
   struct Part {
     Range rows, slots;
     std::vector<Range> rows_of{}, slots_of{};
   };
-  /// Running totals over the experts of a Part, in order: the number of rows that the experts so far read, and the
-  /// number of their slots.
+  /// Running totals over the experts that one shard holds, in order: the number of rows that the experts so far read,
+  /// and the number of their slots.
   struct Ends {
     std::vector<Index> rows{0}, slots{0};
   };
@@ -197,7 +201,8 @@ class SlotExchange {
   }
   PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
 
-  /// Exchanges lists on the host; give(j) and take(j) are the ranges for shard j.
+  /// Exchanges lists of numbers between shards in host memory. give(j) is the range of `from` for shard j, and take(j)
+  /// the range of `to` from shard j.
   template <class ShardT, class GiveF, class TakeF>
   static void exchange(ShardT& shard, const Index* from, const GiveF& give, Index* to, const TakeF& take) {
     std::vector<Bytes> out;
@@ -209,8 +214,8 @@ class SlotExchange {
     shard.exchange(out, in);
   }
 
-  /// Finds, for each shard, the rows that slots of its experts read, in the order of first use, and these slots. Fills
-  /// `told` with the numbers of rows and slots for each shard.
+  /// Finds, for each shard, the slots of this shard's items that belong to its experts, and the rows that these slots
+  /// read, in the order of first use. Fills `told` with the numbers of rows and slots for each shard.
   template <class ShardT, class M>
   void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
                  std::vector<Index>& told, std::vector<Range>& told_to) {
@@ -256,7 +261,7 @@ class SlotExchange {
     }
     keep(memory, sent, sent_rows_);
     in_order_ = std::is_sorted(slots.begin(), slots.end());
-    if (in_order_) slots.clear();  // they can be sent in place
+    if (in_order_) slots.clear();  // already in order, so they can be sent in place
     keep(memory, slots, sent_slots_);
     memory.finish();
   }
@@ -281,7 +286,7 @@ class SlotExchange {
       slots_ += part.slots.count;
     }
   }
-  /// Sorts the received slots by expert, then by sending shard. They arrive sorted by shard, then by expert.
+  /// Sorts the received slots by expert, then by sending shard. They arrive sorted by sending shard, then by expert.
   template <class M>
   void place_slots(const M& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
     offsets_.resize((1 + chunks_) * (experts_ + 1));
@@ -308,8 +313,8 @@ class SlotExchange {
     memory.write(place_of, place_of_slot_.data());
   }
 
-  /// Divides the received slots into chunks in the same way as the sending shards. The extents of offsets are [1 +
-  /// chunks, experts + 1].
+  /// Divides the received slots into chunks of experts in the same way as the sending shards. Adds the offsets of each
+  /// chunk to `offsets` [1 + chunks, experts + 1], whose first row is the offsets of all slots.
   void find_chunks(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards, auto& offsets) {
     for (Index j = 0; j < shards; ++j) {
       Part& part = take_[at(j)];
@@ -335,16 +340,23 @@ class SlotExchange {
 
   Index experts_ = 0;  // of this shard
   Index chunks_ = 1;
-  std::vector<Range> slots_of_{};      // [chunks] of the received slots, in their order here
-  std::vector<Index> counts_{};        // [experts] slots
-  std::vector<Index> before_here_{};   // [experts] earlier slots of the expert on other shards, if it has copies
+  std::vector<Range> slots_of_{};  // [chunks] ranges of the received slots, sorted by expert
+  std::vector<Index> counts_{};    // [experts] slots
+  // [experts] If an expert has copies: how many of its slots are computed by shards before this one.
+  std::vector<Index> before_here_{};
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
-  bool in_order_ = true;                                // own slots are sent in place
-  std::vector<Index> row_of_slot_{};                    // [own slots] its row among the sent rows, in sending order
-  Tensor<Index, 1, B> sent_rows_, sent_slots_;          // the sent rows and, unless in_order_, the sent slots, by shard
-  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;  // of all and of each chunk; [slots]; [slots] arrival → place
-  Tensor<Index, 1, B> numbers_;                         // [slots] or empty
+  bool in_order_ = true;  // own slots are in sending order, so they are sent in place
+  // [own slots] The row that each slot reads, as a number among the rows sent to the same shard; slots in sending
+  // order.
+  std::vector<Index> row_of_slot_{};
+  // The rows to send and, unless in_order_, the slots to send, sorted by receiving shard.
+  Tensor<Index, 1, B> sent_rows_, sent_slots_;
+  // The received slots. offsets_: where the slots of each expert begin, for all chunks together and then for each
+  // chunk. rows_ [slots]: the row that each slot reads. place_of_slot_ [slots]: the place of each slot, numbered by
+  // arrival, in the order of experts.
+  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;
+  Tensor<Index, 1, B> numbers_;  // [slots] or empty
 };
 
 }  // namespace gatefold::dist

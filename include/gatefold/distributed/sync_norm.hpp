@@ -11,20 +11,20 @@
 
 namespace gatefold::dist {
 
-/// Wraps an update rule that uses a norm over the items of a batch, or an optimizer that uses a norm of gradients, so
-/// that the norm is taken over all shards.
+/// Wraps an update rule (which combines a layer's input and output) that uses a norm over the items of a batch, or an
+/// optimizer that uses a norm of gradients. The norm is then taken over all shards.
 ///
 ///     Residual{dist::SyncNorm{update::SharpnessAware{.norm = update::Norm::batch}, &shard}, branch}
 ///
 ///     ‖u‖² = Σ_j ‖u_j‖²,   ⟨n, dz⟩ = Σ_j ⟨n_j, dz_j⟩   over the shards j                                (1)
 ///
 /// The rows of shard j are u_j, n_j and dz_j (see SharpnessAware for n and dz). SyncBatchNorm does the same for the
-/// means of a batch. All shards call it together, also shards without items. Forward, infer and backward exchange one
-/// number each. With norms of single items, no exchange is needed.
+/// means of a batch. All shards call it together, also shards without items. Forward, infer and backward each sum one
+/// number over the shards. With norms of single items, no exchange is needed.
 /// @tparam RuleT  a rule without parameters and carry; the last argument of its functions is a sum over the batch
 ///         (WholeBatch)
 /// @throws the errors of the rule; ArgumentError if `shard` is null
-/// @order  that of Shard::sum: the values of one process up to rounding; the bits depend on the number of shards
+/// @order  the order of Shard::sum: the values of one process up to rounding; the bits depend on the number of shards
 template <class RuleT, class ShardT>
 struct SyncNorm {
   static constexpr bool takes_norm = requires(RuleT r) { requires std::is_same_v<decltype(r.norm), update::Norm>; };

@@ -38,16 +38,18 @@ struct AddNorm {
 
 namespace dist {
 
-/// NormalizedGd of a model on shards, inside DataParallel:
+/// The optimizer NormalizedGd (steps of fixed length for each expert) for a model on several shards, inside
+/// DataParallel:
 ///
 ///     DataParallel{InGroups{is_expert, SyncNorm{optim::NormalizedGd{.lr = 0.1}, &shard}, optim::Sgd{}}, &shard}
 ///
 ///     ‖G_e‖² = Σ_t ‖G_t,e‖²   over the slices e of all tensors t, whichever shards hold them             (2)
 ///
-/// With per_expert = false, there is one norm over all gradients of all shards. All shards call it together.
+/// Slice e of a tensor is the gradient G_t,e of expert e. With per_expert = false, there is one norm over all gradients
+/// of all shards. All shards call it together.
 /// @throws the errors of NormalizedGd, on all shards
-/// @cost   that of NormalizedGd, and two exchanges: of one number for each tensor, and of one number for each expert of
-///         each tensor
+/// @cost   the cost of NormalizedGd, and two exchanges: of one number for each tensor, and of one number for each
+///         expert of each tensor
 /// @order  by expert and then by tensor, independent of the placement. With per_expert, the bits of one process with
 ///         the same gradients; otherwise its values up to rounding
 template <class ShardT>
@@ -93,14 +95,15 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   }
 
  private:
-  /// The positions of the sums of squares from which norms are computed. A tensor has one sum for each slice; a
-  /// distributed tensor has one for each expert.
+  /// Where the sums of squares, from which norms are computed, are in one array. A tensor has one sum for each slice
+  /// (expert). With per_expert = false, a tensor that all shards hold has one sum in total.
   struct Terms {
-    std::vector<Range> of{};  // by tensor; count 0 if it is empty on all shards
+    std::vector<Range> of{};  // by tensor; count 0 if the tensor is empty on all shards
     Index slices = 0, count = 0;
   };
 
-  /// Calls f(name, tensor, DealtRows of the tensor, tensors of the other packs) for each learned tensor.
+  /// Calls f(name, tensor, rows, tensors of the other packs) for each learned tensor. `rows` says which shard holds
+  /// which row of distributed experts.
   template <class F, class... P>
   static void each(const F& f, P&... packs) {
     for_each_learned(sharded::Visitor<true, const F>{f}, packs...);
@@ -132,7 +135,8 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     }
     return terms;
   }
-  /// Returns, for each slice, the sum over the tensors of their squares, or of their norms if sum_of_norms is true.
+  /// Returns for each expert the sum of the squares of its gradients in all tensors, or, if sum_of_norms is true, the
+  /// sum of their norms. With per_expert = false, returns one sum for all experts.
   template <class C, class Pack>
   const double* norms(C& ctx, const Pack& grads, const Terms& terms) const {
     const auto squares = ctx.template scratch<double>(terms.count), sums = ctx.template scratch<double>(terms.slices);

@@ -13,20 +13,22 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The part of a file's tensors that a shard has. Like io, this is not in the umbrella header. Only for host backends.
+/// The rows of a checkpoint's tensors that one shard reads or writes. The umbrella header does not include this header
+/// (nor io). Only for host backends.
 namespace gatefold::dist {
 
-/// Lists the tensors of a pack as they are in a file, where every tensor is whole, and the rows of each tensor that
-/// this shard reads or writes.
+/// Lists the tensors of a pack (a struct of named tensors) as they are in a file, with the experts of all shards, and
+/// the rows of each tensor that this shard reads or writes.
 template <class C>
 class TensorsHere {
  public:
-  /// Which rows of a tensor that all shards hold this shard takes: all rows (to read), or a part of the rows (to
-  /// write).
+  /// Selects the rows of tensors of which every shard has a copy: a shard takes all rows (to read a file), or only a
+  /// part of the rows (to write a file together with the other shards).
   enum class Takes { all, part };
 
-  /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from those that its deal
-  ///         assigns
+  /// Finds the rows of this shard in all tensors of a pack.
+  /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from the experts that are
+  ///         assigned to it
   /// @cost   an exchange of a number for each distributed tensor
   template <class ShardT, class P>
   TensorsHere(ShardT& shard, const char* where, P& pack, Takes takes) {
@@ -48,7 +50,7 @@ class TensorsHere {
         if (rows > 0) here = rows_of(shard.index(), t, held, next);
         ++next;
       } else {
-        const Index all = t.tensor.extents[0];  // (nvcc 13.0 fails on an initialiser list here)
+        const Index all = t.tensor.extents[0];  // nvcc 13.0 fails to compile an initialiser list here
         here.push_back(takes == Takes::all ? Range{0, all} : Range::of(all, shard.index(), shard.count()));
       }
       io::safetensors::with_element(t.tensor, [&](auto element) { add(element, t, rows, here, entries); });
@@ -56,7 +58,7 @@ class TensorsHere {
     list = std::move(entries.list);
   }
 
-  /// Copies data that was read into the tensors.
+  /// Copies data that was read from a file into the tensors of the pack.
   void fill(C& ctx, const io::safetensors::Data& data) const {
     const io::safetensors::Fill<C> fill{ctx, data.bytes.data(), data.begins.data()};
     for (const Found& t : found_) fill(Name{}, &t.tensor);
@@ -89,6 +91,7 @@ class TensorsHere {
       found.push_back({at.str(), AnyTensor(const_cast<TensorT&>(t)), dealt, rows});
     }
   };
+  /// Adds a tensor to the lists `list` and `sources`.
   /// @param rows  number of rows of the whole tensor
   /// @param here  the rows of this shard, as ranges
   template <class T>
@@ -106,12 +109,14 @@ class TensorsHere {
                         static_cast<std::uint64_t>(r.count) * width * sizeof(T)});
       count += r.count;
     }
-    // Rows of a distributed tensor are adjacent here. Rows of another tensor have the same position as in the file.
+    // On this shard, the rows of a distributed tensor are adjacent and begin at 0. The rows of any other tensor have
+    // the same position as in the file.
     const std::size_t first = t.dealt || here.empty() ? 0 : static_cast<std::size_t>(here[0].first) * width;
     sources.push_back(io::safetensors::source_of<C>(static_cast<const T*>(t.tensor.elements) + first,
                                                     count * static_cast<Index>(width)));
   }
-  /// Returns the rows of this shard as ranges, in the order of its memory. Adjacent rows are in one range.
+  /// Returns the rows of a distributed tensor that this shard holds, as ranges of row numbers, in the order of its
+  /// memory. Adjacent rows are in one range.
   static std::vector<Range> rows_of(Index shard, const Found& t, const HeldRows& held, std::size_t tensor) {
     if (!t.rows.deal) return {{held.before(tensor, shard), t.tensor.extents[0]}};
     std::vector<Range> ranges;

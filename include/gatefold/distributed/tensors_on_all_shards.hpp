@@ -22,8 +22,8 @@ namespace gatefold::dist {
 
 namespace parts {
 
-/// Calls f(name, tensor, 0) for a tensor that is whole, and g(name, tensor, rows, number) for a tensor of a Sharded
-/// pack.
+/// A visitor that calls f(name, tensor, 0) for a tensor that every shard holds completely, and g(name, tensor, rows,
+/// number) for a tensor whose rows are distributed over the shards (Sharded pack).
 template <class F, class G>
 struct Visitor {
   F f;
@@ -40,15 +40,16 @@ Visitor(F, G) -> Visitor<F, G>;
 
 }  // namespace parts
 
-/// The tensors of a pack, with each Sharded tensor replaced by the tensor of all shards.
+/// The tensors of a pack (a struct of named tensors) without distribution: each tensor whose rows are distributed over
+/// the shards is replaced by a tensor with all rows.
 template <class ShardT, class M, class P>
 class Whole {
  public:
-  /// Makes a tensor for each sharded tensor. On shard 0 it has the size of the whole tensor; on other shards it is
+  /// Makes a tensor for each distributed tensor. On shard 0 it has the size of the whole tensor; on other shards it is
   /// empty.
   /// @param memory  the memory of the tensors
-  /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from those that its deal
-  ///         assigns
+  /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from the experts that are
+  ///         assigned to it
   Whole(ShardT& shard, const M& memory, const char* where, P& pack) : shard_(shard), memory_(memory), pack_(pack) {
     std::vector<Index> mine;
     each_part([&](const Name&, const auto& part, const DealtRows&, Index) { mine.push_back(part.extent(0)); });
@@ -63,7 +64,7 @@ class Whole {
     });
   }
 
-  /// Copies the values of all shards to shard 0.
+  /// Copies the rows of the distributed tensors from all shards to shard 0.
   void gather() {
     each_part([&](const Name&, const auto& part, const DealtRows& rows, Index i) {
       const Index width = rows::width(part);
@@ -85,7 +86,7 @@ class Whole {
     });
   }
 
-  /// Lists the tensors in the order and with the names of the pack.
+  /// Visits the tensors, with all rows, in the order and with the names of the pack.
   static void each(auto&& f, auto& self, auto&...) {
     for_each_tensor(parts::Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
                                    [&](const Name& at, auto& part, const DealtRows&, Index i) {
@@ -116,14 +117,15 @@ class Whole {
   std::vector<Place> places_;
 };
 
-/// Copies the parameters of a model on shards into the parameters of the same model in one process, on shard 0. You can
-/// then evaluate the model or run inference on shard 0.
+/// Copies the parameters of a model on several shards into the parameters of the same model in one process, on shard 0.
+/// You can then evaluate the model or run inference on shard 0.
 ///
 ///     auto params = init_params<float, Cpu>(model, ctx, seed);   // `model` has a Mixture for each ExpertParallel
 ///     dist::copy_whole(shard, ctx, trainer.params, params);
 ///
 /// @param whole  the parameters of the model in one process. They are written only on shard 0
-/// @throws ArgumentError unless `whole` has the tensors of `sharded`, in the same order
+/// @throws ArgumentError on shard 0 if a tensor of `whole` has a different number of bytes than the tensor at the same
+///         position of `sharded`, with all its rows
 /// @cost   shard 0 receives all experts, and holds them twice meanwhile
 template <class ShardT, class C, class P, class Q>
 void copy_whole(ShardT& shard, C& ctx, const P& sharded, Q& whole) {

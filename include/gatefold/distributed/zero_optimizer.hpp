@@ -21,7 +21,7 @@ namespace gatefold::dist {
 
 namespace rows_of_shard {
 
-/// Swaps the tensors of a Sharded pack with those of `part`. Leaves other tensors unchanged.
+/// Swaps the tensors of distributed experts (Sharded packs) between two packs. Leaves other tensors unchanged.
 struct Swap {
   void operator()(const Name&, auto&, auto&) const {}
   void sharded(const Name&, auto& all, auto& part) const {
@@ -29,8 +29,8 @@ struct Swap {
     for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 };
-/// Swaps the tensors of a Sharded pack with `part`. If all shards hold a tensor, copies the rows of one shard to
-/// `part`.
+/// Fills `part` with the rows that one shard updates. If all shards hold a tensor, copies the rows of the shard.
+/// Distributed experts (Sharded packs) are completely on their shard, so their tensors are swapped instead.
 template <class M>
 struct Take : Swap {
   M memory;
@@ -60,14 +60,14 @@ struct Take : Swap {
     return Range::of(all.extent(0), shard, shards);
   }
 };
-/// Gives `part` the same shapes as Take, but no values, because `begin` must not change the parameters. Tensors of a
-/// Sharded pack keep their shapes.
+/// Gives `part` the same shapes as Take, but copies no values and swaps no tensors, because `begin` must not change the
+/// parameters.
 template <class M>
 struct Shape : Take<M> {
   void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
   void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
 };
-/// Collects the addresses and shapes of the tensors of type T that all shards hold.
+/// A visitor that lists the addresses and shapes of the tensors with element type T that all shards hold.
 template <class T>
 struct Places {
   struct Place {
@@ -86,7 +86,7 @@ struct Places {
   void operator()(const Name&, auto&) {}  // a different element type
   void sharded(const Name&, auto&) {}
 
-  /// Calls f(data, values) for the rows of shard j in every tensor, one after the other.
+  /// Calls f(data, number of values) for the rows of shard j in each tensor, one tensor after the other.
   template <class F>
   void each(Index j, Index shards, const F& f) const {
     for (const Place& p : found) {
@@ -98,8 +98,9 @@ struct Places {
 
 }  // namespace rows_of_shard
 
-/// An optimizer whose state is distributed over the shards. For every tensor that all shards hold, each shard keeps the
-/// state of some rows. It updates these rows, and receives the new values of the other rows from the other shards.
+/// An optimizer whose state is distributed over the shards. Of every tensor that all shards hold, each shard updates
+/// some rows and keeps the optimizer state of these rows. It receives the new values of the other rows from the other
+/// shards.
 ///
 ///     DataParallel{Clipped{Zero{AdamW{…}, &shard}}, &shard}
 ///
@@ -121,7 +122,8 @@ struct Zero {
   OptimizerT optimizer;
   ShardT* shard;
 
-  /// The state of the optimizer inside for this shard's rows, and packs in which these rows are updated.
+  /// The state of the optimizer inside for this shard's rows, and two packs for the parameters and gradients of these
+  /// rows during a step.
   template <class Pack>
   struct State {
     Sharded<typename OptimizerT::template State<Pack>> of_shard;
@@ -171,7 +173,7 @@ struct Zero {
   auto take_on(C& ctx) const {
     return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()};
   }
-  /// Gathers the new rows of all shards.
+  /// Sends the rows that this shard has updated to all shards, and copies the updated rows of all shards into `params`.
   template <class T, class C, class Pack>
   void gather(C& ctx, Pack& params, Pack& mine) const {
     rows_of_shard::Places<T> all, own;

@@ -7,8 +7,8 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/policy/hooks.hpp"
 
-/// An activation is a struct with two functions, `value(v)` and `slope(v)` = dvalue/dv. Both are templates over V,
-/// which is a scalar or a register of scalars.
+/// Activation functions. An activation is a struct with two static functions: `value(v)`, and its derivative
+/// `slope(v)`. Both are templates over the type V of v, which is a scalar or a SIMD register.
 ///
 /// To write your own activation, put `using functor::math::exp;` into the function and call `exp(v)`, which finds the
 /// overload for V. The functions erf, log, sqrt, tanh, abs, reciprocal and where_positive work in the same way. An
@@ -99,7 +99,7 @@ struct Silu {
   }
 };
 
-/// The activation v³ of the theory in paper 003. Source: Chen et al. 2022, arXiv:2208.02813.
+/// The activation v³, which the theory of paper 003 uses. Source: Chen et al. 2022, arXiv:2208.02813.
 struct Cubic {
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -113,7 +113,7 @@ struct Cubic {
 
 namespace detail_::policy {
 
-/// True if `Act::value` is a function of scalars and not a template.
+/// True if the function `value` of an activation `Act` is not a template, so that it only takes scalars.
 template <class Act>
 concept OfScalars = requires {
   requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
@@ -130,8 +130,8 @@ constexpr bool check_activation() {
                   "any V, or declare static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
   return true;
 }
-/// Returns true if the activation has a slope, which training needs. If it has no slope, a static_assert names the
-/// mistake.
+/// Returns true if an activation has a function `slope`, its derivative, which training needs. If it has none, a
+/// static_assert reports this.
 template <class Act>
 constexpr bool check_slope() {
   GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),

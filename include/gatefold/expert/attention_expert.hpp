@@ -32,11 +32,13 @@ struct AddPooled;
 
 }  // namespace functor
 
-/// One attention layer per expert, with merged matrices, summed over the queries.
+/// An expert that is one attention layer, without softmax scaling, whose outputs are summed over the queries. An item
+/// is a sequence X of L vectors. K_e is the product of the query and key matrices of expert e, and W_e the product of
+/// its value and output matrices.
 ///
 ///     f_e(X) = Σ_l W_eᵀ X softmax(Xᵀ K_e X_l),   X = (X_1, …, X_L) ∈ R^{d×L}                             (1)
 ///
-/// Source: paper 000, eq. (4); no 1/√d, as printed. K merges key and query, W merges value and output.
+/// Source: paper 000, eq. (4), which also has no factor 1/√d.
 ///
 /// With p_l the softmax of query l, the gradients are the paper's eqs. (13) and (14):
 ///
@@ -140,8 +142,8 @@ struct AttentionExpert {
   }
 
  private:
-  /// Computes the probabilities p = softmax(x keyᵀ) in blocks of rows, and calls f(context, block, products, p) for
-  /// each block. `products` computes further products of the block.
+  /// Computes the attention probabilities p = softmax(x keyᵀ) in blocks of rows, to limit the scratch memory. Calls
+  /// f(context, block, products, p) for each block; `products` multiplies p by other matrices.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
     const auto size = detail_::attending::BlockSize::whole_rows(length);
@@ -164,7 +166,8 @@ struct AttentionExpert {
 
 namespace functor {
 
-/// received[s,h] += Σ_l p[l,h] over the rows l of a block that belong to item s
+/// Sums the attention that each position h of item s receives: received[s,h] += Σ_l p[l,h] over the queries l of item s
+/// in a block of attention probabilities p.
 template <class T, class B>
 struct ReceiveAttention {
   detail_::attending::Block block;
@@ -182,7 +185,8 @@ struct ReceiveAttention {
     });
   }
 };
-/// pooled[s] = Σ_h received[s,h] x_h
+/// Computes the sum of the positions x_h of item s, weighted by the attention they receive: pooled[s] = Σ_h
+/// received[s,h] x_h.
 template <class T, class B>
 struct PoolPositions {
   View<const T, 2, B> received, x;  // [S, L], [S · L, d] in slot order
@@ -199,7 +203,8 @@ struct PoolPositions {
     });
   }
 };
-/// dp[s,h] = ⟨dpooled[s], x_h⟩: the gradient of p[l,h], the same for every row l of item s
+/// Computes the gradient of the attention probabilities p[l,h] of item s: dp[s,h] = ⟨dpooled[s], x_h⟩. It is the same
+/// for every query l of the item.
 template <class T, class B>
 struct PoolPositionsBackward {
   View<const T, 2, B> dpooled, x;
@@ -213,10 +218,11 @@ struct PoolPositionsBackward {
     if (lanes.lane == 0) dp(s, h) = dot;
   }
 };
-/// p[l,h] ← p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]) for the rows l of a block that belong to item s
+/// Computes the backward of softmax: replaces the probabilities p[l,h] by the gradients of the scores, p[l,h] (dp[s,h]
+/// − Σ_i p[l,i] dp[s,i]), for the queries l of item s in a block. dp is the gradient of p.
 template <class T, class B>
 struct ReceiveAttentionBackward {
-  Index first;             // first row of the block
+  Index first;             // block's first row
   View<const T, 2, B> dp;  // [S, L]
   View<T, 2, B> p;         // [rows, L] of the block
 
@@ -229,7 +235,8 @@ struct ReceiveAttentionBackward {
                    [&](auto at, Index h) { at.store(&p(row, h), at.load(&p(row, h)) * (at.load(&dp(s, h)) - dot)); });
   }
 };
-/// c[t] = v + addend[t] + received[t] dpooled[slot of t]
+/// The epilogue of a matrix product with result v: adds two more terms of the gradient of position t of item s, v +
+/// addend[t] + received[t] dpooled[s].
 template <class T, class B>
 struct AddPooled {
   View<const T, 2, B> addend, received, dpooled;

@@ -12,16 +12,16 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/slot_weights.hpp"
 
-/// The family of experts. An expert policy evaluates E experts of one kind on the slots of a plan, which are grouped by
-/// expert:
+/// Defines what an expert policy is: a struct with these members that evaluates E experts of one kind. A slot is one
+/// row of work, one item for one expert; the slots are grouped by expert:
 ///
 ///     Index in_dim() const;  Index out_dim() const;
 ///     Params<T, B> init<T, B>(ctx, experts, seed) const;        // the first extent of every tensor is the expert
 ///     forward (ctx, params, groups, x, z, saved) const;         // writes z [S, out_dim]
 ///     backward(ctx, params, groups, x, saved, dz, dslots, grads) const;  // writes dslots [S, in_dim], adds to grads
 ///
-/// x holds the items in their original order: slot s reads row groups.row(s). z, dz and dslots are in slot order. Rows
-/// past groups.offsets[E] are never read or written.
+/// x contains the items in their original order, and slot s reads row groups.row(s) of x. z, dz and dslots have one row
+/// per slot. Rows past groups.offsets[E] are never read or written.
 ///
 /// Optional members are Saved, validate(params, experts) and the functions below. infer returns the same bits as
 /// forward and keeps nothing for backward:
@@ -46,7 +46,8 @@
 ///     E with_noise(noise) const;
 namespace gatefold {
 
-/// Returns the expert with the noise of a call if it draws random numbers, otherwise the expert unchanged.
+/// Returns a copy of an expert that uses the random numbers `noise`. If the expert does not draw random numbers,
+/// returns it unchanged.
 template <class E>
 E with_noise(const E& expert, const Noise& noise) {
   if constexpr (detail_::hook::expert::with_noise<E>()) {
@@ -56,11 +57,13 @@ E with_noise(const E& expert, const Noise& noise) {
   }
 }
 
-/// The element type of z and dslots of an expert in a mixture.
+/// The element type of an expert's outputs z and of the gradients of its inputs, dslots, in a mixture. It is the
+/// backend's narrower SlotValue if the expert supports it, otherwise T.
 template <class E, class T, class B>
 using SlotElement = std::conditional_t<detail_::hook::expert::stores_slots<E>(), SlotValue<T, B>, T>;
 
-/// Calls forward, infer or weighted_backward with slots of element type Z.
+/// These functions call forward, infer or weighted_backward of an expert, with outputs and input gradients of element
+/// type Z instead of T.
 template <class T, class B, class Z, class E, class... A>
 void forward_slots(const E& expert, A&&... arguments) {
   if constexpr (std::is_same_v<Z, T>) {
@@ -86,8 +89,9 @@ void weighted_backward_slots(const E& expert, A&&... arguments) {
   }
 }
 
-/// Runs an expert without keeping values for backward.
-/// @tparam Z  element type of the slots
+/// Runs an expert for inference, without keeping values for backward. If the expert has no `infer`, calls its `forward`
+/// and discards the saved values.
+/// @tparam Z  element type of the outputs z
 template <class T, class B, class Z = T, class E>
 void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>& p, const Groups<B>& groups,
                   In<T, 2, B> x, Out<Z, 2, B> z) {
@@ -98,7 +102,8 @@ void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, 
     forward_slots<T, B, Z>(expert, ctx, p, groups, x, z, *discarded);
   }
 }
-/// Runs an expert without keeping values for backward, with T and B deduced from the parameters.
+/// Runs an expert for inference, as infer_expert above. The element type T and the backend B are deduced from the
+/// parameters.
 template <class E, template <class, class> class ParamsT, class T, class B>
 void infer_expert(const E& expert, typename B::Context& ctx, const ParamsT<T, B>& p,
                   const NonDeduced<Groups<B>>& groups, In<T, 2, B> x, Out<T, 2, B> z) {
@@ -123,8 +128,8 @@ concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Given& pa
   expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
 };
 
-/// True for an expert that can store z and dslots in a different element type. The concept is also checked if B has no
-/// narrower SlotValue; SlotValue is then T.
+/// True for an expert that can store its outputs z and its input gradients dslots in the element type SlotValue, which
+/// can be narrower than T. If the backend B has no narrower type, SlotValue is T.
 template <class E, class T, class B>
 concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
                                const SlotWeights<T, B>& weights, Params<E, T, B>& grads,

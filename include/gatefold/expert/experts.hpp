@@ -17,7 +17,8 @@
 
 namespace gatefold {
 
-/// Experts of different kinds and sizes in one layer. There are `counts[i]` experts of kind i.
+/// Experts of different kinds and sizes in one mixture, with `counts[i]` experts of kind i. Slot s is one row of work,
+/// the item x[row(s)] for one expert.
 ///
 ///     z[s] = kind_i(x[row(s)]) for the experts [counts_0 + … + counts_{i−1}, counts_0 + … + counts_i)    (1)
 ///

@@ -28,7 +28,8 @@ struct GateUpBackward;
 
 }  // namespace functor
 
-/// A gated linear unit per expert. With Act = Silu it is SwiGLU.
+/// A gated linear unit per expert; with the activation Silu it is SwiGLU. Slot s is one row of work: expert e computes
+/// z[s] from the item x[row(s)], with its three weight matrices G_e, U_e and V_e.
 ///
 ///     h[s] = act(x[row(s)] G_e) ⊙ (x[row(s)] U_e),   z[s] = h[s] V_e                                     (1)
 ///
@@ -141,7 +142,8 @@ struct GatedMlp {
 
 namespace functor {
 
-/// result = ξ act(g) · u. Keeps g and u if `gate` and `up` are not empty.
+/// Computes a hidden value ξ act(g) · u of a gated linear unit from the products g and u, with ξ a factor, for example
+/// of dropout. Stores g and u for backward if `gate` and `up` are not empty.
 template <class Act, class T, class B>
 struct GateUp {
   static constexpr bool scalar_only = is_scalar_only<Act>;
@@ -159,16 +161,19 @@ struct GateUp {
     return factor.data() ? h * at.load(&factor(s, j)) : h;
   }
 };
-/// With h = ξ act(gate) · up, computes from r (output_adjoint.hpp):
+/// Computes the backward of a hidden value h = ξ act(gate) · up of a gated linear unit. w is the weight of the slot; w
+/// r is the gradient of h (output_adjoint.hpp):
 ///
 ///     hidden = w h,   dgate = w r ξ · up · act'(gate),   dup = w r ξ · act(gate)
 template <class Act, class T, class B>
 struct GateUpBackward {
   static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
-  View<const T, 2, B> factor;                       // [S, H] ξ; empty: ξ = 1
-  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may use the memory of r
+  View<const Stored<T, B>, 2, B> gate, up;  // [S, H]
+  View<const T, 2, B> factor;               // [S, H] ξ; empty: ξ = 1
+  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dup` may use the same memory as the argument
+  // r.
+  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& given, Index i) const {

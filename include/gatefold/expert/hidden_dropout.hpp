@@ -29,19 +29,19 @@ constexpr bool check_takes_factor();
 
 }  // namespace detail_::policy
 
-/// Dropout of the hidden values of an expert, which is an Mlp or a GatedMlp. Each value becomes 0 with probability
-/// `rate`; the others are scaled up, so that the expected value stays the same.
+/// An expert (Mlp or GatedMlp) with dropout of its hidden values h. During training, each value becomes 0 with
+/// probability `rate`. The other values are divided by 1 − rate, so that the expected value stays the same.
 ///
 ///     h̃[s] = ξ ⊙ h[s] / (1 − rate),   z[s] = h̃[s] V_e + b_e,   ξ[s,j] = 0 with probability rate, else 1   (1)
 ///
 /// Source: the code of papers 001 and 002, whose experts are W₂ Drop(ReLU(W₁ x + b₁)) + b₂, in mixtures and in dense
 /// layers.
 ///
-/// Without noise, or with rate 0, the result has the same bits as the wrapped expert. The parameters and their names
-/// are those of the wrapped expert.
+/// Without noise (random numbers), or with rate 0, the result has the same bits as that of the wrapped expert. The
+/// parameters and their names are also the same.
 /// @param x [N, D] in items, z [S, D] out
-/// @param noise  the random numbers of a call. A Mixture or OneExpert around HiddenDropout has the noise as extra
-///               input, and passes it to each evaluation
+/// @param noise  the random numbers of one call. A Mixture or OneExpert with this expert has the noise as extra input,
+///               and passes it on
 /// @param saved  the saved values of the wrapped expert; backward draws ξ again
 /// @throws ArgumentError unless 0 <= rate < 1; Trainer.step and ThreeStage.step also throw it if there is no noise and
 ///         rate is not 0
@@ -121,7 +121,8 @@ struct HiddenDropout {
 
  private:
   void expect_options() const { expect(0 <= rate && rate < 1, "HiddenDropout", "rate", "0 <= rate < 1", rate); }
-  /// Calls f(expert, factors), with the dropout factors in scratch. `factors` is empty if nothing is dropped.
+  /// Calls f(expert, factors) with the wrapped expert and the dropout factors [S, H] of its hidden values, in scratch
+  /// memory. `factors` is empty if nothing is dropped.
   template <class T, class C, class B, class F>
   void with_factors(C& ctx, const Groups<B>& groups, const F& f) const {
     if constexpr (detail_::policy::check_takes_factor<ExpertT, T, B>()) {
@@ -142,8 +143,8 @@ HiddenDropout(First, Rest...) -> HiddenDropout<detail_::policy::Misplaced<First,
 
 namespace functor {
 
-/// Writes the dropout factors of all hidden values. For item n at expert e, factor[s,j] is 0 if random number (n · E +
-/// e) · H + j, uniform in [0, 1), is less than the rate, and 1 / (1 − rate) otherwise.
+/// Writes the dropout factors of the H hidden values of slot s, which computes item n with expert e. factor[s,j] is 0
+/// if random number (n · E + e) · H + j, uniform in [0, 1), is less than the rate, and 1 / (1 − rate) otherwise.
 template <class T, class B>
 struct HiddenFactors {
   Groups<B> groups;
@@ -175,7 +176,8 @@ concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T,
   expert.weighted_backward(a.ctx, params, a.groups, a.in, saved, a.in, weights, a.out, grads, a.in);
 };
 
-/// Returns true if HiddenDropout can wrap E. If it cannot, a static_assert names the mistake.
+/// Returns true if HiddenDropout (dropout of hidden values) can wrap the expert E. If not, a static_assert names the
+/// mistake.
 template <class E, class T, class B>
 constexpr bool check_takes_factor() {
   GATEFOLD_EXPECT((TakesFactor<E, T, B>),

@@ -25,15 +25,15 @@ struct NormaliseBackward;
 
 }  // namespace functor
 
-/// Normalises each item to mean 0 and variance 1, then applies a learned gain and bias. Use it as the norm of a layer.
-/// Larger experts use it with a gain and a bias per expert.
+/// Normalises each item to mean 0 and variance 1, then applies a learned gain and bias. Use LayerNorm as the norm of a
+/// layer, or inside larger experts, where each expert e has its own gain and bias.
 ///
 ///     x̂ = (x − mean x) / √(var x + ε),   z[s] = x̂ ⊙ gain_e + bias_e                                     (1)
 ///
 /// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm.
 ///
-/// LayerNorm is an expert policy; as a layer or in PreNorm it is used with one expert. If the squares of an item's
-/// values overflow (|x| > 1e19 in float), x̂ is 0. If the sum of the values overflows, x̂ is NaN.
+/// LayerNorm is an expert policy. As a layer, or in PreNorm, it has one expert. If the squares of an item's values
+/// overflow (|x| > 1e19 in float), x̂ is 0. If the sum of the values overflows, x̂ is NaN.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
 /// @throws ArgumentError unless model_dim >= 1 (layers such as PreNorm replace 0 by their width), shapes fit, and
@@ -86,7 +86,7 @@ struct LayerNorm {
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
     normalise(ctx, p, groups, x, z, z, {});
   }
-  /// Recomputes z from the saved normalised items.
+  /// Recomputes the output z from the normalised items that forward saved, so that z itself need not be saved.
   template <class T, class B>
   void recompute(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
                  Out<T, 2, B> z) const {
@@ -122,13 +122,14 @@ struct LayerNorm {
 
 namespace functor {
 
-/// normalized[s] = (x − mean x) / √(var x + ε), inverse[s] = 1 / √(var x + ε), y[s] = normalized[s] ⊙ gain[e] + bias[e]
+/// Computes layer normalisation for slot s, with the item x and the expert e of the slot: normalized[s] = (x − mean x)
+/// / √(var x + ε), inverse[s] = 1 / √(var x + ε), and y[s] = normalized[s] ⊙ gain[e] + bias[e].
 template <class T, class B>
 struct Normalise {
   Groups<B> groups;
   View<const T, 2, B> x, gain, bias;
   T epsilon;
-  View<T, 2, B> normalized, y;  // may be the same memory
+  View<T, 2, B> normalized, y;  // may be one array
   View<T, 1, B> inverse;        // empty: not kept
 
   template <class Lanes>
@@ -154,7 +155,7 @@ struct Normalise {
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
 };
-/// y[s] = normalized[s] ⊙ gain[e] + bias[e]
+/// Applies gain and bias of expert e to a normalised item: y[s] = normalized[s] ⊙ gain[e] + bias[e].
 template <class T, class B>
 struct GainBias {
   Groups<B> groups;
@@ -170,8 +171,9 @@ struct GainBias {
     });
   }
 };
-/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), scaled = dy ⊙ normalized. The
-/// sum of scaled over the slots is dgain.
+/// Computes the backward of layer normalisation for one slot. With g = dy ⊙ gain, writes dx = (g − mean(g) − normalized
+/// mean(g normalized)) / √(var x + ε) and scaled = dy ⊙ normalized. The gradient of the gain is the sum of `scaled`
+/// over the slots.
 template <class T, class B>
 struct NormaliseBackward {
   Groups<B> groups;
@@ -189,9 +191,10 @@ struct NormaliseBackward {
       at.store(sum + j, at.load(d + j) * at.load(x + j));
       return at.load(d + j) * at.load(by + j);
     });
-    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // each lane reads what it wrote
-      return at.load(sum + j) * at.load(by + j);
-    });
+    // This second loop needs no synchronisation, because each lane reads only elements of `scaled` that it wrote
+    // itself.
+    const T along =
+        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(sum + j) * at.load(by + j); });
     const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
     each_column<T>(lanes, columns, [&](const auto& at, Index j) {
       at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope));

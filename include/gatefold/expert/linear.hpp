@@ -18,7 +18,8 @@ struct WeightedItems;
 
 }  // namespace functor
 
-/// A linear map per expert. With one expert it is an ordinary linear layer.
+/// A linear map with separate weights W_e and biases b_e for each expert e. Slot s is one row of work: expert e
+/// computes z[s] from the item x[row(s)]. With one expert, this is an ordinary linear layer.
 ///
 ///     z[s] = x[row(s)] W_e + b_e                                                                        (1)
 ///
@@ -89,7 +90,8 @@ struct Linear {
 
 namespace functor {
 
-/// With h = x[row(s)]:   weighted = w h,   dslots = w r in place of r      (output_adjoint.hpp)
+/// Computes the backward of Linear for slot s with weight w and item h = x[row(s)]: weighted = w h,   and dslots = w r
+/// in place of r. r is the product of the output gradient and the weights (output_adjoint.hpp).
 template <class T, class B>
 struct WeightedItems {
   OutputAdjoint<T, B> outputs;

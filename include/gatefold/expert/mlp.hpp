@@ -28,7 +28,8 @@ struct ActivateBackward;
 
 }  // namespace functor
 
-/// A two-layer perceptron per expert.
+/// A two-layer perceptron (feed-forward network) per expert. Slot s is one row of work: expert e computes z[s] from the
+/// item x[row(s)], with weights U_e, V_e and biases a_e, b_e.
 ///
 ///     h[s] = act(x[row(s)] U_e + a_e),   z[s] = h[s] V_e + b_e                                           (1)
 ///
@@ -138,7 +139,8 @@ struct Mlp {
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
     const auto dpre = made_of<T, B>(ctx, r, groups.slots);
-    // The gradient of up_bias is a sum of values that are not rounded, so they are also stored without rounding.
+    // dpre is rounded if B multiplies in a narrower type (for example bfloat16). The gradient of up_bias is a sum of
+    // values that are not rounded, so `as_it_is` stores dpre without rounding.
     View<T, 2, B> as_it_is{};
     if constexpr (!std::is_same_v<T, Factor>)
       if (bias) as_it_is = ctx.template scratch<T>(groups.slots, hidden_dim);
@@ -163,7 +165,8 @@ struct Mlp {
 
 namespace functor {
 
-/// pre = v + bias, result = ξ act(pre). Keeps pre, as KeptT, if `pre` is not empty.
+/// Adds the bias to a product v, and applies the activation: pre = v + bias, result = ξ act(pre), with ξ a factor, for
+/// example of dropout. Stores pre for backward, as type KeptT, if the view `pre` is not empty.
 template <class Act, class T, class B, class KeptT>
 struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
@@ -178,15 +181,18 @@ struct BiasActivate {
     return factor.data() ? Act::value(v) * at.load(&factor(s, j)) : Act::value(v);
   }
 };
-/// With h = ξ act(pre), computes from r: hidden = w h, dpre = w r ξ act'(pre)      (output_adjoint.hpp)
+/// Computes the backward of a hidden value h = ξ act(pre) of an Mlp: hidden = w h, dpre = w r ξ act'(pre). w is the
+/// weight of the slot; w r is the gradient of h (output_adjoint.hpp).
 template <class Act, class T, class B>
 struct ActivateBackward {
   static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const Stored<T, B>, 2, B> pre;         // [S, H]
-  View<const T, 2, B> factor;                 // [S, H] ξ; empty: ξ = 1
-  View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may use the memory of r
-  View<T, 2, B> as_it_is;                     // [S, H] dpre without rounding; may be empty
+  View<const Stored<T, B>, 2, B> pre;  // [S, H]
+  View<const T, 2, B> factor;          // [S, H] ξ; empty: ξ = 1
+  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dpre` may use the same memory as the argument
+  // r.
+  View<Multiplied<T, B>, 2, B> hidden, dpre;
+  View<T, 2, B> as_it_is;  // [S, H] unrounded dpre, or empty
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& r, Index i) const {

@@ -16,7 +16,8 @@
 
 namespace gatefold {
 
-/// Multi-head self-attention per expert. Each item is a sequence.
+/// Multi-head self-attention with separate matrices Q_e, K_e, V_e and O_e for each expert e. Each item X is a sequence
+/// of `length` positions. h counts the H heads; D is the number of values per position.
 ///
 ///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the positions allowed,   z = concat_h(A_h V_h) O_e           (1)
 ///

@@ -13,26 +13,28 @@
 
 namespace gatefold {
 
-/// The gradient of the outputs z of experts that end in a matrix product. It is either dz[s] itself, or dz[s] = w[s]
-/// du[row(s)] if each item receives the weighted sum of its slots. In the second case, the gradient of w is computed by
-/// (2) from values before the last product, so that neither z nor dz is needed.
+/// Computes the backward of the last matrix product z[s] = h[s] V_e + b_e of an expert, and of the weighted sum u[n] of
+/// the outputs z[s] for item n. The gradient of the weight w[s] of slot s is computed by (2) from the hidden values h,
+/// so that neither z nor dz needs to be in memory.
 ///
 ///     u[n] = Σ_{s of n} w[s] z[s],   z[s] = h[s] V_e + b_e,   r[s] = du[row(s)] V_eᵀ                     (1)
 ///     dw[s] = ⟨du[row(s)], z[s]⟩ = ⟨r[s], h[s]⟩ + ⟨du[row(s)], b_e⟩                                     (2)
 ///     dh[s] = w[s] r[s],   dV_e = Σ_s (w[s] h[s])ᵀ du[row(s)],   db_e = Σ_s w[s] du[row(s)]             (3)
 ///
-/// Without weights, w = 1.
+/// Without weights, w = 1 and du is the gradient dz of the outputs.
 /// @order  the sums of a slot depend only on that slot
 template <class T, class B>
 struct OutputAdjoint {
   View<const T, 2, B> du;       // [N, columns], or dz [S, columns]
-  Groups<B> groups;             // the row of du for each slot
+  Groups<B> groups;             // rows of du
   SlotWeights<T, B> weights{};  // empty: w = 1
   View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without bias
-  View<T, 1, B> weight{};       // [S] w in slot order, written by run; used if there are both weights and a bias
+  // [S] A copy of the weights w in slot order. The function run() writes it if the product has a bias; otherwise it is
+  // empty.
+  View<T, 1, B> weight{};
 
-  /// Computes (2) for slot s, which must belong to an expert. f(w[s]) processes the row of the slot and returns ⟨r[s],
-  /// h[s]⟩ on every lane.
+  /// Computes the gradient (2) of the weight w[s] of slot s, which must belong to an expert. f(w[s]) must process the
+  /// row of the slot and return ⟨r[s], h[s]⟩ on every lane (the threads that compute the row).
   template <class Lanes, class F>
   GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
     if (!weights.weight.data()) {
@@ -49,9 +51,9 @@ struct OutputAdjoint {
     weights.set_adjoint(s, sum);
     if (!weight.empty()) weight(s) = w;
   }
-  /// Returns w[s]. Slot s must belong to an expert.
+  /// Returns the weight w[s] of slot s, or 1 without weights. The slot must belong to an expert.
   GATEFOLD_HD T weight_of(Index s) const { return weights.weight.data() ? weights(s) : T(1); }
-  /// Computes (3) for the bias: adds to db [E, columns].
+  /// Computes the gradient of the bias of the last product, (3), and adds it to db [E, columns].
   template <class C>
   void add_bias_gradient(C& ctx, View<T, 2, B> db) const {
     B::grouped_sum(ctx, groups.in_slot_order(), du, db, true, groups.rows, weight);
@@ -60,11 +62,13 @@ struct OutputAdjoint {
 
 namespace functor {
 
-// A Hidden is a functor that an expert applies to each element of r. hidden(at, w, r, i) writes the values of h and dh
-// that backward needs for element i of [S, columns], and returns r h. If its constant `scalar_only` is true, it is
-// called with one value at a time.
+// A template argument `Hidden` is a functor of an expert for the backward of its hidden values h. hidden(at, w, r, i)
+// receives the weight w of a slot and the gradient r of h before weighting. It writes the values for element i of [S,
+// columns] that backward needs, and returns r h. If its constant `scalar_only` is true, it is called with one value at
+// a time.
 
-/// Applies a Hidden to the row r of slot s, which is in memory.
+/// Calls the functor `hidden` for all elements of row s of r, the gradients of hidden values before weighting. The row
+/// is in memory.
 template <class Hidden, class T, class B>
 struct HiddenAdjointRow {
   OutputAdjoint<T, B> outputs;
@@ -74,7 +78,8 @@ struct HiddenAdjointRow {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s, const T* of_r) const {
     outputs.run(lanes, s, [&](T w) {
-      const Hidden of = hidden;  // a local copy, which the stores in the loop cannot alias
+      // A local copy of the functor, because the compiler must assume that stores in the loop can change the member.
+      const Hidden of = hidden;
       const Index first = s * columns;
       const auto element = [&](const auto& at, Index j) { return of(at, w, at.load(of_r + j), first + j); };
       if constexpr (Hidden::scalar_only) {
@@ -85,7 +90,8 @@ struct HiddenAdjointRow {
     });
   }
 };
-/// Applies a Hidden in the epilogue of the product that computes r.
+/// Calls the functor `hidden` for each value of r, the gradients of hidden values before weighting, in the epilogue of
+/// the product that computes r. r is then not stored in memory.
 template <class Hidden, class T, class B>
 struct HiddenAdjoint {
   static constexpr bool scalar_only = Hidden::scalar_only;
@@ -98,7 +104,8 @@ struct HiddenAdjoint {
     return hidden(at, outputs.weight_of(s), r, s * columns + j);
   }
 };
-/// Computes (2) for a slot after HiddenAdjoint, from ⟨r, h⟩.
+/// Computes the gradient of the weight of slot s, equation (2), from sum = ⟨r[s], h[s]⟩, which HiddenAdjoint has
+/// summed.
 template <class T, class B>
 struct SlotAdjoint {
   OutputAdjoint<T, B> outputs;
@@ -111,12 +118,12 @@ struct SlotAdjoint {
 
 }  // namespace functor
 
-/// Computes the gradients of the hidden values h [S, columns] and of the weights, (2) and (3), through the product with
-/// V.
-/// @param hidden  the functor of the expert, a `Hidden`
+/// Computes the product r of the output gradients and the transposed matrices V_e of the last product, and from r the
+/// gradients of the hidden values h [S, columns] and of the weights, (2) and (3).
+/// @param hidden  the expert's functor for hidden values, see `Hidden` above
 /// @param v [E, columns, out] in, the matrices V_e of the last product
-/// @param r [S, columns]  memory for r. It is empty if B has a type Multiplied, because r then exists only in the
-///         epilogue of a product and not in memory
+/// @param r [S, columns]  memory for r. It is empty if B multiplies in a narrower type than T, because r is then used
+///         in the epilogue of the product and not stored
 template <class T, class B, class Hidden>
 void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T, 3, B> v, View<T, 2, B> r,
                     const Hidden& hidden) {
@@ -131,13 +138,15 @@ void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T,
   }
 }
 
-/// Returns scratch for r [S, columns], or an empty view if r is not stored.
+/// Returns scratch memory for r [S, columns], the gradients of hidden values before weighting. Returns an empty view if
+/// r is not stored, because the backend multiplies in a narrower type than T.
 template <class T, class B>
 View<T, 2, B> memory_of_r(auto& ctx, Index slots, Index columns) {
   return ctx.template scratch<T>(std::is_same_v<T, Multiplied<T, B>> ? slots : Index(0), columns);
 }
-/// Returns memory for a result that only products read: r itself, or scratch for values rounded to Multiplied
-/// (backend.hpp).
+/// Returns memory [S, columns] for a result that only matrix products read. If products round their arguments to a
+/// narrower type Multiplied (backend.hpp), this is scratch memory of that type. Otherwise it is the memory of r, which
+/// is then overwritten.
 template <class T, class B>
 View<Multiplied<T, B>, 2, B> made_of(auto& ctx, View<T, 2, B> r, Index slots) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {

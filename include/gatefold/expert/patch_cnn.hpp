@@ -8,8 +8,8 @@
 
 namespace gatefold {
 
-/// Applies the same filters to all patches of an item, then sums the activations. This is a convolution whose stride
-/// equals its width.
+/// A convolutional expert that applies the same filters w_{e,j} to all patches x^(p) of an item, then sums the
+/// activations over filters and patches. This is a convolution whose stride equals its width.
 ///
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j}, x^(p)⟩)                                                            (1)
 ///
@@ -30,10 +30,11 @@ struct PatchCnn {
 
   static constexpr bool items_adjoint_is_optional = true;
 
-  /// Returns the settings of the code of Chen et al. (uclaml/MoE): two logits of eight filters each, on four patches of
-  /// 50 values, with bias. The initial values are a thousandth of the usual ones of a convolution.
+  /// Returns the settings of the code of Chen et al. (uclaml/MoE): 16 filters with bias on four patches of 50 values,
+  /// and two outputs, each the sum of eight filters. Initial values are 0.001 times the usual initial values of a
+  /// convolution.
   static PatchCnn reference() { return reference({.model_dim = 50, .patches = 4, .filters = 16, .outputs = 2}); }
-  /// Returns the settings of the code of Chen et al. with the sizes in `options`.
+  /// Returns the bias and the initial values of the code of Chen et al. (uclaml/MoE), with the sizes in `options`.
   static PatchCnn reference(PatchCnn options) {
     options.bias = true, options.initial = {.scale = 0.001};
     return options;

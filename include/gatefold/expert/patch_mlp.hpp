@@ -8,7 +8,8 @@
 
 namespace gatefold {
 
-/// Applies separate filters to every patch of an item, then sums the activations.
+/// An expert that applies separate filters w_{e,j,p} to every patch x^(p) of an item, then sums the activations over
+/// filters and patches.
 ///
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j,p}, x^(p)⟩)                                                          (1)
 ///     w_{e,j,p} = w_{e,j,1} for all p at the start, with equal_patches                                  (2)
@@ -16,7 +17,8 @@ namespace gatefold {
 /// Source: paper 003, sec. 3 and eq. (2). With J filters and O outputs, output o sums the filters [o J/O, (o+1) J/O).
 /// @param x [N, patches · model_dim] in items, z [S, outputs] out
 /// @param bias  if true, a bias b_{e,j,p} is added to the argument of act
-/// @param equal_patches  if false, (2) does not hold. This is the negative control of paper 003 (Lemma 3)
+/// @param equal_patches  if false, all filters start with different values. This is the negative control of paper 003
+///                       (Lemma 3)
 /// @param initial  initial values of filters and biases, with fan-in model_dim. Theorem 1 of paper 003 needs σ₀ in
 ///                 [d^(−1/3), d^(−0.01)], which is [0.27, 0.96] for the d = 50 of the paper's experiments. The paper
 ///                 gives no value; the default 0.3 is near the lower end

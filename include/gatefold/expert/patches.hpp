@@ -8,7 +8,8 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/positions.hpp"
 
-/// Functions for PatchCnn and PatchMlp: they apply filters to every patch, and sum the activations over the patches.
+/// The computations that the experts PatchCnn and PatchMlp share: apply filters to every patch of an item, and sum the
+/// activations over the patches.
 namespace gatefold {
 
 namespace functor {
@@ -22,7 +23,7 @@ struct JoinPatches;
 
 }  // namespace functor
 
-/// Checks the options of PatchCnn and PatchMlp.
+/// Checks the sizes that are options of the experts PatchCnn and PatchMlp.
 /// @throws ArgumentError unless all sizes are at least 1 and outputs divides filters
 inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
   expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
@@ -31,7 +32,8 @@ inline void expect_patch_options(const char* where, Index model_dim, Index patch
   expect(outputs >= 1 && filters % outputs == 0, where, "outputs", Joined{"a divisor of filters = ", filters}, outputs);
 }
 
-/// z[s,o] = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p})
+/// Computes output o of slot s (one item for one expert) by applying filters w_{j,p} to its patches x^(p): z[s,o] =
+/// Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}). The first sum is over the filters j that belong to o.
 /// @param weight [groups of patches, d, J] in, the filters; bias [groups of patches, J], or [·, 0] without bias
 /// @param pre    [S · P, J] out, resized; the values before the activation
 template <class Act, class C, class T, class B>
@@ -46,7 +48,8 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   B::for_rows(ctx, patches.items.slots, functor::SumFilters<T, B>{patches, hidden, z});
 }
 
-/// Writes dslots, and adds to dweight and dbias. An array that is empty is skipped.
+/// Computes the backward of patches_forward: writes the gradient dslots of the items, and adds to the gradients dweight
+/// and dbias of the filters. A gradient whose array is empty is skipped.
 template <class Act, class C, class T, class B>
 void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
                       const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,
@@ -71,7 +74,8 @@ void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 
 
 namespace functor {
 
-/// z[s,o] = Σ_p Σ_{j of o} hidden[slot(s,p), j]
+/// Sums the activations `hidden` of the filters j of output o over all patches p of slot s: z[s,o] = Σ_p Σ_{j of o}
+/// hidden[slot(s,p), j].
 template <class T, class B>
 struct SumFilters {
   Positions<B> patches;
@@ -92,7 +96,8 @@ struct SumFilters {
     }
   }
 };
-/// dpre[slot(s,p), j] = dz[s, o of j] · act'(pre[slot(s,p), j])
+/// Computes the gradient of the values before the activation, for patch p and filter j of slot s: dpre[slot(s,p), j] =
+/// dz[s, o] · act'(pre[slot(s,p), j]), with o the output of filter j.
 template <class Act, class T, class B>
 struct SumFiltersBackward {
   static_assert(detail_::policy::check_slope<Act>());
@@ -112,7 +117,7 @@ struct SumFiltersBackward {
     });
   }
 };
-/// dslots[s, p] = dpatch[slot(s,p)]
+/// Copies the gradient of each patch p to the gradient of its item: dslots[s, p] = dpatch[slot(s,p)], for slot s.
 template <class T, class B>
 struct JoinPatches {
   Positions<B> patches;

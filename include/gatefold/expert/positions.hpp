@@ -8,9 +8,10 @@
 
 namespace gatefold {
 
-/// Maps each position (token, patch) of an item to a slot of its own, a position slot, so that one grouped product runs
-/// over all positions. The items x [N, L·D] are read as [N·L, D]. With count[e] = offsets[e + 1] − offsets[e], position
-/// l of item slot s becomes
+/// Numbers the positions (tokens or patches) of items. An item slot s is one row of work, an item with L positions for
+/// one expert e. Each of its positions l gets a row of work of its own, a position slot, so that one grouped product
+/// computes all positions. The items x [N, L·D] are read as [N·L, D]. With count[e] = offsets[e + 1] − offsets[e], the
+/// position slot is
 ///
 ///     together:  slot s·L + l of expert e                                         E experts             (1)
 ///     apart:     slot offsets[e]·L + l·count[e] + s − offsets[e] of expert e·L + l, E·L experts         (2)
@@ -23,8 +24,8 @@ struct Positions {
   bool apart = false;
 
   Index slots() const { return items.slots * length; }
-  /// Calls f(slot(s, l)) for l = 0, 1, … in order, and searches the expert of s only once. Does nothing if item slot s
-  /// belongs to no expert.
+  /// Calls f(t) for the position slots t of item slot s, in the order of the positions. Searches the expert of s only
+  /// once. Does nothing if s belongs to no expert.
   template <class F>
   GATEFOLD_HD void each(Index s, const F& f) const {
     const Index e = items.expert(s);
@@ -33,7 +34,8 @@ struct Positions {
     const Index begin = apart ? first * length + s - first : s * length, step = apart ? count : 1;
     for (Index l = 0; l < length; ++l) f(begin + l * step);
   }
-  /// Returns the position slot of one position, numbered as in (1) or (2).
+  /// Returns the number of a position slot, the row of work of one position of an item. Positions are numbered as in
+  /// (1) or (2).
   /// @param s  the slot of the item; it must belong to an expert
   /// @param l  the position in the item, from 0
   GATEFOLD_HD Index slot(Index s, Index l) const {
@@ -65,7 +67,8 @@ struct PositionRows {
     positions.each(s, [&](Index t) { rows(t) = positions.items.row(s) * positions.length + l++; });
   }
 };
-/// y[s] = x[row(s), first : first + columns of y], or += if `accumulate` is true, for slots that belong to an expert
+/// Copies columns of the items that the slots read: y[s] = x[row(s), first : first + columns of y]. Adds to y[s]
+/// instead if `accumulate` is true. Skips slots that belong to no expert.
 template <class T, class B>
 struct TakeRows {
   Groups<B> groups;
@@ -87,7 +90,8 @@ struct TakeRows {
 
 }  // namespace functor
 
-/// Returns the groups of position slots. They are in scratch memory: take a mark first.
+/// Returns the groups of position slots: the offsets of the experts, and the row that each slot reads. The arrays are
+/// in scratch memory, so take a mark of the context first.
 template <class C, class B>
 Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   const Index experts = positions.items.experts() * (positions.apart ? positions.length : 1);
@@ -98,19 +102,22 @@ Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   return {offsets, rows, rows.size()};
 }
 
-/// Computes y[s] = columns [first, first + columns of y) of x[row(s)], for slots that belong to an expert.
+/// Copies the items that the slots read to slot order: y[s] = columns [first, first + columns of y) of x[row(s)]. Skips
+/// slots that belong to no expert.
 template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, false, y});
 }
-/// Returns the rows of x that the slots read, in slot order. They are in scratch memory: take a mark first.
+/// Returns a copy of the rows of x that the slots read, in slot order. The copy is in scratch memory, so take a mark of
+/// the context first.
 template <class C, class T, class B>
 View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2, B> x) {
   auto rows = ctx.template scratch<T>(groups.slots, x.extent(1));
   take_rows(ctx, groups, x, rows);
   return rows;
 }
-/// Computes y[s] += columns [first, first + columns of y) of x[row(s)], for slots that belong to an expert.
+/// Adds the items that the slots read to y, which is in slot order: y[s] += columns [first, first + columns of y) of
+/// x[row(s)]. Skips slots that belong to no expert.
 template <class C, class T, class B>
 void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, true, y});

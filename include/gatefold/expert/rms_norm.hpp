@@ -22,15 +22,15 @@ struct RootMeanSquareBackward;
 
 }  // namespace functor
 
-/// Scales each item to a root mean square of 1, then applies a learned gain: LayerNorm without mean and bias. Use it as
-/// the norm of a layer. Larger experts use it with a gain per expert.
+/// Scales each item to a root mean square of 1, then applies a learned gain: LayerNorm without mean and bias. Use
+/// RmsNorm as the norm of a layer, or inside larger experts, where each expert e has its own gain.
 ///
 ///     z[s] = x / √(mean x² + ε) ⊙ gain_e                                                                (1)
 ///
 /// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4). The ε is added to the mean square, as in
 /// torch.nn.RMSNorm, whose default ε is 1.2e-7 for float.
 ///
-/// RmsNorm is an expert policy; as a layer or in PreNorm it is used with one expert. If the squares of an item's values
+/// RmsNorm is an expert policy. As a layer, or in PreNorm, it has one expert. If the squares of an item's values
 /// overflow (|x| > 1e19 in float), the item becomes 0.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1
 /// @param saved  1 / √(mean x² + ε) [S]
@@ -102,7 +102,8 @@ struct RmsNorm {
 
 namespace functor {
 
-/// inverse[s] = 1 / √(mean x² + ε),   z[s] = x inverse[s] ⊙ gain[e]
+/// Computes RMS normalisation for slot s, with the item x and the expert e of the slot: inverse[s] = 1 / √(mean x² +
+/// ε),   z[s] = x inverse[s] ⊙ gain[e].
 template <class T, class B>
 struct RootMeanSquare {
   Groups<B> groups;
@@ -126,8 +127,8 @@ struct RootMeanSquare {
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
 };
-/// With x̂ = x inverse and g = dz ⊙ gain: dx = (g − x̂ mean(g x̂)) inverse, scaled = dz ⊙ x̂. The sum of scaled over
-/// the slots is dgain.
+/// Computes the backward of RMS normalisation for one slot. With x̂ = x inverse and g = dz ⊙ gain, writes dx = (g − x̂
+/// mean(g x̂)) inverse and scaled = dz ⊙ x̂. The gradient of the gain is the sum of `scaled` over the slots.
 template <class T, class B>
 struct RootMeanSquareBackward {
   Groups<B> groups;

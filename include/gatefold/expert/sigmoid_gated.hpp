@@ -27,7 +27,8 @@ struct AddScoreAdjoint;
 
 }  // namespace functor
 
-/// An expert whose output is scaled by a learned sigmoid of the item.
+/// Wraps an expert, and multiplies its output by a learned gate, the sigmoid σ of an inner product of the item and a
+/// vector g_e of expert e.
 ///
 ///     z[s] = σ(⟨x[row(s)], g_e⟩) · expert(x[row(s)])                                                      (1)
 ///
@@ -57,7 +58,7 @@ struct SigmoidGated {
   template <class T, class B>
   struct Saved {
     gatefold::Saved<ExpertT, T, B> expert;
-    Tensor<T, 2, B> ungated;  // [S, out_dim] the output of the inner expert
+    Tensor<T, 2, B> ungated;  // inner expert's output
     Tensor<T, 1, B> share;    // [S] the sigmoid
   };
 
@@ -121,8 +122,8 @@ struct Parts<SigmoidGated<ExpertT>> {
 
 namespace functor {
 
-/// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]. Keeps share and the old z if `share` and `ungated` are
-/// not empty.
+/// Multiplies the output z[s] of an expert e by a sigmoid gate of its item: share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s]
+/// ← share[s] z[s]. Stores the gate value and the old z for backward if `share` and `ungated` are not empty.
 template <class T, class B>
 struct SigmoidGate {
   Groups<B> groups;
@@ -147,7 +148,8 @@ struct SigmoidGate {
     if (lanes.lane == 0 && !share.empty()) share(s) = open;
   }
 };
-/// dungated[s] = share dz,   dscore[s] = share (1 − share) ⟨dz, ungated⟩
+/// Computes the backward of a sigmoid gate for slot s: the gradient of the expert's output, dungated[s] = share dz, and
+/// of the argument of the sigmoid, dscore[s] = share (1 − share) ⟨dz, ungated⟩.
 template <class T, class B>
 struct SigmoidGateBackward {
   Groups<B> groups;
@@ -170,7 +172,7 @@ struct SigmoidGateBackward {
     if (lanes.lane == 0) dscore(s, 0) = open * (1 - open) * along;
   }
 };
-/// dslots[s] += dscore[s] gate[e]
+/// Adds the gradient of the item through the sigmoid gate: dslots[s] += dscore[s] gate[e].
 template <class T, class B>
 struct AddScoreAdjoint {
   Groups<B> groups;

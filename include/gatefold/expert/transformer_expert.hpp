@@ -10,14 +10,15 @@
 
 namespace gatefold {
 
-/// A transformer block per expert, for a mixture of transformers. Each item is a sequence.
+/// A pre-norm transformer block with separate weights for each expert, for a mixture of transformers. Each item X is a
+/// sequence. LN is LayerNorm, which like Mlp is applied to each position.
 ///
 ///     H = X + MultiHead(LN(X)),   Z = H + Mlp(LN(H)), position by position                               (1)
 ///
 /// Source: paper 000, sec. 3; pre-norm as in Dosovitskiy et al. 2021, arXiv:2010.11929, eqs. (2), (3).
 ///
-/// The expert contains the residual connections, so use it in a layer without a residual connection:
-/// NoResidual{Mixture{gate, TransformerExpert<Gelu>{…}}}.
+/// The expert already contains residual connections. Use it in a layer without one: NoResidual{Mixture{gate,
+/// TransformerExpert<Gelu>{…}}}.
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
 /// @param bias  if true, the Mlp has a bias; attention never has a bias
 /// @param saved  6 arrays [S · L, model_dim], [S · L, hidden_dim], [S · L, heads] and 2 [S · L]; the attention

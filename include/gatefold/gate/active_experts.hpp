@@ -9,9 +9,10 @@
 
 namespace gatefold {
 
-/// Returns the number of experts that compute for an item, before a capacity drops picks:
-/// - `k` of a gate or of its selection, or the constant `picks` of a selection without `k`;
-/// - `factor` of ExpertChoice, rounded up (the mean over items);
+/// Returns the number of experts that compute each item, before a capacity limit drops some of them:
+/// - option `k` of the gate or of its selection (the part that chooses experts), or the constant `picks` if there is no
+///   `k`;
+/// - option `factor` of ExpertChoice, rounded up, because an item has `factor` experts on average;
 /// - all experts for any other gate (Dense, SoftMoe).
 /// @param part  a gate or a selection
 template <class P>
@@ -35,7 +36,8 @@ Index active_experts(const P& part, Index experts) {
   }
 }
 
-/// Holds active_experts of a gate in parameters that have only shapes (backend Shapes). For other backends it is empty.
+/// Stores the number of experts that compute each item (active_experts), for a summary of a model without memory
+/// (backend Shapes). For other backends the struct is empty.
 template <class B>
 struct ActiveExperts {
   constexpr explicit ActiveExperts(Index = 0, Index = 0) {}

@@ -12,9 +12,10 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Interfaces of the parts of a gate, and the data that they pass to each other.
+/// Interfaces of the three parts of a gate (scores, mixing and selection), and the data that they pass to each other.
 ///
-/// A scores policy turns items into logits. If the policy has an Extra, both functions take it as their last argument:
+/// A scores policy computes a logit for each of N items and E experts. If it declares additional inputs (`Extra`),
+/// forward and backward take them as last argument:
 ///
 ///     forward (ctx, params, x, z) const;                                                   // writes z [N, E]
 ///     backward(ctx, params, x, dz, dx, grads) const;                                       // adds to dx
@@ -54,27 +55,30 @@ namespace gatefold {
 template <class T, class B>
 struct Candidates {
   View<const T, 2, B> x;         // [N, D] the items
-  View<const T, 2, B> rank;      // [N, E] larger is better: logits, or log q after mixing
+  View<const T, 2, B> rank;      // [N, E] larger is better: logits, or log-probabilities after a mixing
   View<const T, 2, B> q;         // [N, E] probabilities
-  View<const T, 1, B> valid{};   // [N] 1 = item, 0 = padding; empty: all are items. For selections that compare items
-  bool first_evaluation = true;  // false if a rule evaluates the same layer again; then counts per step do not change
+  View<const T, 1, B> valid{};   // [N] 1 = item, 0 = padding; empty: no padding. Read by selections that compare items
+  bool first_evaluation = true;  // false if an update rule evaluates a layer again in a step, which must not be counted
 };
 
-/// The values by which a noisy selection ranked: rank + deviation · noise. The views are empty if no noise was drawn.
+/// The values by which a selection with noise ordered the experts, value = rank + deviation · noise, and the deviation.
+/// Both views are empty if no noise was drawn.
 template <class T, class B>
 struct NoisyRank {
   View<T, 2, B> value{}, deviation{};  // [N, E]
 };
 
-/// The gradient of candidates. A selection adds to x, rank and q. `noisy` is an input: the gradient of auxiliary losses
-/// that read NoisyRank. Its views are empty if there is no such loss.
+/// The gradients of the members of Candidates. backward of a selection adds to x, rank and q. It reads `noisy`, which
+/// contains the gradients of auxiliary losses with respect to NoisyRank. The views of `noisy` are empty if the gate has
+/// no auxiliary losses or drew no noise.
 template <class T, class B>
 struct CandidatesGrad {
   View<T, 2, B> x, rank, q;
   NoisyRank<T, B> noisy{};
 };
 
-/// Checks that the plan has `each` picks for each item, as forward of this selection writes it.
+/// Checks in backward of a selection that the plan (the list of picks of a batch) has `each` picks per item, as forward
+/// wrote it.
 /// @throws ArgumentError if the plan has a different number of picks
 template <class T, class B>
 void expect_picks(const char* where, const SparsePlan<T, B>& plan, Index items, Index each) {
@@ -103,7 +107,8 @@ concept MixingForward = requires(const M mixing, Probe<T, B> a, const Given& par
   mixing.forward(a.ctx, params, a.in, a.in, a.out, saved, extra);
   { mixing.rank(a.in, saved) } -> std::convertible_to<View<const T, 2, B>>;
 };
-/// True if rank() of a mixing returns a tensor by value. A view of this tensor would dangle.
+/// True if the function rank() of a mixing returns a tensor by value instead of a view. This is an error, because the
+/// view that the gate takes of this tensor would dangle.
 template <class M, class T, class B>
 concept RanksByTensor = requires(const M mixing, Probe<T, B> a, Saved<M, T, B>& saved) {
   requires detail_::pack::is_tensor<decltype(mixing.rank(a.in, saved))>;
@@ -126,15 +131,18 @@ concept SelectionBackward = requires(const S selection, Probe<T, B> a, const Giv
   selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
 };
 
-/// True if a part saves no values for backward. A pass over rows requires this, because it has no Saved to write to.
+/// True if a part of a gate saves no values for backward. Only then can mixing and selection run row by row, because a
+/// functor for one row has no access to saved values.
 template <class P, class T, class B>
 concept KeepsNothing = std::same_as<Saved<P, T, B>, Nothing<T, B>>;
 
-/// True if forward of mixing and selection can run row by row (`rows`).
+/// True if forward of the mixing and of the selection can run item by item, in one pass over the rows of the logits.
+/// Both parts then have a function `rows` that returns a functor for one row.
 template <class M, class S, class T, class B>
 concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
     detail_::hook::mixing::rows<M, T, B>() && detail_::hook::selection::rows<S, T, B>();
-/// True if the functors of mixing and selection accept rows at any address (`row`, `choose` and `weigh`).
+/// True if the functors of mixing and selection also accept a row of logits at any address, for example in cache. They
+/// then have the functions `row`, `choose` and `weigh`, which take a pointer to the row.
 template <class M, class S, class T, class B>
 concept RowAnywhere = RowByRow<M, S, T, B> &&
     requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
@@ -147,8 +155,8 @@ template <class M, class S, class T, class B>
 concept RowByRowBackward = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
     detail_::hook::mixing::rows_backward<M, T, B>() && detail_::hook::selection::rows_backward<S, T, B>();
 
-/// Returns true if the three types are scores, a mixing and a selection. If they are not, the compiler reports the
-/// first unmet requirement.
+/// Returns true if the three types can be the parts of a gate: scores, a mixing and a selection. If they cannot, the
+/// compiler reports the first unmet requirement.
 template <class ScoresT, class MixingT, class SelectionT, class T, class B>
 constexpr bool check_parts() {
   GATEFOLD_EXPECT(

@@ -31,10 +31,11 @@ namespace gatefold {
 ///
 ///     z = scores(x),   (q, rank) = mixing(x, z),   plan = selection(x, rank, q)                         (1)
 ///
-/// A scores policy maps x to logits [N, E]. A mixing maps logits to probabilities q [N, E] and to ranks [N, E]. A
-/// selection turns q and ranks into a plan of picks. candidates.hpp describes the interfaces of the parts. Auxiliary
-/// losses read the result: `forward` writes their weighted values to `saved.auxiliary`, and `backward` adds their
-/// gradients. If `model_dim` or `experts` of mixing or selection is 0, the gate takes the value from the scores.
+/// A scores policy maps items x [N, D] to logits z [N, E]. A mixing maps logits to probabilities q [N, E] and to ranks
+/// [N, E], which order the experts. A selection turns q and ranks into a plan, which lists the chosen experts of all
+/// items. candidates.hpp describes the interfaces of the parts. Auxiliary losses read the result: `forward` writes
+/// their weighted values to `saved.auxiliary`, and `backward` adds their gradients. If `model_dim` or `experts` of
+/// mixing or selection is 0, the gate takes the value from the scores.
 /// @cost the sum of the costs of its parts
 template <class ScoresT, class MixingT = detail_::policy::Misplaced<>, class SelectionT = detail_::policy::Misplaced<>,
           class... AuxiliaryT>
@@ -61,7 +62,8 @@ struct ComposedGate {
                               "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
                               "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
-  // These members exist for a compile error with a clear message if an option of a part is set on the gate itself.
+  // The members below are not options. If an option of a part is set on the gate itself, they cause a compile error
+  // with a clear message.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate: SoftmaxTopK{.scores = {.experts = 8}, "
       ".selection = {.k = 2}}; count_experts(gate) returns it; see docs/how-to/extending_parts.md#parts-of-a-gate">
@@ -90,16 +92,17 @@ struct ComposedGate {
     Tensor<T, 2, B> logits, probabilities;  // [N, E]
     gatefold::Saved<Mixing, T, B> mixing;
     gatefold::Saved<Selection, T, B> selection;
-    Tensor<T, 1, B> auxiliary;  // one weighted value per loss; empty if a rule evaluates the layer again
+    Tensor<T, 1, B> auxiliary;  // weighted value of each auxiliary loss; empty if the layer is evaluated again
   };
-  /// Extra inputs of the parts, and the mask of padding. A padding item goes to no expert, so the mixture writes 0 for
-  /// it. No auxiliary loss counts it. Its values affect no other item and no gradient of the gate and the experts.
+  /// Additional inputs of the parts of a gate, and the mask `valid` of padding. An item that is padding goes to no
+  /// expert, so the mixture writes 0 for it. Auxiliary losses do not count it. Its values affect no other item and no
+  /// gradient of the gate and the experts.
   template <class T, class B>
   struct Extra {
     gatefold::Extra<Scores, T, B> scores{};
     gatefold::Extra<Mixing, T, B> mixing{};
     gatefold::Extra<Selection, T, B> selection{};
-    View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
+    View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding
     bool count_auxiliary = true;
 
     Extra without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
@@ -113,8 +116,8 @@ struct ComposedGate {
 
       Rest without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
     };
-    /// The inputs that the caller passes if a Block supplies the attention trace. If the mixing needs no trace, this is
-    /// the whole Extra.
+    /// The members of Extra without the attention trace (tensors of the preceding attention), which the caller passes
+    /// if a Block supplies the trace. It is the whole Extra if the mixing needs no trace.
     using WithoutTrace = std::conditional_t<
         std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra,
         Rest>;
@@ -192,9 +195,9 @@ struct ComposedGate {
       });
   }
 
-  /// Writes the plan without auxiliary losses and without saved values. If mixing and selection work row by row, the
-  /// logits are the only values [N, E] in scratch. If the scores also have forward_rows (candidates.hpp), only the
-  /// logits of a few items exist at a time.
+  /// Writes the plan for inference, without auxiliary losses and without saved values. If mixing and selection work row
+  /// by row, the logits are the only array [N, E] in scratch memory. If the scores also have forward_rows
+  /// (candidates.hpp), only the logits of a few items exist at a time.
   template <class T, class B>
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
                                const Extra<T, B>& extra = {}) const {
@@ -283,7 +286,8 @@ struct ComposedGate {
           },
           auxiliary);
   }
-  /// Mixing and selection. Options that were 0 have been filled in.
+  /// The mixing and the selection of the gate, with options that were 0 (for example `experts`) replaced by the values
+  /// of the scores.
   struct Filled {
     Mixing mixing;
     Selection selection;
@@ -305,7 +309,7 @@ struct ComposedGate {
   }
   template <class T, class B>
   static constexpr bool row_by_row = detail_::policy::RowByRow<Mixing, Selection, T, B>;
-  /// True if scores, mixing and selection run in one pass over the rows.
+  /// True if scores, mixing and selection of an item can run in one pass, while the logits of the item are in cache.
   template <class T, class B>
   static constexpr bool in_one_pass =
       detail_::policy::RowAnywhere<Mixing, Selection, T, B>&& detail_::hook::scores::forward_rows<Scores, T, B>();
@@ -323,7 +327,8 @@ struct ComposedGate {
       scores.forward(ctx, p.scores, x, z);
     }
   }
-  /// Computes scores, mixing and selection. q can be the same memory as z.
+  /// Computes scores, mixing and selection row by row, and writes the plan. The probabilities q can be in the same
+  /// memory as the logits z.
   template <class T, class B>
   void route_rows(auto& ctx, const Filled& g, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z,
                   View<T, 2, B> q, Plan<T, B>& plan, const Extra<T, B>& extra) const {
@@ -350,7 +355,8 @@ struct ComposedGate {
     B::for_each(ctx, plan.item.size(), functor::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
-  /// Returns the values [N, E] that the mixing computed for the order of the experts. Larger is better.
+  /// Returns the values [N, E] that the mixing computed, by which the selection orders the experts of each item. Larger
+  /// is better.
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {
     const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);
@@ -418,7 +424,8 @@ struct WithAuxiliary<Base, AuxiliaryT...> {
 
 }  // namespace detail_::lookup
 
-/// A gate with auxiliary losses: `WithAuxiliary<SoftmaxTopK, Balance>{.scores = {…}, .auxiliary = {Balance{…}}}`.
+/// The gate `Base` with the given auxiliary losses instead of its own, for example `WithAuxiliary<SoftmaxTopK,
+/// Balance>{.scores = {…}, .auxiliary = {Balance{…}}}`.
 template <class Base, class... AuxiliaryT>
 using WithAuxiliary = typename detail_::lookup::WithAuxiliary<Base, AuxiliaryT...>::Type;
 

@@ -10,7 +10,8 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-/// Interface of gates. A gate chooses the experts of each item. It is an aggregate of options with these members:
+/// Interface of gates. A gate chooses the experts of each item and writes them to a plan. It is a struct of options
+/// with these members:
 ///
 ///     template <class T, class B> using Plan = SparsePlan<T, B>;             // or a different plan
 ///     Index experts() const;
@@ -20,7 +21,7 @@
 /// Optional members are Params with init(ctx, seed), and the members in policy/hooks.hpp.
 namespace gatefold {
 
-/// Writes the plan of a gate for inference, without saved values for backward.
+/// Writes the plan of a gate (the chosen experts and their weights) for inference. No values are saved for backward.
 template <class T, class B, class G>
 void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
@@ -31,7 +32,8 @@ void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& 
     gate.forward(ctx, p, x, plan, *discarded, extra);
   }
 }
-/// Writes the plan of a gate for inference. T and B are deduced from the parameters.
+/// Writes the plan of a gate (the chosen experts and their weights) for inference. The element type T and the backend B
+/// are deduced from the type of the parameters.
 template <class G, template <class, class> class ParamsT, class T, class B>
 void infer_gate(const G& gate, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra = {}) {
@@ -61,7 +63,8 @@ concept GateBackward = requires(const G g, Probe<T, B> a, const Given& params,
 template <class G, class T, class B>
 concept Gate = GateTypes<G, T, B> && HasInit<G, T, B> && GateForward<G, T, B> && GateBackward<G, T, B>;
 
-/// Returns true if G is a gate. If it is not, the compiler reports the first unmet requirement.
+/// Returns true if the type G has the interface of a gate. If it does not, the compiler reports the first unmet
+/// requirement.
 template <class G, class T, class B>
 constexpr bool check_gate() {
   GATEFOLD_EXPECT((GateTypes<G, T, B>),

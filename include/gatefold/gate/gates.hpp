@@ -22,56 +22,63 @@
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 
-/// Gates under the names of their papers. Options are in the braces of the parts:
+/// Gates under the names of their papers. Each option is set in the braces of the part that it belongs to:
 ///
 ///     SimilarityAware<XMoe>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}}
 ///
-/// Each name is a ComposedGate of certain parts. Options have the defaults of the parts, which are not the settings of
-/// one paper. If a paper's settings differ from these defaults, namespace `published` has them.
+/// Each name is a ComposedGate of certain parts. The default of each option comes from its part, not from the paper. If
+/// the settings of the paper differ, namespace `published` has a function that returns a gate with them.
 namespace gatefold {
 
-/// The best expert under uniform noise, weighted by the noise-free softmax: the router of Mixture of Transformers.
+/// A gate that adds uniform noise and picks the best expert, weighted by the softmax without noise. It is the router of
+/// Mixture of Transformers.
 ///
 /// Source: papers 000 and 003; Chen et al. 2022, arXiv:2208.02813.
 using SoftmaxNoisyTop1 = ComposedGate<LinearScores, Independent, NoisyTop1<>>;
-/// The router of Mixture of Transformers with separate scores for every patch.
+/// The router of Mixture of Transformers (SoftmaxNoisyTop1), with separate score weights for every patch of an item.
 ///
 /// Source: paper 003, sec. 3.
 using PatchNoisyTop1 = ComposedGate<PatchScores, Independent, NoisyTop1<>>;
-/// The K best experts after the addition of Gaussian noise with a learned deviation. It has importance and load losses.
+/// A gate that adds Gaussian noise with a learned deviation and picks the K best experts. It has the auxiliary losses
+/// Importance and Load.
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538. The defaults have a router bias and the losses of V-MoE;
 /// `published::shazeer` has the paper's settings.
 using SoftmaxNoisyTopK = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
-/// The router of V-MoE: noise, the K best experts, and a capacity of each expert.
+/// The router of V-MoE: it adds noise, picks the K best experts, and limits the number of picks of each expert (its
+/// capacity).
 ///
 /// Source: Riquelme et al. 2021, arXiv:2106.05974. The defaults have the learned noise of Shazeer et al.;
 /// `published::vmoe` has the paper's settings.
 using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK<>>, Importance, Load>;
-/// The router of the Switch Transformer: input jitter, the best expert, and a capacity of each expert.
+/// The router of the Switch Transformer: it multiplies its inputs by random factors near 1 (jitter), picks the best
+/// experts, and limits the picks of each expert (capacity).
 ///
 /// Source: Fedus et al. 2021, arXiv:2101.03961. The defaults have K = 2 with renormalised weights;
 /// `published::switch_transformer` has the paper's settings.
 using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
-/// The two best experts with a capacity of each expert, and GShard's balance loss.
+/// A gate that picks the two best experts, limits the picks of each expert (capacity), and has the balance loss of
+/// GShard.
 ///
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. The defaults have the capacity of
 /// V-MoE; `published::gshard` has the paper's settings.
 using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<TopK>, GShard>;
-/// The K best experts by cosine scores, which are computed in a space of few dimensions.
+/// A gate that picks the K best experts by the cosine of the angle between item and expert, in a space of few
+/// dimensions.
 ///
 /// Source: X-MoE, Chi et al. 2022, arXiv:2204.09179.
 using XMoe = ComposedGate<CosineScores, Independent, TopK>;
-/// A random router that is not trained. The number of experts per item grows during training.
+/// A gate with a random router that is not trained. The number of experts per item can grow during training.
 ///
 /// Source: SMoE-Dropout, Chen et al. 2023, arXiv:2303.01610.
 using SmoeDropout = ComposedGate<FixedScores, Independent, ScheduledTopK>;
-/// The K best experts by sigmoid scores. A bias balances the load instead of an auxiliary loss.
+/// A gate that picks the K best experts by the sigmoids of their logits. A bias per expert balances the load instead of
+/// an auxiliary loss.
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664. The defaults have a router bias and weights that sum to 1;
 /// `published::aux_loss_free` and `published::deepseek_v3` have the papers' settings.
 using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
-/// A gate in which each expert chooses its items.
+/// A gate in which each expert chooses its items, instead of each item its experts.
 ///
 /// Source: Zhou et al. 2022, arXiv:2202.09368.
 using SoftmaxExpertChoice = ComposedGate<LinearScores, Independent, ExpertChoice>;
@@ -93,32 +100,35 @@ struct WithMixing<ComposedGate<ScoresT, OldT, SelectionT, AuxiliaryT...>, Mixing
 
 }  // namespace detail_::lookup
 
-/// The gate `Base` with its mixing replaced by `MixingT`. Scores, selection and auxiliary losses stay the same.
+/// The gate `Base` with its mixing (how items share their probabilities) replaced by `MixingT`. Scores, selection and
+/// auxiliary losses stay the same.
 template <class Base, class MixingT>
 using WithMixing = typename detail_::lookup::WithMixing<Base, MixingT>::Type;
-/// The gate `Base` with probabilities that are averaged over similar items.
+/// The gate `Base`, in which the probabilities of an item are averaged over similar items.
 ///
 /// Source: paper 002, eq. (7), (8).
 template <class Base>
 using SimilarityAware = WithMixing<Base, TokenSimilarity>;
-/// The gate `Base` in which each item takes over probabilities of the items that it attends to. A Block supplies the
-/// attention trace.
+/// The gate `Base`, in which the probabilities of an item are averaged over the items that it attends to. A Block
+/// passes the tensors of the attention (the attention trace) to the gate.
 ///
 /// Source: paper 002, eq. (14)-(16).
 template <class Base>
 using AttentionAware = WithMixing<Base, AttentionPosterior>;
 
-/// Gates with the settings of their publications: `published::vmoe({.experts = 8, .factor = 4})`. The braces take the
-/// options that the publication varies; the defaults are the publication's values, if it has any. If `experts` is 0,
-/// it is filled in as in other gates. To change a different option, assign it in the returned gate.
+/// Functions that return gates with the settings of a publication, for example `published::vmoe({.experts = 8, .factor
+/// = 4})`. The braces take the options that the publication varies. Their defaults are the values of the publication,
+/// if it has any. If `experts` is 0, the Mixture fills it in. To change any other option, assign to a member of the
+/// returned gate.
 namespace published {
 
 /// Options of `shazeer`.
 struct ShazeerOptions {
   Index experts = 0, k = 4;
 };
-/// Settings of Shazeer et al.: no router bias, initial values of 0 for router and noise, and weights of 0.1 for the
-/// importance and load losses. The load loss takes its threshold from the other experts (`Load::shazeer`).
+/// Returns the gate of Shazeer et al. 2017: no router bias, initial values of 0 for router and noise, and weights of
+/// 0.1 for the importance and load losses. In the load loss, the threshold of an expert depends only on the other
+/// experts (`Load::shazeer`).
 inline SoftmaxNoisyTopK shazeer(ShazeerOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false, .initial = Initial::zero()},
           .selection = {.k = o.k},
@@ -130,10 +140,10 @@ struct VMoeOptions {
   double factor = 1.05;
   Index group = 0;
 };
-/// Settings of V-MoE: no router bias, noise with a fixed deviation of 1/E, and weights of the softmax over all experts.
-/// The weights of the importance and load losses are 0.005. The capacity is `factor` times the even share of `group`
-/// items (0: all items), rounded up to a multiple of 4. The paper has a factor of 1.05 in training and 4 in evaluation.
-/// The losses are computed over the whole batch; they are not the mean over groups.
+/// Returns the gate of V-MoE: no router bias, noise with a fixed deviation of 1/E for E experts, and as weights the
+/// softmax over all experts. The weights of the importance and load losses are 0.005. The capacity is `factor` times
+/// the even share of `group` items (0: all items), rounded up to a multiple of 4. The paper has a factor of 1.05 in
+/// training and 4 in evaluation. The losses are computed over the whole batch; they are not the mean over groups.
 inline VMoe vmoe(VMoeOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.selection = NoisyTopK<>::vmoe({.k = o.k}), .factor = o.factor, .group = o.group}};
@@ -143,8 +153,8 @@ struct SwitchOptions {
   Index experts = 0;
   double factor = 1.25;
 };
-/// Settings of the Switch Transformer: K = 1 with the probability of the softmax as weight, jitter of 0.01, a capacity
-/// of 1.25 times the even share, and a balance loss with weight 0.01.
+/// Returns the gate of the Switch Transformer: one expert per item with its softmax probability as weight, jitter of
+/// 0.01, a capacity of 1.25 times the even share, and a balance loss with weight 0.01.
 inline Switch switch_transformer(SwitchOptions o = {}) {
   return {.scores = {.scores = {.experts = o.experts, .bias = false}},
           .selection = {.selection = {.k = 1, .renormalise = false}, .factor = o.factor, .multiple_of = 1}};
@@ -154,17 +164,18 @@ struct GShardOptions {
   Index experts = 0;
   double factor = 1;
 };
-/// Settings of GShard: the two best experts, and weights that sum to 1 over these two. The capacity is twice N/E, which
-/// is the even share of two picks per item (`factor` = 1).
+/// Returns the gate of GShard: the two best experts, with weights that sum to 1 over these two. With `factor` = 1, the
+/// capacity of an expert is 2·N/E, the even share of N items with two picks each.
 inline GShardTop2 gshard(GShardOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.selection = {.k = 2}, .factor = o.factor, .multiple_of = 1}};
 }
-/// Options of `aux_loss_free`.
+/// Options of `aux_loss_free`: the number of experts, and the number k of experts per item.
 struct AuxLossFreeOptions {
   Index experts = 0, k = 6;
 };
-/// Settings of Wang et al.: no router bias, sigmoids as weights without renormalisation, bias speed of 0.001.
+/// Returns the gate of Wang et al. 2024, which needs no auxiliary loss: no router bias, the sigmoids of the logits as
+/// weights without renormalisation, and steps of 0.001 for the bias that balances the load.
 inline SigmoidTopK aux_loss_free(AuxLossFreeOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .renormalise = false, .speed = 0.001}};
@@ -174,8 +185,9 @@ struct DeepSeekV3Options {
   Index experts = 256, k = 8, groups = 8, top_groups = 4;
   double scale = 2.5;
 };
-/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to `scale`, experts only from the best
-/// 4 of 8 groups, bias speed of 0.001. Its balance loss over sequences is not included.
+/// Returns the gate of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to `scale`, experts only from
+/// the best 4 of 8 groups, and steps of 0.001 for the bias that balances the load. Its balance loss over sequences is
+/// not included.
 inline SigmoidTopK deepseek_v3(DeepSeekV3Options o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .scale = o.scale, .speed = 0.001, .groups = o.groups, .top_groups = o.top_groups}};

@@ -71,7 +71,7 @@ struct HashGate {
                 functor::PickByHash<T, B>{extra.ids.value, count, k, seed, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// Does nothing, because there are no parameters and x has no influence.
+  /// Does nothing, because a hash gate has no parameters and its choice does not depend on x.
   template <class T, class B>
   void backward(typename B::Context&, const Nothing<T, B>&, auto&&...) const {}
 
@@ -81,7 +81,6 @@ struct HashGate {
 
 namespace functor {
 
-/// Picks K experts for item n by the hash of its id.
 template <class T, class B>
 struct PickByHash {
   View<const Index, 1, B> ids;
@@ -90,8 +89,9 @@ struct PickByHash {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  /// Returns the expert with index `rank` among the experts that are not in picks `first` … `first + count − 1`. This
-  /// is the least e with e = rank + #{picks <= e}.
+  /// Returns the expert number `rank`, counted from 0, of those that the item has not picked yet. Its previous picks
+  /// are picks `first` … `first + count − 1` of the plan. The result is the smallest e with e = rank + (number of
+  /// previous picks <= e).
   GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
     for (Index e = rank;;) {
       Index passed = 0;

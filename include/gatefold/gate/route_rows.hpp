@@ -5,11 +5,12 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Functors that run mixing and selection of an item in one pass over its row. They are made of the functors that
-/// `rows` of the mixing and `rows` of the selection return.
+/// Functors that run the mixing and the selection of a gate for one item, in one pass over its row of logits. They
+/// combine the functors that the functions `rows` of the mixing and of the selection return.
 namespace gatefold::functor {
 
-/// Runs mixing and selection of item n. It chooses experts before it mixes, so that q can have the same memory as rank.
+/// Runs the mixing and the selection of a gate for item n. The experts are chosen from the ranks before the mixing
+/// writes the probabilities, so that both can be in the same memory.
 template <class MixT, class PickT>
 struct RouteRow {
   MixT mix;
@@ -24,7 +25,8 @@ struct RouteRow {
 };
 template <class M, class P>
 RouteRow(M, P) -> RouteRow<M, P>;
-/// Does the same as RouteRow, for a row of logits at any address. If q has no memory, q[n,:] overwrites the logits.
+/// Runs the mixing and the selection of a gate for item n like RouteRow, but reads the logits from a row at any
+/// address. If q has no memory, the probabilities overwrite the logits in this row.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowAnywhere {
   MixT mix;
@@ -41,8 +43,8 @@ struct RouteRowAnywhere {
 };
 template <class M, class P, class T, class B>
 RouteRowAnywhere(M, P, View<T, 2, B>) -> RouteRowAnywhere<M, P, T, B>;
-/// Runs backward of selection and mixing for item n. `pick`, the backward of the selection, adds to dq[n,:]. If
-/// `accumulate` is false, dq[n,:] is set to 0 first.
+/// Runs backward of the selection and then of the mixing for item n. `pick`, the backward of the selection, adds to
+/// dq[n,:], the gradient of the probabilities. If `accumulate` is false, dq[n,:] is set to 0 first.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowBackward {
   MixT mix;
@@ -60,7 +62,7 @@ struct RouteRowBackward {
 template <class M, class P, class T, class B>
 RouteRowBackward(M, P, View<T, 2, B>, bool) -> RouteRowBackward<M, P, T, B>;
 
-/// Drops pick p if its item is padding.
+/// Marks pick p of a plan as dropped if its item is padding.
 template <class T, class B>
 struct DropPadding {
   View<const T, 1, B> valid;

@@ -26,8 +26,8 @@ struct SoftmaxOfItemsBackward;
 
 }  // namespace functor
 
-/// Soft mixture of experts. The input of each slot of an expert is a weighted mean of all items of a sequence. Each
-/// item gets a weighted sum of the outputs of all slots.
+/// Soft mixture of experts. The input of each slot of an expert is a weighted mean of all items x of a sequence. Each
+/// item gets a weighted sum of the outputs of all slots. φ has a learned vector for each slot.
 ///
 ///     z[n,s] = ⟨x̂[n], σ φ̂[s]⟩,   x̂ = x/‖x‖,   φ̂ = φ/‖φ‖,   s = (expert, slot), σ learned                (1)
 ///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)
@@ -161,7 +161,8 @@ struct SoftMoe {
   }
 
  private:
-  /// The two factors of the scalar products (1): x̂ and σ φ̂.
+  /// The two factors of the scalar products (1): the normalised items x̂, and the normalised and scaled slot vectors σ
+  /// φ̂.
   template <class T, class B>
   struct Sides {
     View<const T, 2, B> item, slot;  // [N, D], [E·P, D]
@@ -184,7 +185,8 @@ struct SoftMoe {
 
 namespace functor {
 
-/// Writes weight[(g,s), :] = softmax of z[g·L + l, s] over the items l of sequence g. Padding gets 0.
+/// Writes the dispatch weights of slot s and sequence g to row (g,s) of `weight`: the softmax of the logits z[:,s] over
+/// the L items of the sequence. Padding gets 0.
 template <class T, class B>
 struct SoftmaxOfItems {
   View<const T, 2, B> z;
@@ -208,7 +210,7 @@ struct SoftmaxOfItems {
       if (is_item(first + l)) weight(r, l) /= total;
   }
 };
-/// Adds the gradient of SoftmaxOfItems to dz.
+/// Backward of SoftmaxOfItems: adds the gradient of the logits to dz.
 template <class T, class B>
 struct SoftmaxOfItemsBackward {
   View<const T, 2, B> weight, dweight;

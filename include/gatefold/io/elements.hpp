@@ -12,7 +12,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/float16.hpp"
 
-/// Element types of tensor files, and conversions between them and the element types of tensors.
+/// Converts elements between the types in tensor files (for example BF16) and the types of tensors in memory (float,
+/// double, Index).
 namespace gatefold::io {
 
 /// The type in which floating-point elements are written to a file.
@@ -20,9 +21,10 @@ enum class Stored { as_they_are, bf16, f16, f32, f64 };
 
 namespace safetensors {
 
-/// Calls f(S{}) with the type S of the elements of a dtype: a number, Bfloat16 or Float16.
-/// @return false, without a call, if the dtype cannot be read: truth values, numbers of 4 or 6 bits, eight-bit floats,
-///         complex numbers
+/// Calls f(S{}), with S the C++ type of an element type (dtype) of safetensors files, for example float for "F32" or
+/// Bfloat16 for "BF16".
+/// @return false, without a call, if no C++ type can hold the dtype: truth values, numbers of 4 or 6 bits, eight-bit
+///         floats, complex numbers
 template <class F>
 bool with_element(std::string_view dtype, const F& f) {
   if (dtype == "F32") return f(float{}), true;
@@ -40,8 +42,8 @@ bool with_element(std::string_view dtype, const F& f) {
   return false;
 }
 
-/// Returns whether elements of the dtype can be read as T. All numbers can be read as float and double; all integers
-/// except U64 can be read as Index.
+/// Returns whether elements of the type `dtype` in a file can be read as T. float and double can be read from all
+/// supported types, Index from all integer types except U64.
 template <class T>
 bool reads_as(std::string_view dtype) {
   bool whole = false;
@@ -50,8 +52,8 @@ bool reads_as(std::string_view dtype) {
   return known && (std::is_floating_point_v<T> || whole);
 }
 
-/// Sets to[i] = from[i], rounded if T is narrower than the dtype.
-/// @param from  `count` elements of the dtype, at any address
+/// Converts `count` elements from a file: to[i] = from[i], rounded if T is narrower than the type in the file.
+/// @param from  the elements in the file's type (dtype); their address need not be aligned
 /// @pre reads_as<T>(dtype)
 template <class T>
 void decode(std::string_view dtype, const std::byte* from, std::size_t count, T* to) {
@@ -79,7 +81,8 @@ constexpr const char* dtype() {
     return "I64";
   }
 }
-/// Returns the dtype of elements of T that are written as `stored`. Integers keep their type.
+/// Returns the name that a file uses for the type of its elements (dtype), for example "BF16", if elements of type T
+/// are stored as `stored`. Integers keep their type.
 template <class T>
 constexpr const char* dtype(Stored stored) {
   if (!std::is_floating_point_v<T> || stored == Stored::as_they_are) return dtype<T>();
@@ -87,8 +90,8 @@ constexpr const char* dtype(Stored stored) {
   return names[static_cast<int>(stored)];
 }
 
-/// Returns v if it is a float, otherwise the neighbouring float whose last bit is 1. Rounding the result to 16 bits
-/// gives the same number as rounding v directly.
+/// Rounds v "to odd": returns v if a float can represent it, otherwise the neighbouring float whose last bit is 1.
+/// Rounding the result to 16 bits then gives the same number as rounding v directly.
 inline float rounded_to_odd(double v) {
   const float f = static_cast<float>(v);
   if (static_cast<double>(f) == v || functor::is_nan(v)) return f;
@@ -97,8 +100,9 @@ inline float rounded_to_odd(double v) {
   return __builtin_bit_cast(float, (bits - (beyond ? 1 : 0)) | 1);
 }
 
-/// Sets to[i] = from[i], as the inverse of decode. Types of 16 bits are rounded to nearest, ties to even.
-/// @param to  `count` elements of the dtype, at any address
+/// Converts `count` elements to the type of a file: to[i] = from[i]. Types of 16 bits are rounded to nearest, ties to
+/// even.
+/// @param to  the elements in the file's type (dtype); their address need not be aligned
 template <class T>
 void encode(std::string_view dtype, const T* from, std::size_t count, std::byte* to) {
   with_element(dtype, [&]<class S>(S element) {

@@ -5,11 +5,11 @@
 
 namespace gatefold {
 
-/// An IEEE 754 binary16 number: 11 bits of mantissa, from 6e-8 to 65504.
+/// An IEEE 754 binary16 number, with 11 bits of mantissa and magnitudes from 6e-8 to 65504.
 struct Float16 {
   std::uint16_t bits;
 
-  /// Rounds v to nearest, ties to even. Values from 65520 on become infinite; NaN stays NaN.
+  /// Rounds v to the nearest binary16 number, ties to even. Magnitudes of 65520 or more become infinite; NaN stays NaN.
   static Float16 from(float v) {
     const auto u = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
@@ -18,7 +18,8 @@ struct Float16 {
     };
     if (size > kInfinity) return signed_bits(0x7e00 | (size >> 13 & 0x3ff));
     if (size >= kOverflow) return signed_bits(0x7c00);
-    // Subnormal binary16 numbers have the spacing of floats in [0.5, 1), so adding 0.5 rounds correctly.
+    // The result is a subnormal binary16 number. These numbers are 2⁻²⁴ apart, as are floats in [0.5, 1), so adding 0.5
+    // rounds v to one of them.
     if (size < kNormal)
       return signed_bits(std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) -
                          std::bit_cast<std::uint32_t>(0.5f));
@@ -32,8 +33,10 @@ struct Float16 {
   }
 
  private:
-  static constexpr std::uint32_t kInfinity = 0x7f800000, kOverflow = 0x477ff000,  // ∞ and 65520 as floats
-      kNormal = 0x38800000, kRebias = 112u << 23;  // 2⁻¹⁴ as a float; difference of the exponent biases
+  // The bits of the floats ∞, 65520 and 2⁻¹⁴ (the smallest normal binary16 number), and the difference between the
+  // exponent biases of float and binary16, in the position of a float's exponent.
+  static constexpr std::uint32_t kInfinity = 0x7f800000, kOverflow = 0x477ff000, kNormal = 0x38800000,
+                                 kRebias = 112u << 23;
 };
 
 }  // namespace gatefold

@@ -15,14 +15,15 @@
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
-/// Computes the layout of tensors in files. The layout depends only on names, types, shapes and metadata, so it is
-/// known before any element is read.
+/// Computes the layout of a save: in which file, and at which offset, it writes each tensor. The layout depends only on
+/// options, names, types, shapes and metadata, so it is known before any element is read.
 namespace gatefold::io {
 
 /// Options of a save.
 struct SaveOptions {
   /// The largest number of bytes of tensors in one file. If the tensors have more bytes, they go into several files
-  /// with an index. A single tensor that has more bytes gets a separate file. 0 means one file of any size.
+  /// with an index, a JSON file that names the file of each tensor. A single tensor that has more bytes gets a separate
+  /// file. 0 means one file of any size.
   Index max_file_bytes = 0;
 
   void validate() const {
@@ -32,31 +33,32 @@ struct SaveOptions {
 
 namespace safetensors {
 
-/// The files of a save, and the place of each tensor in them.
+/// Lists the files that a save writes, and the file and offset of each tensor.
 struct Layout {
-  /// One file: its header and its sizes in bytes.
+  /// The header of one file, and its sizes in bytes.
   struct File {
-    std::string header{};        // includes the length field
+    std::string header{};        // the length field (8 bytes), then the JSON text
     std::uint64_t begin = 0;     // offset of the elements
     std::uint64_t elements = 0;  // bytes of the elements
-    std::uint64_t content = 0;   // for one part of several: offset of the content number (kContent) in the header
+    std::uint64_t content = 0;   // offset of the content number (a hash, see kContent) in the header; else 0
     std::uint64_t size() const { return begin + elements; }
   };
-  /// The file of a tensor, and its offset there.
+  /// The position of a tensor: the index of its file in `files`, and its offset in this file.
   struct Place {
     std::size_t file = 0;
-    std::uint64_t begin = 0;  // in bytes after the first element of the file
+    std::uint64_t begin = 0;  // offset in bytes from the first element of the file
   };
   Metadata metadata;
   std::vector<Entry> list;
-  std::vector<std::size_t> order{};  // indices into `list`, in the order of the elements
-  std::vector<Place> places{};       // for each entry of `list`
+  std::vector<std::size_t> order{};  // order in which tensors are written, as indices into `list`
+  std::vector<Place> places{};       // parallel to `list`
   std::vector<File> files{};
   bool in_parts() const { return files.size() > 1; }
 };
 
-/// The metadata key of the content number of a part. This number is a hash of the bytes of all parts (Save::content),
-/// and is also in the name of the file. It is known only after all parts are written.
+/// The metadata key under which a save in several files (parts) stores its content number in each part. The content
+/// number is a hash of the bytes of all parts (Save::content). The names of the parts also contain it. It is known only
+/// after all parts are written.
 inline constexpr std::string_view kContent = "gatefold.content";
 inline std::string content_text(std::uint64_t content) {
   char text[17];
@@ -64,10 +66,10 @@ inline std::string content_text(std::uint64_t content) {
   return text;
 }
 
-/// Returns the layout of a list of tensors.
-/// @throws ArgumentError if an option is invalid or a text is not UTF-8
-/// @order  tensors by decreasing size of an element (I64, F64, F32), then by name; a new file begins if the next
-///         tensor does not fit
+/// Returns the layout of a save: the headers of its files, and the file and offset of each tensor.
+/// @throws ArgumentError if an option is invalid, or a name or metadata text is not UTF-8
+/// @order  tensors by decreasing size of an element (I64, F64, F32), then by name; a new file begins if the next tensor
+///         does not fit into the current one
 template <class Json = nlohmann::json>
 Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOptions& options) {
   options.validate();
@@ -97,7 +99,7 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
   expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes",
          "a limit that gives fewer than 100000 files, or 0 (one file)", Joined{options.max_file_bytes, " bytes"});
   const std::string whole = header_bytes<Json>(metadata, layout.in_parts() ? std::vector<const Entry*>{} : in_order[0]);
-  const auto format = metadata.find("format");  // transformers requires a format that it recognises
+  const auto format = metadata.find("format");  // Hugging Face's transformers requires a known "format"
   const Metadata of_part{{"format", format == metadata.end() ? "pt" : format->second},
                          {std::string(kContent), content_text(0)}};
   for (std::size_t f = 0; f < layout.files.size(); ++f) {
@@ -109,15 +111,16 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
   return layout;
 }
 
-/// Returns the path of the index for the parts of a path.
+/// Returns the path of the index of a save in several files: the JSON file that names the file of each tensor.
 inline std::filesystem::path index_path(std::filesystem::path path) { return path += ".index.json"; }
-/// Returns whether a path is an index. Any path that ends with `.json` is an index, because transformers also uses
-/// `model.safetensors.index.fp16.json`.
+/// Returns whether a path names an index, the JSON file of a save in several files. Any path that ends with `.json` is
+/// taken as an index, because Hugging Face's transformers also uses names such as `model.safetensors.index.fp16.json`.
 inline bool is_index(const std::filesystem::path& path) { return path.extension() == ".json"; }
 
-/// The names of the parts of a path NAME or NAME.safetensors, for example NAME-CONTENT-00001-of-00003.safetensors.
-/// CONTENT is the content number. Parts with different contents have different names. Therefore the parts of two saves
-/// can be in one folder. The index names the valid parts.
+/// Builds the file names of a save in several files (parts). For the path NAME or NAME.safetensors, an example is
+/// NAME-CONTENT-00001-of-00003.safetensors. CONTENT is the content number, a hash of the bytes of all parts. Parts with
+/// different contents have different names, so the parts of two saves can be in one folder. The index names the valid
+/// parts.
 class PartNames {
  public:
   explicit PartNames(const std::filesystem::path& path)
@@ -128,11 +131,13 @@ class PartNames {
     std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", part + 1, parts);
     return begin_ + content_text(content) + text;
   }
-  /// Returns whether a name is the name of a part of this path, with any content number.
+  /// Returns whether a save in several files (parts) to this path can have a part with this file name, for any content
+  /// number (a hash of all parts).
   bool contains(std::string_view name) const {
     return name.starts_with(begin_) && name.size() + 1 == begin_.size() + kPattern.size() && !content_in(name).empty();
   }
-  /// Returns the content number in the name of a part of any path, or an empty text if no part has such a name.
+  /// Returns the content number (a hash of all parts of a save) in the file name of a part, for any path. Returns an
+  /// empty text if the name does not have the form NAME-CONTENT-00001-of-00003.safetensors.
   static std::string_view content_in(std::string_view name) {
     if (name.size() < kPattern.size()) return {};
     const std::string_view rest = name.substr(name.size() - kPattern.size());
@@ -148,8 +153,8 @@ class PartNames {
   std::string begin_;
 };
 
-/// Returns the text of the index: the file of each tensor, in the format of Hugging Face's transformers, and the
-/// metadata of the whole save.
+/// Returns the JSON text of the index of a save in several files: the file of each tensor, in the format of Hugging
+/// Face's transformers, and the metadata of the whole save.
 template <class Json = nlohmann::json>
 std::string index_text(const Layout& layout, const std::vector<std::string>& names) {
   Json map = Json::object();

@@ -17,29 +17,31 @@
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
-/// Opens the files of a path: a single file, or the parts of an index.
+/// Opens the safetensors files of a path: a single file, or the files (parts) that an index lists. An index is a JSON
+/// file that names the file of each tensor.
 namespace gatefold::io {
 
 namespace safetensors {
 
-/// An open file, and the tensors in it that belong to the path.
+/// An open safetensors file and its header. If the file was opened through an index, the header keeps only the tensors
+/// that the index assigns to this file.
 struct OpenFile {
   RegularFile file;
   Header header;
   OpenFile(const std::filesystem::path& path, const Known& known);
 };
-/// All files of a path.
+/// All open safetensors files of a path.
 struct Opened {
   std::deque<OpenFile> files{};  // a deque, because an OpenFile cannot be moved
-  Metadata metadata{};           // from the file or from the index
+  Metadata metadata{};           // metadata of the single file, or of the index
 };
 
 inline OpenFile::OpenFile(const std::filesystem::path& path, const Known& known)
     : file(path), header(read_header(file, known)) {}
 
-/// Requires that each part has the same content number in its metadata as in the name of its file. A part without this
-/// metadata is accepted, because earlier versions and other programs do not write it. Names with a different pattern
-/// are not checked.
+/// Checks that the content number in the metadata of each part (a file that an index lists) is the one in its file
+/// name. The content number is a hash of all parts of a save. A part without this metadata is accepted, because earlier
+/// versions and other programs do not write it. File names without a content number are not checked.
 /// @throws FileError with the path of a part that has a different content number
 inline void expect_one_content(const Opened& opened) {
   const auto said = [](const OpenFile& part) {
@@ -55,10 +57,11 @@ inline void expect_one_content(const Opened& opened) {
   }
 }
 
-/// Opens the parts of an index. Of each part, only the tensors that the index names for it are kept.
+/// Opens the files (parts) that an index lists. In the header of each file, only the tensors that the index assigns to
+/// it are kept.
 /// @throws FileError with path and reason: if read_header refuses a part; if the index is not JSON, is larger than 100
-///         MB, names a file outside its folder, or names a tensor that its file lacks; if a part has a different
-///         content number
+///         MB, names a file outside its folder, or names a tensor that its file lacks; if a part belongs to another
+///         save (expect_one_content)
 template <class Json = nlohmann::json>
 Opened open_index(const std::filesystem::path& path, const Known& known) {
   RegularFile file(path);
@@ -74,7 +77,7 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
   };
   std::map<std::string, std::vector<std::string>> by_part;
   for (const auto& [name, part] : index["weight_map"].items()) {
-    // Only the name of a file is accepted, so that no path leads out of the folder of the index.
+    // An index may contain only plain file names, so that it cannot refer to files outside its folder.
     const std::string beside = part.is_string() ? part.template get<std::string>() : "";
     if (beside.empty() || beside != std::filesystem::path(beside).filename().string())
       fail(name, "expected the name of a file in the folder of the index, got " + in_quotes<Json>(part.dump()));
@@ -102,15 +105,16 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
   return opened;
 }
 
-/// Returns the index of a path: the path itself if it is an index, otherwise PATH.index.json if that exists. An index
-/// has priority over a file of the path. Returns an empty path if there is no index.
+/// Returns the path of the index to load for a path: the path itself if it ends with `.json`, otherwise PATH.index.json
+/// if that exists, otherwise an empty path. If both PATH and its index exist, the index has priority.
 inline std::filesystem::path index_of(const std::filesystem::path& path) {
   if (is_index(path)) return path;
   std::error_code error;
   return std::filesystem::exists(index_path(path), error) ? index_path(path) : std::filesystem::path();
 }
 
-/// Opens the files of a path.
+/// Opens the safetensors file of a path, or the files that its index lists.
+/// @param known  returns whether a tensor with a given name is accepted
 inline Opened open(const std::filesystem::path& path, const Known& known) {
   if (const std::filesystem::path index = index_of(path); !index.empty()) return open_index(index, known);
   Opened opened;
@@ -125,7 +129,8 @@ GATEFOLD_IO_KERNEL Opened open_index<nlohmann::json>(const std::filesystem::path
 
 }  // namespace safetensors
 
-/// Returns whether a path can be loaded: there is a file of this name, or an index of its parts.
+/// Returns whether there is something to load at a path: a file with this name, or an index that lists several files.
+/// The content is not checked.
 inline bool exists(const std::filesystem::path& path) {
   std::error_code error;
   return !safetensors::index_of(path).empty() || std::filesystem::exists(path, error);

@@ -27,12 +27,13 @@ class OutputFile {
 
   bool open(const std::filesystem::path& path);
   void close();
-  /// Sets `bytes` to the size of the file.
+  /// Writes the size of the file to `bytes`.
   bool size(std::uint64_t& bytes) const;
   /// Sets the size of the file. New bytes are zeros.
   bool resize(std::uint64_t bytes);
   bool write(const void* bytes, std::size_t count, std::uint64_t offset);
-  /// Flushes the file to the disk with fsync; outside POSIX systems only to the operating system, with fflush.
+  /// Flushes the file to the disk with fsync. Outside POSIX systems, calls fflush, which flushes only to the operating
+  /// system.
   bool sync();
 
  private:

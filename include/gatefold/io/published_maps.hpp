@@ -5,22 +5,24 @@
 
 #include "gatefold/io/tensor_map.hpp"
 
-/// Maps the names of tensors in gatefold's mixtures to the names in checkpoints of published language models, as
-/// Hugging Face's transformers saves them.
+/// Maps the names of tensors in gatefold's mixtures of experts to the names in checkpoints of published language
+/// models, as Hugging Face's transformers saves them.
 ///
-/// Each function returns the map of one block, for the pack of the layer in its comment. `at` is the prefix of the
-/// names of the block, for example `model.layers.0.mlp.`. The maps do not cover norms and attention.
+/// Each function returns the map of one transformer block, for the parameters of the gatefold layer in its comment.
+/// `at` is the prefix of the names of the block in the checkpoint, for example `model.layers.0.mlp.`. The maps do not
+/// cover norms and attention.
 namespace gatefold::io::published {
 
-/// How a file stores the experts of a block: one by one, with three tensors for each expert, or fused, with two
-/// tensors for all experts. Fused tensors are those of transformers 5: `experts.gate_up_proj` [E, 2·H, D], with the
-/// rows of gate before those of up, and `experts.down_proj` [E, D, H].
+/// Selects how a checkpoint stores the experts of a block: one by one, with three tensors (gate, up, down) for each
+/// expert, or fused, with two tensors for all E experts. The fused tensors are those of Hugging Face's transformers 5:
+/// `experts.gate_up_proj` [E, 2·H, D], with the H rows of gate before those of up, and `experts.down_proj` [E, D, H].
 enum class ExpertStorage { one_by_one, fused };
 
 namespace maps {
 
-/// Adds the entries of gated experts without bias. If `theirs` contains `{}`, the file has one tensor for each expert;
-/// otherwise it has a single expert.
+/// Adds map entries for the weights gate, up and down of gated experts without bias. `theirs` is the prefix of the
+/// names in the file. If it contains `{}`, the file has separate tensors for each expert; otherwise it has a single
+/// expert.
 inline void gated(TensorMap& map, const std::string& ours, const std::string& theirs,
                   const std::string& gate = "gate_proj", const std::string& up = "up_proj",
                   const std::string& down = "down_proj") {
@@ -31,7 +33,8 @@ inline void gated(TensorMap& map, const std::string& ours, const std::string& th
                    .one_expert = theirs.find("{}") == std::string::npos});
 }
 
-/// Adds the entries of fused experts. With layout `as_it_is`, the tensors of the file are [E, D, 2·H] and [E, H, D].
+/// Adds map entries for experts that a file stores in two tensors for all E experts, with gate and up fused into one.
+/// With layout `as_it_is`, these tensors are [E, D, 2·H] and [E, H, D]; with `transposed`, [E, 2·H, D] and [E, D, H].
 inline void fused(TensorMap& map, const std::string& ours, const std::string& theirs,
                   MapEntry::Layout layout = MapEntry::transposed) {
   map.push_back({ours + "gate", theirs + "gate_up_proj", layout, 0, 2});
@@ -47,9 +50,9 @@ inline void bank(TensorMap& map, const std::string& ours, const std::string& at,
 
 }  // namespace maps
 
-/// Returns the map of `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 8}},
-/// GatedMlp<Silu>{D, H}}` in Qwen3-MoE and OLMoE. The gate's option `renormalise` is their `norm_topk_prob`: true in
-/// Qwen3-MoE, false in OLMoE.
+/// Returns the tensor names of Qwen3-MoE and OLMoE checkpoints for the layer `Mixture{SoftmaxTopK{.scores = {.experts =
+/// E, .bias = false}, .selection = {.k = 8}}, GatedMlp<Silu>{D, H}}`. The gate's option `renormalise` is
+/// `norm_topk_prob` of the checkpoint's configuration: true in Qwen3-MoE, false in OLMoE.
 ///
 /// Source: transformers' modeling_qwen3_moe.py, modeling_olmoe.py; at = "model.layers.0.mlp."
 inline TensorMap qwen3_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
@@ -61,8 +64,8 @@ inline TensorMap olmoe(const std::string& at, ExpertStorage experts = ExpertStor
   return qwen3_moe(at, experts);
 }
 
-/// Returns the map of `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 2}},
-/// GatedMlp<Silu>{D, H}}` in Mixtral.
+/// Returns the tensor names of Mixtral checkpoints for the layer `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias =
+/// false}, .selection = {.k = 2}}, GatedMlp<Silu>{D, H}}`.
 ///
 /// Source: Jiang et al. 2024, arXiv:2401.04088; transformers' modeling_mixtral.py;
 /// at = "model.layers.0.block_sparse_moe.", fused "model.layers.0.mlp."
@@ -73,8 +76,8 @@ inline TensorMap mixtral(const std::string& at, ExpertStorage experts = ExpertSt
   return map;
 }
 
-/// Returns the map of `WithShared{Mixture{SoftmaxTopK{…}, GatedMlp<Silu>{D, H}}, SigmoidGated{GatedMlp<Silu>{D, H'}}}`
-/// in Qwen2-MoE. The gate has no bias and does not renormalise.
+/// Returns the tensor names of Qwen2-MoE checkpoints for the layer `WithShared{Mixture{SoftmaxTopK{…},
+/// GatedMlp<Silu>{D, H}}, SigmoidGated{GatedMlp<Silu>{D, H'}}}`. The gate has no bias and does not renormalise.
 ///
 /// Source: transformers' modeling_qwen2_moe.py; at = "model.layers.0.mlp."
 inline TensorMap qwen2_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
@@ -88,9 +91,10 @@ inline TensorMap qwen2_moe(const std::string& at, ExpertStorage experts = Expert
   return map;
 }
 
-/// Returns the map of `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D, H'}}` in DeepSeek-V3, with the
-/// gate `gatefold::published::deepseek_v3({.experts = E, .k = K, .groups = groups, .top_groups = top_groups})`. The
-/// file has no tensor for the speed at which the gate's bias changes, so this speed keeps its value.
+/// Returns the tensor names of DeepSeek-V3 checkpoints for the layer `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}},
+/// GatedMlp<Silu>{D, H'}}` with the gate `gatefold::published::deepseek_v3({.experts = E, .k = K, .groups = groups,
+/// .top_groups = top_groups})`. The checkpoint has no tensor for the speed at which the gate's bias changes in
+/// training, so loading leaves this speed as it is.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; transformers' modeling_deepseek_v3.py; at = "model.layers.3.mlp."
 inline TensorMap deepseek_v3(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
@@ -102,8 +106,9 @@ inline TensorMap deepseek_v3(const std::string& at, ExpertStorage experts = Expe
   return map;
 }
 
-/// Returns the map of `Mixture{gatefold::published::switch_transformer({.experts = E}), Mlp<Relu>{.model_dim = D,
-/// .hidden_dim = H, .bias = false}}` in Switch Transformer.
+/// Returns the tensor names of Switch Transformer checkpoints for the layer
+/// `Mixture{gatefold::published::switch_transformer({.experts = E}), Mlp<Relu>{.model_dim = D, .hidden_dim = H, .bias =
+/// false}}`.
 ///
 /// Source: Fedus et al. 2021, arXiv:2101.03961; transformers' modeling_switch_transformers.py;
 /// at = "encoder.block.1.layer.1.mlp."

@@ -23,8 +23,8 @@
 
 namespace gatefold::io {
 
-/// A file that is written next to its target and replaces it in one step (`commit`). Without `commit`, or after an
-/// exception, an existing target is unchanged and no other file is left.
+/// Writes a file under a temporary name in the same folder; `commit` then replaces the target file by it in one step (a
+/// rename). Without `commit`, or after an exception, an existing target is unchanged and no other file is left.
 ///
 /// The data is on the disk before the name of the target refers to it, and the new name is on the disk before `commit`
 /// returns. Therefore, after a power failure there is either the complete old file or the complete new file. The
@@ -40,10 +40,10 @@ class Replacement {
     std::error_code error;
     const std::filesystem::file_status status = std::filesystem::status(target_, error);
     if (error == std::errc::too_many_symbolic_link_levels) fail("cannot write", error.value());  // a cycle of links
-    // A rename would replace a device or a pipe by a file.
+    // Refuse a device or a pipe, because the rename in commit() would replace it by a file.
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
       throw FileError(path_ + ": cannot write: not a regular file");
-    // A rename would also replace a file that is protected against writing.
+    // Refuse a read-only file, because the rename in commit() would replace it in spite of its protection.
     using std::filesystem::perms;
     constexpr perms write = perms::owner_write | perms::group_write | perms::others_write;
     if (std::filesystem::exists(status) && (status.permissions() & write) == perms::none)
@@ -61,14 +61,15 @@ class Replacement {
 
   void write(const void* bytes, std::size_t count);
   void commit();
-  /// Like commit, but replaces the file of a different path in the same folder.
+  /// Replaces the file `path` in the same folder instead of the target that the constructor got; otherwise like commit.
   void commit_as(const std::filesystem::path& path) {
     target_ = path;
     commit();
   }
-  /// Returns the path of the file that is being written. Other processes can write to this file.
+  /// Returns the path of the temporary file that is being written. Other processes can also write to this file.
   const std::filesystem::path& temporary() const { return temporary_; }
-  /// Flushes the entries of the folder to the disk.
+  /// Flushes the directory entries of the target's folder to the disk, so that a rename survives a power failure. Does
+  /// nothing outside POSIX systems.
   void sync_folder() const;
 
  private:
@@ -76,7 +77,7 @@ class Replacement {
     throw FileError(path_ + ": " + what + ": " + std::generic_category().message(reason));
   }
 
-  // Returns the end of a chain of symbolic links, even if no file exists there.
+  // Follows symbolic links from `path` and returns the path to which the last one points, even if no file exists there.
   static std::filesystem::path target_of(std::filesystem::path path) {
     std::error_code error;
     for (int links = 0; links < 40 && std::filesystem::is_symlink(path, error); ++links) {
@@ -88,8 +89,8 @@ class Replacement {
   }
   std::filesystem::path folder() const { return target_.has_parent_path() ? target_.parent_path() : "."; }
 
-  // Returns the common prefix of all temporary names of a target. The name of the target is cut, so that a temporary
-  // name has at most 216 bytes.
+  // Returns the common prefix of the names of all temporary files for this target. The target's name is cut, so that
+  // the name of a temporary file has at most 216 bytes.
   std::string stem() const {
     const std::string name = target_.filename().string();
     std::uint64_t hash = 14695981039346656037u;  // FNV-1a
@@ -127,8 +128,8 @@ inline void Replacement::close() {
 inline void Replacement::create(const std::filesystem::file_status& status) {
   remove_leftovers();
   std::random_device random;
-  // Another process can mistake the new file for a leftover and remove it before this process has locked it. Then
-  // create a new one.
+  // Between `open` and `flock`, another process can take the new file for the leftover of a killed writer and remove
+  // it. In this case, create another file.
   for (int attempt = 0;; ++attempt) {
     temporary_ = folder() / (stem() + std::to_string(random()) + ".tmp");
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -141,12 +142,15 @@ inline void Replacement::create(const std::filesystem::file_status& status) {
   }
   struct stat old {};
   if (std::filesystem::exists(status) && ::stat(target_.c_str(), &old) == 0) {
-    [[maybe_unused]] const int owner = ::fchown(file_, old.st_uid, old.st_gid);  // fails unless owner or root
+    // Keeps the owner of the old file if possible. A failure is ignored, because only root can give a file to another
+    // owner.
+    [[maybe_unused]] const int owner = ::fchown(file_, old.st_uid, old.st_gid);
     if (::fchmod(file_, old.st_mode & 07777) != 0) fail("cannot set permissions");
   }
 }
 
-// Removes temporary files of this target that no running process has locked.
+// Removes the temporary files that killed writers of this target have left. They are the files that no running process
+// has locked.
 inline void Replacement::remove_leftovers() const {
   const std::string begin = stem();
   std::error_code error;
@@ -208,7 +212,7 @@ inline void Replacement::write(const void* bytes, std::size_t count) {
 inline void Replacement::sync_folder() const {}
 inline void Replacement::commit() {
   errno = 0;
-  // fclose writes the last bytes, and fails if the disk is full.
+  // fclose writes the bytes that are still buffered. It fails if the disk is full.
   if (std::fclose(file_.release()) != 0) fail("cannot write");
   std::error_code error;
   std::filesystem::rename(temporary_, target_, error);

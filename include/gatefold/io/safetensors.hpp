@@ -25,13 +25,13 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Saves packs of tensors to safetensors files, the format of Hugging Face, and loads them. A file has the length of
-/// its header (64 bits, little-endian), the header (JSON: name → dtype, shape, data_offsets; `__metadata__` →
-/// strings), and the elements, little-endian and without gaps.
+/// Saves packs (structs of named tensors) to safetensors files, the format of Hugging Face, and loads them. A file
+/// consists of the length of its header (64 bits, little-endian), the header (JSON: name → dtype, shape, data_offsets;
+/// `__metadata__` → strings), and the elements, little-endian and without gaps.
 namespace gatefold::io {
 
-/// A pack and the prefix of the names of its tensors. With `Part{"params", params}`, the names begin with "params" and
-/// a dot.
+/// A pack (a struct of named tensors) and the prefix of its tensor names in a file. With `Part{"params", params}`, the
+/// names begin with "params" and a dot.
 template <class P>
 struct Part {
   std::string prefix;
@@ -42,8 +42,8 @@ Part(const char*, P&) -> Part<P>;
 template <class P>
 Part(std::string, P&) -> Part<P>;
 
-/// True for a model, that is a layer, branch or expert; false for a pack. `load` returns the parameters of a model
-/// (train/load_parameters.hpp).
+/// True if M is a model (a layer, branch or expert), false if it is a pack of tensors. It selects the overload of
+/// `load`: the one for models returns their parameters (train/load_parameters.hpp).
 template <class M>
 inline constexpr bool has_dims = requires(const M& model) {
   model.in_dim();
@@ -51,10 +51,11 @@ inline constexpr bool has_dims = requires(const M& model) {
 
 namespace safetensors {
 
-/// The alignment in memory of the elements of each tensor, in bytes.
+/// The alignment in bytes of each tensor in the host memory into which files are read.
 inline constexpr std::uint64_t kAlignment = 8;
 
-/// Stops the compilation unless a tensor is of backend B and a file can hold its elements.
+/// Checks at compile time that a tensor is in memory of backend B (for example Cpu) and that a file can hold its type
+/// of elements.
 template <class B>
 struct Storable {
   template <class T>
@@ -65,12 +66,13 @@ struct Storable {
     dtype<typename detail_::pack::Of<T>::Element>();
   }
 };
-/// Calls f(name, tensor) for every tensor of every part. All tensors must be of backend B.
+/// Calls f(name, tensor) for every tensor of every part (a pack with a prefix for names). All tensors must be in memory
+/// of backend B.
 template <class B, class F, class... P>
 void visit(const F& f, const Part<P>&... parts) {
   (detail_::pack::visit_any<Storable<B>>(f, Name{nullptr, parts.prefix}, false, parts.pack), ...);
 }
-/// Calls f(T{}) with the element type T of a tensor that is Storable.
+/// Calls f(T{}), with T the element type of a tensor: float, double or Index. Files hold no other types.
 template <class F>
 void with_element(const AnyTensor& tensor, const F& f) {
   if (tensor.type == AnyTensor::type_of<float>()) return f(float{});
@@ -78,11 +80,12 @@ void with_element(const AnyTensor& tensor, const F& f) {
   f(Index{});
 }
 
-/// The list of a caller's tensors. The names of the tensors must differ.
+/// Collects name, type and shape of the tensors to save or to load. The names must differ.
 class Entries {
  public:
   explicit Entries(const char* where) : where_(where) {}
-  /// @throws ArgumentError if two tensors have the same name
+  /// Adds one tensor to the list.
+  /// @throws ArgumentError if the list already has this name, or the name is `__metadata__`
   void add(const Name& at, const char* dtype, std::uint64_t bytes, std::vector<std::uint64_t> shape,
            bool skipped = false) {
     std::string name = at.str();
@@ -97,7 +100,7 @@ class Entries {
   std::set<std::string> names_;
 };
 
-/// Adds a tensor to the list.
+/// A visitor that adds each tensor to the list of tensors to save or to load.
 struct AddEntry {
   Entries& all;
   void operator()(const Name& at, const AnyTensor* tensor) const {
@@ -107,7 +110,7 @@ struct AddEntry {
     });
   }
 };
-/// Returns the entries of all tensors of the parts.
+/// Returns name, type and shape of all tensors of the parts (packs with prefixes for names).
 /// @throws ArgumentError if two tensors have the same name, or one is called `__metadata__`
 template <class B, class... P>
 std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
@@ -116,8 +119,8 @@ std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   return std::move(all.list);
 }
 
-/// Returns whether two shapes are equal apart from leading extents of 1, for example those of a bank of one expert and
-/// of a single expert.
+/// Returns whether two shapes are equal apart from leading extents of 1. For example, [1, D, H] of a bank with one
+/// expert matches [D, H] of a single expert.
 inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b) {
   const auto rest = [](const auto& shape) {
     return std::find_if(shape.begin(), shape.end(), [](std::uint64_t n) { return n != 1; });
@@ -125,11 +128,12 @@ inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const
   return std::equal(rest(a), a.end(), rest(b), b.end());
 }
 
-/// Requires that the tensors of a header have the types and shapes of the list. A tensor that the caller skips may have
-/// any shape, because older checkpoints contain moments of tensors that are not learned.
+/// Checks that the tensors in the header of a file have the types and shapes of the caller's list, and throws FileError
+/// otherwise. A tensor that the caller skips may have any shape, because older checkpoints contain optimizer moments of
+/// tensors that are not learned.
 /// @param by_name  maps the name of each tensor to its index in the list; it must have all names of the header
 /// @param found    in, out; set to true for the tensors of the list that the header has
-/// @return the index in the list of each tensor of the header
+/// @return for each tensor of the header, its index in the list
 template <class Json = nlohmann::json>
 std::vector<std::size_t> match(const RegularFile& from, const Header& header, const std::vector<Entry>& list,
                                const std::unordered_map<std::string_view, std::size_t>& by_name,
@@ -158,12 +162,14 @@ template <class C, class T>
 void to_host(void* context, const void* from, Index begin, Index count, std::byte* to) {
   C::Backend::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + begin, reinterpret_cast<T*>(to));
 }
-/// Returns a source of elements on the backend of a context.
+/// Returns the Source of a tensor in memory of the context's backend: the address, number and size of its elements, and
+/// a function that copies them to host memory.
 template <class C, class T>
 Source source_of(const T* data, Index size) {
   return {data, size, sizeof(T), to_host<C, T>};
 }
-/// Appends the source of the elements of a tensor to `all`.
+/// A visitor that appends the Source of each tensor to `all`: the address, number and size of its elements, and a
+/// function that copies them to host memory.
 template <class C>
 struct AddSource {
   std::vector<Source>& all;
@@ -174,14 +180,16 @@ struct AddSource {
   }
 };
 
-/// Host memory with the slices Entry::here of all tensors of a list. Each tensor is aligned.
+/// The bytes of all tensors of a list, as a load has read them into host memory. If the process needs only some slices
+/// of a tensor (Entry::here), only these are read. Each tensor begins at a multiple of kAlignment.
 struct Data {
   std::vector<std::byte> bytes;
-  std::vector<std::uint64_t> begins;  // offset of each entry in `bytes`
+  std::vector<std::uint64_t> begins;  // offset of each tensor in `bytes`
   Metadata metadata{};
 };
 
-/// Reads the tensors of a list from the files of a path, after it has checked them.
+/// Reads the tensors of a list from the file of a path, or from the files that its index lists, after it has checked
+/// their types and shapes.
 /// @param only  true if other tensors in the files are an error, false if they are ignored
 template <class Json = nlohmann::json>
 Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
@@ -259,8 +267,8 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
 
 namespace safetensors {
 
-/// A visitor that copies the elements of one tensor from bytes + *begin, and then advances `begin` to the offset of the
-/// next tensor.
+/// A visitor that loads each tensor: copies its elements from host memory at bytes + *begin, and then advances `begin`
+/// to the offset of the next tensor.
 template <class C>
 struct Fill {
   C& ctx;
@@ -273,7 +281,8 @@ struct Fill {
     });
   }
 };
-/// Loads the tensors of the parts from the files of a path.
+/// Loads the tensors of the parts (packs with prefixes for names) from the file of a path, or from the files that its
+/// index lists.
 /// @param only  true if other tensors in the files are an error, false if they are ignored
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
@@ -286,7 +295,7 @@ Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P
 
 }  // namespace safetensors
 
-/// Reads a safetensors file, or the parts of an index next to the path, into packs that already have their shapes:
+/// Reads a safetensors file, or the files that an index lists, into packs of tensors that already have their shapes:
 /// `load(path, ctx, Part{"params", params})`.
 ///
 /// The file must have exactly the tensors of the parts. Leading extents of 1 can be present or absent. Everything is
@@ -300,7 +309,8 @@ template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, const Part<P>&... parts) {
   return safetensors::load(path, ctx, true, parts...);
 }
-/// Like load, but ignores other tensors of the file. Use it for a part of a model or of a run.
+/// Loads packs from a file like load, but ignores other tensors of the file. Use it for a part of a model, or for a
+/// part of the tensors of a training run.
 template <class C, class... P>
 Metadata load_subset(const std::filesystem::path& path, C& ctx, const Part<P>&... parts) {
   return safetensors::load(path, ctx, false, parts...);
@@ -327,7 +337,8 @@ void refuse() {
 
 }  // namespace safetensors
 
-/// Catch-all overloads: for any other arguments, a static_assert names the mistake.
+/// Overloads of save and load for wrong arguments. They stop the compilation with a static_assert that shows how to
+/// call save and load.
 template <class C, class... A, class = std::enable_if_t<!safetensors::begins_with_metadata<A...>>>
 void save(const std::filesystem::path&, C&, const A&...) {
   safetensors::refuse<C>();
@@ -341,7 +352,7 @@ void load(const std::filesystem::path&, C&, P&) {
   safetensors::refuse<C>();
 }
 
-/// Returns the metadata of a safetensors file, whatever tensors it contains.
+/// Returns the metadata strings of a safetensors file or of an index. The file may contain any tensors.
 ///
 /// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors
 /// @cost   reads only the header
@@ -349,7 +360,7 @@ inline Metadata read_metadata(const std::filesystem::path& path) {
   return safetensors::open(path, [](const std::string&) { return true; }).metadata;
 }
 /// Returns the names of the tensors of a safetensors file.
-/// @throws FileError as read_metadata
+/// @throws FileError in the same cases as read_metadata
 inline std::set<std::string> read_names(const std::filesystem::path& path) {
   std::set<std::string> names;
   for (const auto& part : safetensors::open(path, [](const std::string&) { return true; }).files)

@@ -18,7 +18,8 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/json.hpp"
 
-/// The header of a safetensors file. It is parsed in one pass, with about as much memory as it is long.
+/// Reads and writes the header of a safetensors file, a JSON text. Reading takes one pass, and about as much memory as
+/// the header is long.
 namespace gatefold::io {
 
 using Metadata = std::map<std::string, std::string>;
@@ -27,32 +28,32 @@ namespace safetensors {
 
 static_assert(std::endian::native == std::endian::little, "gatefold: safetensors files are written byte for byte");
 
-/// Limits of the reference implementation.
+/// Limits of Hugging Face's implementation of safetensors: bytes of a header, and levels of nested JSON values.
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
-inline constexpr int kDeepest = 127;  // levels of nested values
+inline constexpr int kDeepest = 127;
 
 /// Bytes [begin, begin + count) of a tensor.
 struct Slice {
   std::uint64_t begin, count;
 };
-/// A tensor that the caller saves or loads. The caller has all bytes of the tensor, or some slices.
+/// A tensor that a process saves or loads. The process has all bytes of the tensor, or only some slices.
 struct Entry {
   std::string name;
   const char* dtype;
   std::vector<std::uint64_t> shape;  // of the whole tensor
   std::uint64_t bytes;               // of the whole tensor
-  std::vector<Slice> here{};         // the slices that the caller has, in the order of its memory
-  bool skipped = false;              // the caller has no elements (Tensor.skip), but a file may have some
+  std::vector<Slice> here{};         // slices that this process has, in the order of its memory
+  bool skipped = false;              // the tensor has no elements here (Tensor.skip), but may have some in a file
 };
 
-/// Returns a text from a file for a message: in quotes, cut after 200 bytes, with control characters escaped.
+/// Formats a text from a file for an error message: in quotes, cut after 200 bytes, with control characters escaped.
 template <class Json = nlohmann::json>
 std::string in_quotes(std::string_view text) {
   return Json(text.size() > 200 ? std::string(text.substr(0, 200)) + "..." : std::string(text))
       .dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// An element type of the format.
+/// An element type of the safetensors format: its name and its size in bits.
 struct Dtype {
   std::string_view name;
   std::uint64_t bits;
@@ -63,22 +64,22 @@ inline constexpr Dtype kDtypes[] = {{"BOOL", 8}, {"F4", 4},          {"F6_E2M3",
                                     {"I32", 32}, {"U32", 32},        {"F32", 32},        {"C64", 64},    {"F64", 64},
                                     {"I64", 64}, {"U64", 64}};
 
-/// A tensor as the header of its file describes it. A header has at most 100 MB, so 32 bits are enough for offsets in
-/// it.
+/// A tensor as the header of its file describes it. Its name and shape are in the members `names` and `extents` of
+/// Header. 32 bits are enough for offsets there, because a header has at most 100 MB.
 struct Described {
   std::uint32_t name = 0, name_size = 0;  // in Header::names
-  std::uint32_t shape = 0, rank = 0;      // in Header::extents, which has at most kExtents of them
-  std::uint64_t begin = 0, end = 0;       // offsets in the data of the file
+  std::uint32_t shape = 0, rank = 0;      // position in Header::extents; number of dimensions
+  std::uint64_t begin = 0, end = 0;       // begin and end of its elements, in bytes from the end of the header
   const Dtype* dtype = nullptr;
 };
 
 /// The content of a header.
 struct Header {
-  static constexpr std::uint32_t kExtents = 16;  // kept of each tensor; a message with more of them is unreadable
+  static constexpr std::uint32_t kExtents = 16;  // largest number of extents that are kept for one tensor
 
-  std::string names{};                  // of all tensors, one after the other
-  std::deque<std::uint64_t> extents{};  // of all shapes
-  std::deque<Described> tensors{};      // sorted by offset; they fill the file
+  std::string names{};                  // names of all tensors, concatenated
+  std::deque<std::uint64_t> extents{};  // shapes of all tensors, concatenated
+  std::deque<Described> tensors{};      // tensors, sorted by offset; they fill the file without gaps
   Metadata metadata{};
   std::uint64_t data_begin = 0;
 
@@ -95,12 +96,12 @@ inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// A function that returns whether a tensor with this name is wanted. The type is erased, so that the reader is
-/// compiled only once.
+/// A function that returns whether the caller accepts a tensor with this name in a file. It is a std::function, so that
+/// the header reader is compiled only once.
 using Known = std::function<bool(const std::string&)>;
 
-/// The handler of the JSON parser. It refuses the file as soon as it meets an error in the header or a tensor that is
-/// not wanted.
+/// The event handler that parses the JSON header of a safetensors file. It throws as soon as it meets an error in the
+/// header, or a tensor that the caller does not accept.
 template <class Json>
 class HeaderReader {
  public:
@@ -205,7 +206,7 @@ class HeaderReader {
   bool binary(typename Json::binary_t&) { return wrong_value(); }
   bool parse_error(std::size_t byte, const std::string&, const typename Json::exception& e) {
     const std::string reason = in_quotes<Json>(e.what());
-    from_.fail(7 + byte, "header: not JSON: " + reason);  // `byte` counts from 1; the text begins at offset 8
+    from_.fail(7 + byte, "header: not JSON: " + reason);  // the JSON text begins at offset 8; `byte` counts from 1
   }
 
  private:
@@ -217,7 +218,7 @@ class HeaderReader {
     ++depth_;
     return true;
   }
-  // Requires that the type and shape of a complete tensor match its data_offsets.
+  // Checks that the data_offsets of a tensor fit its type and shape, after all three have been read.
   void expect_size() const {
     const std::uint64_t bits = tensor_.dtype->bits;
     if (!countable_ || elements_ > ~std::uint64_t(0) / bits) {
@@ -240,8 +241,8 @@ class HeaderReader {
   [[noreturn]] void twice(const std::string& name) const {
     from_.fail(8, "header: " + in_quotes<Json>(name) + " appears twice");
   }
-  // Handles a value of an unexpected kind. Refuses it if a different kind is required here; values of unknown keys are
-  // ignored.
+  // Handles a JSON value of an unexpected kind, for example a number in place of a text. Throws FileError if the key
+  // requires a different kind. If the key is unknown, returns true, so that its value is ignored.
   bool wrong_value() const {
     if (depth_ == 1 && place_ == Place::metadata) from_.fail(8, "__metadata__: expected an object");
     if (place_ == Place::metadata)
@@ -257,8 +258,8 @@ class HeaderReader {
   Header& header_;
   const Known& known_;
   Described tensor_{};                        // the tensor that is being read
-  std::uint64_t elements_ = 1, offsets_ = 0;  // product of its extents; count of its data_offsets
-  bool countable_ = true;                     // false after an overflow of that product
+  std::uint64_t elements_ = 1, offsets_ = 0;  // product of the tensor's extents; number of its data_offsets
+  bool countable_ = true;                     // false if elements_ has overflowed
   Place place_ = Place::tensor;
   Key key_ = Key::other;
   int depth_ = 0;
@@ -267,7 +268,7 @@ class HeaderReader {
   std::string* value_ = nullptr;
 };
 
-/// Requires that no name appears twice.
+/// Checks that no two tensors in a header have the same name, and throws FileError otherwise.
 template <class Json = nlohmann::json>
 void expect_names(const RegularFile& from, const Header& header) {
   std::vector<std::string_view> names;
@@ -278,7 +279,8 @@ void expect_names(const RegularFile& from, const Header& header) {
   if (pair != names.end()) from.fail(8, "header: " + in_quotes<Json>(*pair) + " appears twice");
 }
 
-/// Sorts the tensors by offset, and requires that they fill the file without gap or overlap.
+/// Sorts the tensors of a header by offset. Throws FileError unless they fill the file after the header, without gap or
+/// overlap.
 template <class Json = nlohmann::json>
 void expect_layout(const RegularFile& from, Header& header) {
   std::sort(header.tensors.begin(), header.tensors.end(), [](const Described& a, const Described& b) {
@@ -299,13 +301,13 @@ void expect_layout(const RegularFile& from, Header& header) {
   if (at != available) from.fail(header.data_begin + at, "expected the end of the file, found more bytes");
 }
 
-/// Reads the header of a file and checks header and file against the format.
+/// Reads the header of a safetensors file, and checks the header and the size of the file against the format.
 ///
 /// The header must begin with '{', because the format requires it: "The header data MUST begin with a { character
 /// (0x7B). The header data MAY be trailing padded with whitespace (0x20)." (README of huggingface/safetensors, section
 /// "Format"). A leading blank is refused, although the reference implementation accepts it. Trailing white space is
 /// accepted.
-/// @param known  known(name) returns whether a tensor is wanted; other tensors are refused
+/// @param known  known(name) returns whether the caller accepts a tensor; any other tensor is an error
 /// @throws FileError with path, offset and reason if the reference implementation refuses the file, if a name appears
 ///         twice, if the header does not begin with '{', or if a tensor is not an object
 /// @cost   O(n log n) time for a header of n bytes, and about n bytes of memory in addition to its text
@@ -326,7 +328,7 @@ Header read_header(RegularFile& from, const Known& known) {
     std::string text(length, '\0');
     from.read(text.data(), length, 8);
     if (text.empty() || text[0] != '{') from.fail(8, "header: expected '{'");
-    // The parser stops at a zero byte, so it would not check the bytes after it.
+    // Refuse a zero byte, because the JSON parser stops there and would not check the bytes after it.
     if (const std::size_t zero = text.find('\0'); zero != std::string::npos)
       from.fail(8 + zero, "header: not JSON: a zero byte");
     HeaderReader<Json> reader(from, header, known);
@@ -337,7 +339,8 @@ Header read_header(RegularFile& from, const Known& known) {
   return header;
 }
 
-/// Returns the length field and the JSON text, padded so that the elements begin at a multiple of 8.
+/// Returns the beginning of a safetensors file, before the elements: the length of the header and the JSON header,
+/// padded so that the elements begin at a multiple of 8.
 /// @param list  the tensors, in the order of their elements in the file
 /// @throws ArgumentError if names or metadata are not UTF-8, or if the header is longer than 100 MB
 template <class Json = nlohmann::json>

@@ -24,7 +24,8 @@
 
 namespace gatefold::io::safetensors {
 
-/// The caller's elements of a tensor: the slices Entry::here, one after the other.
+/// Describes where a process has the elements of a tensor that it saves, and how to copy them to host memory. If the
+/// process has only some slices of the tensor (Entry::here), they are one after the other.
 struct Source {
   const void* data;
   Index size;
@@ -32,7 +33,8 @@ struct Source {
   void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
 };
 
-/// Removes the parts of a path, except the files named in `but`.
+/// Removes the files that earlier saves in several files (parts) to the path `of` have left, except the files named in
+/// `but`.
 inline void remove_parts(const std::filesystem::path& of, const std::set<std::string>& but) {
   const PartNames parts(of);
   std::error_code error;
@@ -44,10 +46,12 @@ inline void remove_parts(const std::filesystem::path& of, const std::set<std::st
   }
   for (const auto& path : gone) std::filesystem::remove(path, error);
 }
-/// Commits the single file of a path, then removes an index and parts of an earlier save.
+/// Replaces the file of a path by a new single file. Then removes the index and the files of an earlier save in several
+/// files (parts).
 inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   file.commit();
-  // An index has priority over the file, so the previous save is valid until the removal of the index is on the disk.
+  // A load prefers an index to the file itself. Therefore an earlier save in several files is valid until the removal
+  // of its index is on the disk.
   const std::filesystem::path index = index_path(path);
   std::error_code error;
   if (std::filesystem::remove(index, error)) file.sync_folder();
@@ -55,7 +59,7 @@ inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
   remove_parts(path, {});
 }
-/// Requires that a path is not the path of an index.
+/// Checks that a path to which tensors are saved is not the path of an index, the JSON file of a save in several files.
 /// @throws ArgumentError if the path ends with `.json`
 inline void expect_no_index(const std::filesystem::path& path) {
   expect(!is_index(path), "io::save", "path", "the path of the tensors, not of their index (.json)", path.string());
@@ -69,9 +73,9 @@ inline void expect_no_index(const std::filesystem::path& path) {
 ///     save.commit(save.content());                 // after all have written: the files replace the previous ones
 ///
 /// Until commit, the previous save is complete and unchanged. Each file is replaced in one step. The name and the
-/// metadata of a part contain the content number, so parts with a different content are not overwritten. The index is
-/// replaced in one step after all parts, and names the valid ones. Afterwards, the parts that the index does not name
-/// are removed. Only one program at a time can write to a path.
+/// metadata of a part contain the content number (a hash of all bytes), so parts with a different content are not
+/// overwritten. The index is replaced in one step after all parts, and names the valid ones. Afterwards, the parts that
+/// the index does not name are removed. Only one program at a time can write to a path.
 ///
 /// @throws FileError with the path that the caller gave and the reason of the system; the previous save is unchanged
 ///         then
@@ -89,10 +93,10 @@ class Save {
       write_at(f, layout_.files[f].header.data(), layout_.files[f].header.size(), 0);
     }
   }
-  /// Joins a save that another process has begun.
-  /// @param begun  the result of begun() in that process
+  /// Joins a save that another process has begun: opens the files that it has created.
+  /// @param begun  the text that begun() has returned in the other process
   /// @throws ArgumentError if the layout of that process has a different number of files; FileError if this process
-  ///         cannot open the files that it has created
+  ///         cannot open the files
   Save(const std::filesystem::path& path, Layout layout, const std::string& begun)
       : path_(path), layout_(std::move(layout)) {
     const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), kEnd));
@@ -113,7 +117,8 @@ class Save {
       at = end + 1;
     }
   }
-  /// Returns a text for other processes that join: for each file, the offset of its elements and its name.
+  /// Returns a text for the constructor of other processes that join this save: for each file, the offset of its
+  /// elements and its path.
   std::string begun() const {
     std::string text;
     for (std::size_t f = 0; f < made_.size(); ++f)
@@ -122,8 +127,9 @@ class Save {
     return text;
   }
 
-  /// Writes the caller's slices of the tensors. The slices are on the disk when the function returns.
-  /// @param sources  the caller's elements, for each entry of Layout::list in order
+  /// Writes the elements that this process has of each tensor, all or some slices. They are on the disk when the
+  /// function returns.
+  /// @param sources  the elements of this process, for each entry of Layout::list in order
   /// @cost   one copy in pieces of 4 MiB
   void write(void* context, const std::vector<Source>& sources) {
     std::vector<std::byte> piece;
@@ -146,13 +152,13 @@ class Save {
     for (OutputFile& file : files_)
       if (!file.sync()) fail("cannot write");
   }
-  /// Returns the content number of this process: a hash of the bytes that it has written and of their offsets in the
-  /// files. The bytes that will hold the content number count as those of the number 0. The content number of the
-  /// whole save is the sum over all processes. It is 0 if there is only one file.
+  /// Returns the share of this process in the content number: a hash of the bytes that it has written and of their
+  /// offsets in the files. The content number of the whole save is the sum over all processes. In this hash, the bytes
+  /// of the headers that will hold the content number count as the number 0. The result is 0 if there is only one file.
   std::uint64_t content() const { return content_; }
 
-  /// Replaces the previous files by the new ones. The process that created the files calls it, after all processes have
-  /// written.
+  /// Replaces the previous files by the new ones. The process that created the files calls this function, after all
+  /// processes have written.
   /// @param content  the sum of content() over all processes
   void commit(std::uint64_t content) {
     const std::string number = content_text(content);
@@ -188,7 +194,7 @@ class Save {
 
  private:
   static constexpr std::size_t kPiece = std::size_t(4) << 20;
-  static constexpr char kEnd = '\0';  // the end of a name; names cannot contain it
+  static constexpr char kEnd = '\0';  // terminates each file name in begun()
 
   [[noreturn]] void fail(const std::string& what, int reason = errno) const {
     throw FileError(path_.string() + ": " + what + ": " + std::generic_category().message(reason));
@@ -199,8 +205,8 @@ class Save {
     if (!files_[file].write(bytes, count, offset)) fail("cannot write");
     if (layout_.in_parts()) content_ += content_of(file, bytes, count, offset);
   }
-  // Returns the sum over words of a hash of the word, its file and its offset. The sum does not depend on which process
-  // writes which word.
+  // Returns a hash of some bytes of a file: the sum, over their 32-bit words, of a hash of the word, its file and its
+  // offset. Because it is a sum, it does not depend on which process writes which word.
   static std::uint64_t content_of(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
     std::uint64_t sum = 0, place = (std::uint64_t{file} << 46) + offset / sizeof(std::uint32_t);
     for (std::size_t i = 0; i + sizeof(std::uint32_t) <= count; i += sizeof(std::uint32_t)) {
@@ -213,7 +219,7 @@ class Save {
 
   std::filesystem::path path_;
   Layout layout_;
-  std::deque<Replacement> made_{};  // not movable; empty if another process made the files
+  std::deque<Replacement> made_{};  // the new files; empty if another process created them
   std::deque<OutputFile> files_{};
   std::uint64_t content_ = 0;
 };

@@ -9,12 +9,12 @@
 
 namespace gatefold::io::safetensors {
 
-/// A copy of the elements of tensors in host memory. A background thread writes the copy to a file while the tensors
-/// change.
+/// A copy of the elements of tensors in host memory. While a background thread writes the copy to a file, training can
+/// change the tensors.
 class Snapshot {
  public:
-  /// Copies the elements of the sources.
-  /// @cost  host memory of the elements, which is kept for the next call
+  /// Copies the elements of all tensors in `of` to host memory.
+  /// @cost   host memory of the size of the elements, which the next call reuses
   void take(void* context, const std::vector<Source>& of) {
     std::size_t size = 0;
     for (const Source& source : of) size += static_cast<std::size_t>(source.size) * source.element;

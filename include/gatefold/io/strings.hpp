@@ -12,11 +12,13 @@
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/replacement.hpp"
 
-/// Lists of strings in files, for example the tokens of a vocabulary: a JSON array with one string in each line.
+/// Saves and loads lists of strings, for example the tokens of a vocabulary, as a JSON array with one string in each
+/// line.
 namespace gatefold::io {
 
-/// Writes strings to a file.
-/// @throws FileError as Replacement; ArgumentError if a string is not UTF-8; an existing file is unchanged then
+/// Writes a list of strings to a file, as a JSON array.
+/// @throws FileError if the file cannot be written (see Replacement); ArgumentError if a string is not UTF-8; an
+///         existing file is unchanged then
 template <class Json = nlohmann::json>
 void save_strings(const std::filesystem::path& path, const std::vector<std::string>& strings) {
   Replacement file(path);
@@ -38,7 +40,7 @@ void save_strings(const std::filesystem::path& path, const std::vector<std::stri
 
 namespace strings {
 
-/// A handler of the JSON parser that accepts an array of strings and stops at anything else.
+/// An event handler for the JSON parser that accepts an array of strings and stops at anything else.
 template <class Json>
 struct Reader {
   std::vector<std::string> strings{};
@@ -78,9 +80,9 @@ struct Reader {
 
 }  // namespace strings
 
-/// Reads the strings of a file.
+/// Reads a list of strings from a file that contains a JSON array.
 /// @throws FileError with path and reason unless the file is a JSON array of strings
-/// @cost   memory of the file, and 32 bytes for each string, twice as much while the list grows
+/// @cost   memory of the size of the file, and 32 bytes for each string, twice as much while the list grows
 template <class Json = nlohmann::json>
 std::vector<std::string> load_strings(const std::filesystem::path& path) {
   RegularFile file(path);

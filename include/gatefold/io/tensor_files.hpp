@@ -19,15 +19,15 @@
 
 namespace gatefold::io {
 
-/// A tensor as its file describes it.
+/// The name, element type and shape of a tensor in a safetensors file.
 struct TensorInfo {
   std::string name;
-  std::string_view dtype;  // the name in the format: "BF16", "F32", …
+  std::string_view dtype;  // name of the element type: "BF16", "F32", …
   std::vector<std::uint64_t> shape;
 };
 
-/// The tensors of a safetensors file, or of the parts in an index (`model.safetensors.index.json`). Reads single
-/// tensors by name, converted to a type of your choice.
+/// Reads single tensors by name from a safetensors file, or from the files that an index lists
+/// (`model.safetensors.index.json`). Elements are converted to a type of your choice.
 ///
 ///     io::TensorFiles files("model.safetensors.index.json");
 ///     for (const auto& [name, dtype, shape] : files.tensors()) …
@@ -50,9 +50,10 @@ class TensorFiles {
   TensorFiles& operator=(const TensorFiles&) = delete;
 
   const std::string& path() const { return path_; }
-  /// The tensors, sorted by name.
+  /// Returns name, element type and shape of all tensors, sorted by name.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   bool contains(std::string_view name) const { return places_.contains(name); }
+  /// Returns name, element type and shape of one tensor.
   /// @throws FileError if there is no tensor with this name
   const TensorInfo& info(std::string_view name) const { return at(name).info; }
 
@@ -76,23 +77,23 @@ class TensorFiles {
     place.file->read(bytes.data(), bytes.size(), place.begin);
     return bytes;
   }
-  /// Returns the bytes of one part of a tensor. The tensor consists of runs of `run` elements; the part has run number
-  /// `part` of every `parts` consecutive runs.
-  /// @throws ArgumentError unless the number of elements is a multiple of run · parts
+  /// Returns the bytes of part number `part` of a tensor whose parts are stored in turns: of every `parts` consecutive
+  /// runs of `run` elements, run number `part` belongs to this part.
+  /// @throws ArgumentError unless part < parts, and the number of elements is a multiple of run · parts
   std::vector<std::byte> read_part(std::string_view name, std::uint64_t run, std::uint64_t part,
                                    std::uint64_t parts) const {
     const Place& place = at(name);
     const std::uint64_t elements = count(place.info), size = place.end - place.begin;
     if (elements == 0) return {};
     const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0 &&
-                       size % elements == 0;  // an element has whole bytes
+                       size % elements == 0;  // excludes elements of less than a byte
     expect(whole, "TensorFiles.read_part", "run, part, parts",
            Joined{"part < parts, and run * parts to divide ", elements, " elements"},
            Joined{run, ", ", part, ", ", parts});
-    const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of a run, of one run of every part
+    const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of one run, of `parts` runs
     std::vector<std::byte> bytes(size / parts);
-    // Short runs are read together with the bytes between them, because one system call per run would take longer than
-    // reading these bytes.
+    // If runs are short, reads them together with the bytes between them, because one system call per run would take
+    // longer than reading these bytes.
     const std::uint64_t at_once = std::max<std::uint64_t>(kReadAtOnce / all, 1);
     std::vector<std::byte> block(step < kReadAtOnce ? all * at_once : 0);
     for (std::uint64_t from = 0, to = 0; to < bytes.size();) {
@@ -111,10 +112,11 @@ class TensorFiles {
     return bytes;
   }
 
-  /// @throws FileError if the elements of the tensor cannot be read as T
+  /// Checks that the elements of a tensor can be converted to T.
+  /// @throws FileError if they cannot be converted
   template <class T>
   void expect_reads_as(const TensorInfo& info) const {
-    safetensors::dtype<T>();  // other types do not compile
+    safetensors::dtype<T>();  // compiles only for float, double and Index
     if (!safetensors::reads_as<T>(info.dtype))
       fail(info.name, std::string("dtype: expected ") +
                           (std::is_floating_point_v<T> ? "floating-point numbers of 16 bits or more, or integers"

@@ -22,7 +22,8 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Loads and saves packs of tensors in files of other libraries, under the names of those libraries.
+/// Loads packs (structs of named tensors) from files of other libraries, and saves them in files for other libraries,
+/// with the tensor names of those libraries.
 namespace gatefold::io {
 
 /// Maps one tensor of a pack to a tensor in the files of another library.
@@ -55,26 +56,30 @@ struct MapEntry {
   Layout layout = as_it_is;
   Index part = 0, parts = 1;
   bool one_expert = false;
-  bool interleaved = false;  // ours[…, o] is theirs[…, o · parts + part]; else theirs[…, part · O + o]
+  // Defines which outputs of the file's tensor `theirs` are the outputs o of gatefold's tensor `ours`. If true, ours[…,
+  // o] is theirs[…, o · parts + part]; otherwise theirs[…, part · O + o], with O outputs in each part.
+  bool interleaved = false;
 };
-/// One entry for each tensor of a pack. published_maps.hpp has the maps of published architectures.
+/// Maps the tensors of a pack to tensors in files of another library, with one entry for each tensor of the pack.
+/// published_maps.hpp has the maps of published architectures.
 using TensorMap = std::vector<MapEntry>;
 
 namespace tensor_map {
 
 inline constexpr std::size_t kWriteAtOnce = std::size_t(1) << 20;  // bytes
 
-/// A tensor of the other library, and the part of our tensor that is stored in it.
+/// A tensor in a file of another library, and the elements of a gatefold tensor that are stored in it.
 struct Piece {
   std::string name;
-  std::vector<std::uint64_t> shape;  // of the tensor in the file
-  std::size_t offset, count;         // in our tensor, in elements
-  std::uint64_t rows, columns;       // of our matrices if the file has them transposed; else 0
-  std::size_t run, part, parts;      // our part is run number `part` of every `parts` runs of `run` elements
+  std::vector<std::uint64_t> shape;  // shape in the file
+  std::size_t offset, count;         // first element in the gatefold tensor, number of elements
+  std::uint64_t rows, columns;       // extents of gatefold's matrices if the file has them transposed; else 0
+  std::size_t run, part, parts;      // of every `parts` runs of `run` elements in the file, run number `part` is used
 };
 
-/// Returns the pieces of one tensor.
-/// @throws ArgumentError if the entry does not fit the shape
+/// Returns the tensors in the file that store one gatefold tensor: a single one, or one for each expert.
+/// @param shape  the shape of the gatefold tensor
+/// @throws ArgumentError if the map entry does not fit the shape
 inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_t> shape, const char* where) {
   const std::string at = "map: " + entry.ours;
   const std::size_t hole = entry.theirs.find("{}");
@@ -116,8 +121,9 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   return list;
 }
 
-/// Calls f(view, pieces) for every tensor of the pack, except those with an empty `theirs`. Tensors without elements,
-/// for example the bias of a layer without bias, need no entry.
+/// Calls f(view, pieces) for every tensor of the pack that is stored in the file. `pieces` are the tensors in the file
+/// that store it. A tensor with an empty `theirs` in the map is left out. Tensors without elements, for example the
+/// bias of a layer without bias, need no map entry.
 /// @throws ArgumentError unless the map has each tensor of the pack once, and no others
 template <class P, class F>
 void visit(const char* where, const TensorMap& map, P& pack, const F& f) {
@@ -150,7 +156,7 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 
 }  // namespace tensor_map
 
-/// Fills a pack, which already has its shapes, from files of another library:
+/// Fills a pack of tensors, which already have their shapes, from files of another library:
 ///
 ///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);
 ///
@@ -197,7 +203,8 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
                     });
 }
 
-/// Like load from TensorFiles. Opens the files of the path only for this call.
+/// Fills a pack from files of another library, like the load that takes TensorFiles, but opens the files of the path
+/// only for this call.
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack) {
   load(TensorFiles(path), ctx, map, pack);
@@ -285,7 +292,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     const std::size_t parts = sources[i].piece.parts, run = sources[i].piece.run * sources[i].element;
     std::vector<std::vector<std::byte>> bytes;
     for (std::size_t part = 0; part < parts; ++part) bytes.push_back(sources[i + part].bytes(ctx, sources[i + part]));
-    std::vector<std::byte> block;  // short runs are written together
+    std::vector<std::byte> block;  // collects short runs of elements, which are written together
     for (std::size_t at = 0; at < bytes[0].size(); at += run)
       for (const std::vector<std::byte>& part : bytes) {
         block.insert(block.end(), part.data() + at, part.data() + at + run);

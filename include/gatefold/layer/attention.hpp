@@ -16,17 +16,19 @@
 
 namespace gatefold {
 
-/// Multi-head self-attention, as a branch.
+/// Multi-head self-attention. It is a branch: it maps items x [N, D] to u [N, D].
 ///
-///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the keys allowed,   u = concat_h(A_h V_h) O                  (1)
+///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the allowed keys,   u = concat_h(A_h V_h) O                  (1)
+///
+/// H is the number of heads. Padding and items do not attend to each other: u of padding is 0 for any values of the
+/// padding, and padding has no gradient. If a query has no allowed key, its context A V is also 0.
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q, K = x W_k and V = x W_v have no bias, as in the
-/// papers' code. Padding and items do not attend to each other: u of padding is 0 for any values of the padding, and
-/// padding has no gradient. The context A V of a query without an allowed key is also 0.
+/// papers' code.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  a Sequence: the number of items per sequence (0: all items are one sequence) and the padding
 /// @param saved  Q, K, V, context [N, D], and the log-sum-exp and entropy of each row and head; never the L × L matrix
-/// @param dextra  the adjoint of the attention trace; its views are empty if no gate used the trace (see Block)
+/// @param dextra  the gradient of the attention trace; its views are empty if no gate used the trace (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (with a causal mask, half of the second term if L is much larger than a block of 128
 ///         items); keeps 4·N·D + 2·N·heads values
@@ -46,13 +48,14 @@ struct Attention {
   struct Saved {
     Tensor<T, 2, B> q, k, v, context;  // [N, D]
     Tensor<T, 2, B> log_sum_exp;       // [N, heads]
-    Tensor<T, 2, B> entropy;           // [N, heads] entropy of the rows of A, for the trace
+    Tensor<T, 2, B> entropy;           // [N, heads] entropy of each row of attention weights, for gates that read it
     Index length = 0;
-    View<const T, 1, B> valid{};  // the caller's mask, for the trace
+    View<const T, 1, B> valid{};  // the caller's padding mask; a gate that reads the attention needs it
   };
   template <class T, class B>
   using Extra = Sequence<T, B>;
-  /// The adjoint of the trace. Its views are empty if no gate used the trace.
+  /// The gradient of the attention trace (the tensors of an attention that a gate can read). Its views are empty if no
+  /// gate used the trace.
   template <class T, class B>
   using ExtraGrad = AttentionTrace<T, B>;
 
@@ -135,7 +138,8 @@ struct Attention {
     detail_::attending::project_backward(ctx, now, p.value, dv, dx, grads.value);
   }
 
-  /// Returns the values of this attention that a gate can read, as views into params and saved.
+  /// Returns the attention trace: the queries, keys, values and other tensors from which a gate can recompute the
+  /// attention weights. Its views point into params and saved.
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return {.q = saved.q,

@@ -17,8 +17,8 @@ namespace gatefold {
 /// different batch or an overwritten x, but can miss a few changed elements. x may have moved to different memory.
 /// @cost  reads all elements in builds with assertions, and at most 17 words in other builds
 struct BatchStamp {
-  std::uint64_t hash = 0;      // 0 if x was on a device or `take` was not called
-  Index items = 0, width = 0;  // extents of x; ids have width 1
+  std::uint64_t hash = 0;      // hash of the batch x; 0 if x was on a device or `take` was not called
+  Index items = 0, width = 0;  // extents of the batch x; ids have width 1
 
   template <class T, int Rank, class B>
   void take(View<const T, Rank, B> x) {
@@ -26,7 +26,8 @@ struct BatchStamp {
     items = x.extent(0);
     width = width_of(x);
   }
-  /// @throws ArgumentError unless x is the batch that `take` has read
+  /// Checks that x is the batch that the last call of `take` has read.
+  /// @throws ArgumentError if it is not
   template <class T, int Rank, class B>
   void expect_same(const char* where, View<const T, Rank, B> x) const {
     const Index taken[] = {items, width};

@@ -16,13 +16,16 @@
 
 namespace gatefold {
 
-/// Attention, then a layer whose gate can read that attention: `Block{Residual{Plain{}, PreNorm{LayerNorm{},
-/// Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
+/// Runs an attention layer, and then a second layer whose gate can read the attention of the first:
+///
+///     Block{Residual{Plain{}, PreNorm{LayerNorm{}, Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}
 ///
 ///     h = attention(x),   y, carry ← layer(h, carry; trace of the attention)                            (1)
 ///
-/// In forward, the gate gets the trace of the attention. In backward, the attention gets the adjoint of the trace. The
-/// carry is the carry of the layer, because attention never has momentum (paper 001, appendix).
+/// The trace is the set of tensors from which a gate recomputes the attention weights. In forward, the gate gets the
+/// trace. In backward, the attention gets the gradient of the trace. The carry is the state of the second layer's
+/// update rule, for example momentum. The attention has no carry, because attention never has momentum (paper 001,
+/// appendix).
 /// @param x [N, D] in, y [N, out_dim] out
 /// @param extra  `.attention`: the extra inputs of the attention; Block sets their flag `traced` if they have it.
 ///         `.layer`: the extra inputs of the layer, without the trace
@@ -60,7 +63,9 @@ struct Block {
   };
   template <class T, class B>
   struct ExtraGrad {
-    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // Block sets and reads the trace in it
+    // Gradients of the attention's extra inputs. Block ignores their member for the attention trace and computes that
+    // gradient itself.
+    gatefold::ExtraGrad<First<T, B>, T, B> attention{};
   };
 
   GATEFOLD_LAYER_CALLS;
@@ -86,7 +91,8 @@ struct Block {
                 const Extra<T, B>& extra) const {
     validate_dims();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
-    // The check of the layer needs the trace, which exists only after attention ran. Its shapes follow from N and D.
+    // Checks the second layer here only if it does not read the attention trace. The trace exists only after the
+    // attention has run; the second layer then checks it in its own forward.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
       gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }
@@ -110,7 +116,8 @@ struct Block {
     expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
-    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer can read its trace
+    // Run forward instead of infer, because the second layer can read the saved values of the attention (its trace).
+    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, traced(extra));
     update::follow_pass(carry, x.data(), between.data());
@@ -146,7 +153,8 @@ struct Block {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim",
            Joined{attention.out_dim(), " (the out_dim of attention)"}, layer.in_dim());
   }
-  /// Returns the extra inputs of the attention, with `traced` set if they have this flag.
+  /// Returns a copy of the extra inputs of the attention in which the flag `traced`, if it exists, is set. The
+  /// attention then saves its trace, the values that a gate can read.
   template <class T, class B>
   static auto traced(const Extra<T, B>& extra) {
     auto of_attention = extra.attention;

@@ -37,16 +37,16 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 
 }  // namespace detail_::lookup
 
-/// Layers of different types, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. A chain is a layer. It also
-/// accepts branches and experts as layers (see layer.hpp).
+/// Runs layers of different types, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. A chain is itself a
+/// layer. Branches and experts can be used as its layers (see layer.hpp).
 ///
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
-/// The carry contains one state for each type of carry, and therefore one state for each type of update rule. For
-/// example, two heavy-ball layers share one momentum. Layers without a carry do not change it. Layers that share a
-/// state must have the same width. If the first layer reads ids, as an Embedding does, the chain reads ids. If a later
-/// norm or attention has model dimension 0, for example `LayerNorm{}`, the chain sets it to the output width of the
-/// layer before. Experts (Linear, Mlp) must have their dimensions set.
+/// The carry is the state that an update rule passes from layer to layer, for example momentum. Layers with the same
+/// type of carry share one state: two heavy-ball layers share one momentum. Layers without a carry do not change it.
+/// Layers that share a state must have the same width. If the first layer reads ids, as an Embedding does, the chain
+/// reads ids. If a later norm or attention has model dimension 0, for example `LayerNorm{}`, the chain sets it to the
+/// output width of the layer before. Experts (Linear, Mlp) must have their dimensions set.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   the sum of the costs of the layers; keeps the items between them
@@ -169,7 +169,7 @@ struct Chain {
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     const auto here = ctx.here();
     expect_backward("Chain.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    saved.batch.expect_same("Chain.backward", x);  // before the last layer writes gradients
+    saved.batch.expect_same("Chain.backward", x);  // checks x before any layer writes gradients
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       if constexpr (At + 1 < size)
         expect_shape("Chain.backward", "saved.between", saved.between[At], {x.extent(0), layer.out_dim()});
@@ -194,7 +194,7 @@ struct Chain {
   }
 
  private:
-  /// Returns layer `At` with its model dimension filled.
+  /// Returns the layer with index `At`. If its model dimension is 0, sets it to the output width of the layer before.
   template <std::size_t At>
   auto part() const {
     const auto& layer = std::get<At>(layers);
@@ -218,7 +218,8 @@ struct Chain {
     };
     parts(std::make_index_sequence<size>{});
   }
-  /// Returns the items that layer `At` reads.
+  /// Returns the input of the layer with index `At`: x for the first layer, otherwise the saved output of the layer
+  /// before.
   template <std::size_t At, class X, class T, class B>
   static auto input(const X& x, const Saved<T, B>& saved) {
     if constexpr (At == 0) {
@@ -239,7 +240,7 @@ struct Chain {
     };
     parts(std::make_index_sequence<size - 1>{});
   }
-  /// Requires that layers with a common state have one width.
+  /// Requires that all layers that share a state (the carry, for example momentum) have the same width.
   template <class T, class B>
   void validate_widths() const {
     for_each<T, B>([&]<std::size_t At>(const auto& a) {
@@ -258,8 +259,9 @@ struct Chain {
 template <class... L>
 Chain(L...) -> Chain<L...>;
 
-/// Returns one chain with the layers of two chains. Layers of both chains with the same type of carry share one state.
-/// A chain inside a chain would have separate states.
+/// Joins two chains to one chain that runs the layers of `a`, then the layers of `b`. If layers of `a` and `b` have the
+/// same type of carry (for example momentum), they share one state. In a chain inside a chain, they would have separate
+/// states.
 template <class... A, class... B>
 Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },

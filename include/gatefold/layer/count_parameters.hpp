@@ -13,8 +13,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Returns a part of a model as a type that has `init`. A layer, branch or loss is returned unchanged, an expert as a
-/// layer.
+/// Converts a part of a model to a type that has `init`. Wraps an expert in a layer, because its own `init` also needs
+/// a number of experts. Returns a layer, branch or loss unchanged.
 template <class T, class B, class P>
 auto with_init(const P& part) {
   if constexpr (!requires { part.in_dim(); } || detail_::policy::Branch<P, T, B>) {
@@ -23,7 +23,7 @@ auto with_init(const P& part) {
     return as_layer<T, B>(part);
   }
 }
-/// The type of the parameters of with_init(part).
+/// The type of the parameters of a part of a model: a layer, branch, expert or loss.
 template <class P, class T, class B>
 using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())), T, B>;
 

@@ -15,13 +15,14 @@
 
 namespace gatefold {
 
-/// Dropout of the output of a branch: each value becomes 0 with probability `rate`, and the others are scaled up.
+/// Applies dropout to the output of a branch: sets each value to 0 with probability `rate`, and scales up the others.
 ///
 ///     u = ξ ⊙ branch(x) / (1 − rate),   ξ[n,d] = 0 with probability rate, else 1                        (1)
 ///
 /// Source: Srivastava et al. 2014, "Dropout", JMLR 15; as in torch.nn.Dropout, values are scaled in training, not in
-/// evaluation. Without noise in the extra inputs, or with rate 0, u has the same bits as branch(x). If a rule evaluates
-/// the branch twice, both evaluations drop the same values. Parameters have the names of the branch's parameters.
+/// evaluation. Without noise in the extra inputs, or with rate 0, u has the same bits as branch(x). If an update rule
+/// evaluates the branch twice, both evaluations drop the same values. Parameters have the names of the branch's
+/// parameters.
 /// @param x [N, D] in, u [N, out_dim] out
 /// @param extra  `.noise`: the random numbers, different for each layer of a stack. `.branch`: the extra inputs of the
 ///         branch. Parts of a model that get the same Random draw the same numbers
@@ -78,7 +79,8 @@ struct Dropout {
     branch.backward(ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
   }
 
-  /// Returns the attention trace of the branch, if it has one.
+  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch. This function exists
+  /// only if the branch has a trace.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const NonDeduced<Saved<T, B>>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved)) {

@@ -25,16 +25,16 @@ struct AddByPlace;
 
 }  // namespace functor
 
-/// Maps each id to a row of a table. This is the first layer of a model of tokens; its items are ids (layer.hpp).
+/// Looks up a row of a learned table W [V, D] for each id, for example a token. It is the first layer of a language
+/// model; its items are ids (layer.hpp).
 ///
 ///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
-///     u[n] = W[id[n]] + P[n mod length]                                with L ≥ length places             (2)
+///     u[n] = W[id[n]] + P[n mod length]              with positions P [L, D], L ≥ length                  (2)
 ///
-/// With a sparse gradient, the cost of a step depends on the items: backward, zeroing, norms and optimizers access only
-/// rows whose gradient is not 0, and a mark of one byte per row. The gradient of an id that occurs only in padding is
-/// 0. An optimizer does not change rows with gradient 0: their weights and moments stay, without decay
-/// (optim/adamw.hpp). If a loss shares W (loss/streamed_cross_entropy.hpp), it touches all rows, so the gradient is
-/// dense.
+/// If the gradient is sparse, backward, zeroing, norms and optimizers access only the rows whose gradient is not 0.
+/// They find these rows by a mark of one byte per row. The gradient of an id that occurs only in padding is 0. An
+/// optimizer does not change rows with gradient 0: their weights and moments stay, without decay (optim/adamw.hpp). If
+/// a loss shares W (loss/streamed_cross_entropy.hpp), it writes all rows, so the gradient is dense.
 ///
 /// Source: torch.nn.Embedding, also with its option `sparse`; (2) has the learned positions of Radford et al. 2018
 /// (GPT).
@@ -118,7 +118,8 @@ struct Embedding {
 
 namespace functor {
 
-/// y[n] = weight[id[n]] + place[n mod length], without the second term if there are no places
+/// Writes the embedding of item n: the table row of its id, plus the row of its position if there are learned
+/// positions: y[n] = weight[id[n]] + place[n mod length].
 template <class T, class B>
 struct TakeById {
   View<const Index, 1, B> id;
@@ -142,11 +143,13 @@ struct TakeById {
     }
   }
 };
-/// dweight[v] += Σ dy[n] over the items n of id v, in order. The call for the first item of an id computes the whole
-/// sum. A row that gets only zeros is not marked in the table.
+/// Adds up the gradients of all items n with the same id v: dweight[v] += Σ dy[n], in the order of the items. The call
+/// for the first item of an id computes the whole sum, and the other calls return at once. A row is marked as written
+/// only if a value other than 0 was added to it.
 template <class T, class B>
 struct AddById {
-  View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v
+  // The items with id v are order[offsets[v]], …, order[offsets[v + 1] − 1].
+  View<const Index, 1, B> id, offsets, order;
   View<const T, 2, B> dy;
   TableRows<T> dweight;
 
@@ -167,7 +170,8 @@ struct AddById {
     if (lanes.lane == 0 && !(size == 0)) dweight.marks[v] = 1;
   }
 };
-/// dplace[l] += Σ dy[n] over the items n = l, l + length, …, in order
+/// Adds the gradients of all items at position l of their sequences to the gradient of the position: dplace[l] += Σ
+/// dy[n] over n = l, l + length, …, in this order.
 template <class T, class B>
 struct AddByPlace {
   View<const T, 2, B> dy;

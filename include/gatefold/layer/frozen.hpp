@@ -25,12 +25,14 @@ auto packed_weights() {
 
 }  // namespace detail_::lookup
 
-/// Parameters for inference only. For each tensor [E, rows, columns], it also contains a copy of the values in the
-/// order in which the backend's products read them. `infer` accepts it instead of Params.
+/// Parameters for inference only, made by `freeze`. Besides the parameters, it has packed copies of the expert weights
+/// [E, rows, columns], in the order in which the matrix products of the backend read them. You can pass it to `infer`
+/// instead of Params.
 template <class P, class B>
 struct FrozenParams {
-  P params;  // read only: a change would not reach the packed weights
-  typename decltype(detail_::lookup::packed_weights<B>())::type packed;  // packed tensors [E, rows, columns] of params
+  P params;  // do not change these: the packed copies would keep the old values
+  // Packed copies of the tensors [experts, rows, columns] of params.
+  typename decltype(detail_::lookup::packed_weights<B>())::type packed;
 };
 
 /// Returns the parameters of a model from Params or FrozenParams.
@@ -45,17 +47,18 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
 
 /// Options of freeze.
 struct FreezeOptions {
-  bool bfloat16 = false;  // store packed float weights as bfloat16, in half the size
+  bool bfloat16 = false;  // if true, packed float weights are stored as bfloat16, in half the size
 };
 
-/// Freezes parameters. It takes ownership of them: freeze(ctx, std::move(params)).
+/// Prepares parameters for inference: makes copies of the expert weights in the order in which the matrix products of
+/// the backend read them. Takes ownership of the parameters: freeze(ctx, std::move(params)).
 ///
 /// Without `bfloat16`, results have the same bits as with the original parameters. With `bfloat16`, the weights of
 /// expert products are rounded to 8 bits of mantissa, so by at most 2⁻⁸ of their value. Sums are still in float. The
 /// rounding halves the bytes to read, which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed
 /// and rounded. A backend without packed weights neither packs nor rounds.
 /// @cost  one pass over the weights, and memory for one more copy of them (half a copy with bfloat16), with columns
-///        padded to a multiple of two registers
+///         padded to a multiple of two registers
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
@@ -80,7 +83,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
 
 namespace detail_::lookup {
 
-/// Calls run(). During the call, products of the context read the packed weights.
+/// Calls run(). During the call, matrix products of the context read the packed weights of `frozen`.
 template <class C, class P, class B, class Run>
 void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
   if constexpr (requires { ctx.use(frozen.packed); }) {
@@ -93,7 +96,7 @@ void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
 
 }  // namespace detail_::lookup
 
-/// Runs a layer with frozen parameters: `infer(layer, ctx, frozen, x, carry, y)`.
+/// Runs a layer for inference with frozen parameters (packed by freeze): `infer(layer, ctx, frozen, x, carry, y)`.
 template <class T, class B, class L, class P>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, NonDeduced<Items<L, T, B>> x,
            NonDeduced<Carry<L, T, B>>& carry, Out<T, 2, B> y, const NonDeduced<Extra<L, T, B>>& extra = {}) {
@@ -105,7 +108,8 @@ void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<
            NonDeduced<Items<L, T, B>> x, Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, frozen, x, carry, y, extra);
 }
-/// Runs a branch, for example a Mixture, with frozen parameters: `infer(branch, ctx, frozen, x, u)`.
+/// Runs a branch, for example a Mixture, for inference with frozen parameters (packed by freeze): `infer(branch, ctx,
+/// frozen, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen,
@@ -113,7 +117,8 @@ void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT
   detail_::lookup::with_packed(ctx, frozen, [&] { infer(branch, ctx, frozen.params, x, u, extra); });
 }
 
-/// The overload for arguments that belong to different models. A static_assert names the mistake.
+/// This overload of infer is chosen if the arguments belong to different models, element types or backends. It does not
+/// compile, and a static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||

@@ -12,10 +12,11 @@ namespace gatefold {
 
 namespace functor {
 
-/// Computes the addresses of the values of patch r in a batch of images. A patch has `patch` lines of `width` values;
-/// lines are `stride` values apart.
+/// Computes the memory offsets of image patch r in a batch of images. A patch has `patch` lines of `width` values each.
+/// Its lines are `stride` values apart, the length of a line of the image.
 struct PatchPlace {
-  Index across, patch, width;  // patches in a row of patches; pixels, and values, in a line of a patch
+  // across: patches in a row of patches; patch: pixels in a line of a patch; width: values in a line of a patch.
+  Index across, patch, width;
 
   GATEFOLD_HD Index stride() const { return across * width; }
   GATEFOLD_HD Index begin(Index r) const { return (r / across * patch * across + r % across) * width; }
@@ -32,9 +33,11 @@ struct TakePatchesBackward;
 ///
 ///     u[n, (a, b), (i, j, c)] = (x[n, (a p + i, b p + j, c)] − mean) / deviation,   p = patch             (1)
 ///
-/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1. The linear map from patches to tokens is
+/// (a, b) is the patch, (i, j) the pixel in the patch, c the channel. The linear map from patches to tokens is
 /// `PerToken{patches, Linear{…}}`. This is a branch; used as a layer, it is NoResidual{ImagePatches{…}}.
-/// @param x [N, rows · columns · channels] in, u [N, P · patch² · channels] out, as many values per image as x
+/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1.
+/// @param x [N, rows · columns · channels] in, u [N, P · patch² · channels] out with P patches, as many values per
+///         image as x
 /// @throws ArgumentError unless sizes are at least 1, patch divides rows and columns, mean is finite and deviation > 0
 /// @cost   one read and one write of each value
 struct ImagePatches {
@@ -85,7 +88,7 @@ struct ImagePatches {
 
 namespace functor {
 
-/// u[r, (i, j)] = (x at line i, value j of patch r − mean) · scale
+/// Copies patch r of the images x to u, and normalises each value: u = (x − mean) · scale.
 template <class T, class B>
 struct TakePatches {
   PatchPlace place;
@@ -103,7 +106,8 @@ struct TakePatches {
     }
   }
 };
-/// dx += scale · du, at the addresses that forward read
+/// Backward of TakePatches: adds scale · du of patch r to dx, at the places in the image from which the patch was
+/// copied.
 template <class T, class B>
 struct TakePatchesBackward {
   PatchPlace place;

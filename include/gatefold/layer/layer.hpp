@@ -16,16 +16,18 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). A branch or layer
-/// that reads ids [N] in [0, in_dim), as an Embedding does, has a nested type `Items`; its dx is Nothing.
+/// Branches and layers, the parts of a model. A branch computes u = branch(x); a layer is a branch with its update
+/// rule, for example y = x + branch(x). Both map items [N, in_dim], one row per item, to items [N, out_dim], and both
+/// have init(ctx, seed). If a branch or layer reads ids [N] in [0, in_dim) instead of rows, as an Embedding does, it
+/// has a nested type `Items`, and its dx is Nothing.
 ///
-/// A branch is a function of the items. The update rule around it may pass an elementwise functor `step` for the values
-/// of u:
+/// The functions of a branch:
 ///
 ///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, then step(at, i) for every i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
-/// with `class Step = functor::NoStep<T>`. If a branch cannot run the step while u is in the cache, its last statement
+/// `step` has the type `class Step = functor::NoStep<T>`. It is an elementwise functor with which the update rule
+/// around the branch uses the values of u. If a branch cannot run the step while u is in the cache, its last statement
 /// is run_step(ctx, u, step).
 ///
 /// A layer has a carry, a state that travels through depth:
@@ -38,9 +40,9 @@
 /// layer to Stack, Chain, PerToken, Trainer and the checks. They treat it as NoResidual{branch} or
 /// NoResidual{OneExpert{expert}}.
 
-// Defines the types and widths of a composition around one layer: the types and widths of the layer.
-// GATEFOLD_AROUND_LAYER also defines begin(). `layer` is the name of the data member in the composition and in its
-// Params.
+// Defines the nested types and the functions in_dim() and out_dim() of a layer that contains one other layer (a
+// composition). Types and widths are equal to those of the inner layer. GATEFOLD_AROUND_LAYER also defines begin().
+// `layer` is the name of the data member in the composition and in its Params.
 #define GATEFOLD_TYPES_OF_LAYER(LayerT, layer)                \
   template <class T, class B>                                 \
   using Inner = ::gatefold::AsLayer<LayerT, T, B>;            \
@@ -62,7 +64,8 @@
              ::gatefold::NonDeduced<Carry<T, B>>& carry) const {                       \
     ::gatefold::as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);               \
   }
-// Defines the types and widths of a composition around one branch. `branch` is the name of the data member.
+// Defines the nested types and the functions in_dim() and out_dim() of a composition that contains one branch. Types
+// and widths are equal to those of this branch. `branch` is the name of the data member.
 #define GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)              \
   template <class T, class B>                                  \
   using Extra = ::gatefold::Extra<BranchT, T, B>;              \
@@ -71,9 +74,9 @@
   ::gatefold::Index in_dim() const { return branch.in_dim(); } \
   ::gatefold::Index out_dim() const { return branch.out_dim(); }
 
-// Defines forward and infer of a branch or layer. Both check their arguments and call run<T, B>(ctx, params, x,
-// [carry,] y, keep, extra, [step]). `keep` is &saved in forward and nullptr in infer. `run` passes it on to
-// keep_or_scratch, part_of, run_branch and run_layer (below).
+// Defines the functions forward and infer of a branch or layer. Both check their arguments and then call run<T, B>(ctx,
+// params, x, [carry,] y, keep, extra, [step]), which the branch or layer must have. The argument `keep` is &saved in
+// forward and nullptr in infer. `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer (below).
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
   template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
   void forward(typename B::Context& ctx, const Params<T, B>& p,                                                   \
@@ -113,7 +116,7 @@
 
 namespace gatefold {
 
-/// Requires ids in [0, count). On a device, ids are not checked.
+/// Requires that all ids (for example tokens) are in [0, count). Ids on a device are not checked.
 /// @throws ArgumentError with the first id outside this range and its position
 /// @cost   two comparisons per id
 template <class B>
@@ -124,23 +127,23 @@ void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids
              ids(n));
 }
 
-/// Checks a layer in O(1): parameter shapes, options, extra inputs, the shape of the carry. A stack calls this function
-/// for all its layers before it writes anything.
-/// @throws ArgumentError that names the misfit
+/// Checks the arguments of a layer in O(1): the shapes of parameters and carry (the state passed from layer to layer),
+/// options, and extra inputs. A stack calls this function for all its layers before it writes anything.
+/// @throws ArgumentError that names the argument that does not fit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Carry<L, T, B>& carry,
               const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
-/// Checks a branch in O(1): parameter shapes, options, extra inputs.
-/// @throws ArgumentError that names the misfit
+/// Checks the arguments of a branch in O(1): the shapes of parameters, options, and extra inputs.
+/// @throws ArgumentError that names the argument that does not fit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& branch, const ParamsT<T, B>& params, Index items, const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
 }
 
-/// Requires that x are items for a layer: rows [N, in_dim], or ids [N] in [0, in_dim). On a device, ids are not
-/// checked.
+/// Requires that x is an input for a layer: rows [N, in_dim], or ids [N] in [0, in_dim) if the layer reads ids. Ids on
+/// a device are not checked.
 /// @throws ArgumentError
 template <class L, class X>
 void expect_items(const char* where, const L& layer, const X& x) {
@@ -151,7 +154,8 @@ void expect_items(const char* where, const L& layer, const X& x) {
     expect_shape(where, "x", x, {any_extent, layer.in_dim()});
   }
 }
-/// Requires that y is [N, out_dim] for N items x, and does not overlap x, because backward reads x.
+/// Requires that the output y of a forward is [N, out_dim] for N items x. y must not overlap x, because backward reads
+/// x.
 /// @throws ArgumentError
 template <class L, class X, class Y>
 void expect_forward_shapes(const char* where, const L& layer, const X& x, const char* y_name, const Y& y) {
@@ -159,8 +163,8 @@ void expect_forward_shapes(const char* where, const L& layer, const X& x, const 
   expect_shape(where, y_name, y, {x.extent(0), layer.out_dim()});
   expect_apart(where, y_name, y, "x", x);
 }
-/// Requires that dy is [N, out_dim] for N items x. If x are rows, dx must have the shape of x and overlap neither x nor
-/// dy.
+/// Checks the views of a backward pass. The gradient dy must be [N, out_dim] for N items x. If x are rows, dx must have
+/// the shape of x, and overlap neither x nor dy.
 /// @throws ArgumentError
 template <class L, class X, class Dy, class Dx>
 void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
@@ -173,8 +177,9 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   }
 }
 
-/// Checks the arguments of a forward in O(1), before it writes: the shapes, then layer.validate(params, N, with...).
-/// `with` is the carry (for a layer) and the extra inputs.
+/// Checks the arguments of a forward before it writes anything: first the shapes, then layer.validate(params, N,
+/// with...). `with` is the carry (only for a layer) and the extra inputs. The cost is O(1), or O(N) if x are ids on a
+/// host.
 /// @throws ArgumentError
 template <class L, class P, class X, class Y, class... With>
 void expect_forward(const char* where, const L& layer, const P& params, const X& x, const char* y_name, const Y& y,
@@ -182,8 +187,9 @@ void expect_forward(const char* where, const L& layer, const P& params, const X&
   expect_forward_shapes(where, layer, x, y_name, y);
   layer.validate(params, x.extent(0), with...);
 }
-/// Checks the arguments of a backward in O(1), before it writes: the shapes, layer.validate(params, N, with...), and
-/// that grads have the shapes of params and share no memory with them.
+/// Checks the arguments of a backward before it writes anything: first the shapes, then layer.validate(params, N,
+/// with...), and that grads is a separate pack with the shapes of params. The cost is O(1), or O(N) if x are ids on a
+/// host.
 /// @throws ArgumentError
 template <class L, class P, class X, class Dy, class Dx, class... With>
 void expect_backward(const char* where, const L& layer, const P& params, const X& x, const Dy& dy, const Dx& dx,
@@ -194,7 +200,8 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
   expect_like(where, "grads", params, grads);
 }
 
-/// Runs a branch without keeping values for backward. The result has the same bits as that of forward.
+/// Runs a branch for inference, without keeping values for backward. The result has the same bits as the result of
+/// forward.
 /// @cost   the cost of forward, with memory for the activations of one part at a time; no allocation after the first
 ///         call with this number of items
 template <class T, class B, class L, class Step = functor::NoStep<T>>
@@ -208,7 +215,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
     branch.forward(ctx, p, x, u, *discarded, extra, step);
   }
 }
-/// Runs a layer without keeping values for backward.
+/// Runs a layer for inference, without keeping values for backward.
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
@@ -223,8 +230,8 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
 
 namespace detail_::passes {
 
-/// Returns memory [rows, columns] for a value of a forward pass: a member of *keep, or scratch memory if keep is
-/// nullptr.
+/// Returns memory [rows, columns] for an intermediate value of a forward pass. If the value must be kept for backward,
+/// this is a member of *keep. If keep is nullptr (in inference), it is scratch memory of the context.
 template <class T, class B, class S>
 View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
   (keep->*member).resize(rows, columns);
@@ -234,7 +241,8 @@ template <class T, class B, class M>
 View<T, 2, B> keep_or_scratch(typename B::Context& ctx, std::nullptr_t, M, Index rows, Index columns) {
   return ctx.template scratch<T>(rows, columns);
 }
-/// Returns the member of *keep for one part of a composition, or nullptr if keep is nullptr (in inference).
+/// Returns the address of a member of *keep: the saved values of one part of a composition. Returns nullptr if keep is
+/// nullptr (in inference).
 template <class S, class M>
 M* part_of(S* keep, M S::*member) {
   return &(keep->*member);
@@ -243,7 +251,7 @@ template <class M>
 std::nullptr_t part_of(std::nullptr_t, M) {
   return nullptr;
 }
-/// Runs a branch. Keeps values for backward in *keep, unless keep is nullptr.
+/// Runs a branch. Saves the values for backward in *keep. If keep is nullptr, saves no values (inference).
 template <class T, class B, class L, class Keep, class Step = functor::NoStep<T>>
 void run_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                 Out<T, 2, B> u, Keep keep, const Extra<L, T, B>& extra, const Step& step = {}) {
@@ -265,8 +273,8 @@ void run_layer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& 
 
 }  // namespace detail_::passes
 
-/// Runs forward of a branch, and calls work() once. If the branch waits for other shards, work() runs during this time.
-/// work() must not access data of the branch.
+/// Runs forward of a branch, and calls work() once. If the branch waits for data from other shards (parts of a batch in
+/// other threads or processes), work() runs during this time. work() must not access data of the branch.
 template <class T, class B, class L, class Work>
 void forward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                          NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, Saved<L, T, B>& saved,
@@ -278,7 +286,8 @@ void forward_overlapping(const L& branch, typename B::Context& ctx, const Params
     work();
   }
 }
-/// Runs infer_branch, and calls work() once. If the branch waits for other shards, work() runs during this time.
+/// Runs a branch for inference (infer_branch), and calls work() once. If the branch waits for data from other shards
+/// (parts of a batch in other threads or processes), work() runs during this time.
 template <class T, class B, class L, class Work>
 void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                        NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, const Extra<L, T, B>& extra, const Work& work) {
@@ -290,7 +299,8 @@ void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L
     work();
   }
 }
-/// Runs backward of a branch, and calls work() once. The branch adds to dx and dextra after work() has returned.
+/// Runs backward of a branch, and calls work() once. If the branch waits for data from other shards, work() runs during
+/// this time. The branch adds to dx and dextra only after work() has returned.
 template <class T, class B, class L, class Work>
 void backward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                           NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
@@ -304,14 +314,16 @@ void backward_overlapping(const L& branch, typename B::Context& ctx, const Param
   }
 }
 
-/// Runs a layer, with T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
+/// Runs a layer for inference. The element type and the backend are deduced from the parameters: `infer(layer, ctx,
+/// params, x, carry, y)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
-/// Runs a branch without a layer around it, for example a Mixture: `infer(branch, ctx, params, x, u)`.
+/// Runs a branch for inference, without a layer around it: `infer(branch, ctx, params, x, u)`. The branch can be a
+/// Mixture, for example.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
@@ -323,8 +335,9 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
   if constexpr (!is_layer) infer_branch<T, B>(branch, ctx, p, x, u, extra);
 }
 
-/// Computes the adjoint of a layer, without the adjoint of its extra inputs. Adds to dx and grads, and turns dcarry
-/// from the adjoint of the carry after the layer into the adjoint of the carry before it.
+/// Runs the backward pass of a layer, but does not compute gradients of its extra inputs. Adds to dx and grads. dcarry
+/// is the gradient of the carry, the state that is passed from layer to layer: on entry of the carry after the layer,
+/// on return of the carry before the layer.
 /// @throws ArgumentError, before anything is written, unless shapes fit; also if dcarry is unchanged since a forward,
 ///         or since an earlier backward with these arguments (update/pass.hpp)
 template <class L, template <class, class> class ParamsT, class T, class B>
@@ -339,7 +352,8 @@ void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, 
   if constexpr (!detail_::policy::reads_ids<L, T, B>) written = dx.data();
   update::leave_backward(dcarry, written);
 }
-/// Computes the adjoint of a branch: `backward(branch, ctx, params, x, saved, du, dx, grads)`.
+/// Runs the backward pass of a branch, but does not compute gradients of its extra inputs: `backward(branch, ctx,
+/// params, x, saved, du, dx, grads)`. Adds to dx and grads.
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> du, NonDeduced<ItemsGrad<L, T, B>> dx, ParamsT<T, B>& grads,
@@ -355,9 +369,10 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
   }
 }
-/// Calls f(saved) for every mixture in the saved values of a layer, in depth order. `saved.plan` has the items of each
-/// expert (`saved.plan.offsets`), and `saved.gate` the probabilities and auxiliary losses. If an update rule evaluates
-/// its mixture twice, f is called for both evaluations; the second has no auxiliary losses.
+/// Calls f for every mixture of experts in a layer, in depth order. The argument of f is the `saved` of the mixture:
+/// `saved.plan` has the items of each expert (`saved.plan.offsets`), and `saved.gate` the probabilities and auxiliary
+/// losses. If an update rule evaluates its mixture twice, f is called for both evaluations; the second has no auxiliary
+/// losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
   if constexpr (detail_::hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);

@@ -21,7 +21,8 @@ namespace gatefold {
 
 namespace detail_::policy {
 
-/// True for a plan that can combine slots with elements of type Z.
+/// True for a plan (the experts chosen for each item) that can sum expert outputs with elements of type Z, for example
+/// bfloat16.
 template <class P, class T, class B, class Z>
 concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
   plan.template combine<Z>(a.ctx, slots, a.out);
@@ -30,14 +31,15 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 
 }  // namespace detail_::policy
 
-/// A mixture of experts. This is the branch of the four papers.
+/// A mixture of experts: a gate chooses experts for each item, and the output is the weighted sum of their outputs. It
+/// is a branch. The four papers whose models are in docs/how-to/papers.md use it.
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w from the gate, 0 for experts not picked                   (1)
 ///
-/// If the model dimension of the gate is 0, it is filled from the experts. If the gate's number of experts is 0 and the
-/// experts are of several kinds (`Experts`), the number is filled from the experts. forward and infer take an
-/// elementwise functor step(at, i), with which the update rule uses u. If the plan can run steps, the step runs while u
-/// is combined: on a host after each row, on a device before a value of u is stored.
+/// If the model dimension of the gate is 0, it is set to the width of the experts. If the gate's number of experts is 0
+/// and the experts are of several kinds (`Experts`), it is set to their number. forward and infer take an elementwise
+/// functor step(at, i), with which the update rule uses u. If the plan can run steps, the step runs while u is
+/// combined: on a host after each row, on a device before a value of u is stored.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param extra  the extra inputs of the gate. If the experts draw random numbers (HiddenDropout), `.noise` has the
 ///         noise of the experts, and `.branch` the extra inputs of the gate
@@ -50,7 +52,7 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 template <class GateT, class ExpertT>
 struct Mixture {
   static_assert(detail_::policy::in_order<Mixture>);
-  /// True if the experts draw random numbers.
+  /// True if the experts draw random numbers, for example for dropout.
   static constexpr bool draws = detail_::hook::expert::with_noise<ExpertT>();
   GateT gate;
   ExpertT expert;
@@ -60,7 +62,7 @@ struct Mixture {
     using Gate = GateT;
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
-    [[no_unique_address]] ActiveExperts<B> active{};  // number of picks and of experts, for `summary`
+    [[no_unique_address]] ActiveExperts<B> active{};  // picks per item and number of experts; `summary` reads it
     GATEFOLD_PACK(gate, expert)
   };
   template <class T, class B>
@@ -68,7 +70,7 @@ struct Mixture {
     gatefold::Plan<GateT, T, B> plan;
     gatefold::Saved<GateT, T, B> gate;
     gatefold::Saved<ExpertT, T, B> expert;
-    Tensor<T, 2, B> z;  // [S, out_dim], or empty: see takes_weights
+    Tensor<T, 2, B> z;  // [slots, out_dim] outputs of the experts, if backward needs them
     BatchStamp batch;
     void mixtures(auto&& f) const { f(*this); }
   };
@@ -81,7 +83,8 @@ struct Mixture {
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
   Index experts() const { return count_experts(filled_gate()); }
-  /// Returns the gate with its dimensions filled from the experts.
+  /// Returns the gate. If its model dimension is 0, sets it to the width of the experts. If its number of experts is 0
+  /// and the experts are of several kinds (`Experts`), sets it to their number.
   GateT filled_gate() const {
     if constexpr (detail_::hook::any::experts<ExpertT>()) {
       return with_experts(with_model_dim(gate, in_dim()), expert.experts());
@@ -90,7 +93,8 @@ struct Mixture {
     }
   }
 
-  /// Returns the experts with the noise of a call.
+  /// Returns the experts of one call. If they draw random numbers, for example for dropout, they get the noise of this
+  /// call.
   template <class E>
   ExpertT drawing_experts(const E& extra) const {
     if constexpr (draws) {
@@ -99,7 +103,8 @@ struct Mixture {
       return expert;
     }
   }
-  /// Returns the gate's part of the extra inputs.
+  /// Returns the extra inputs of the gate. They are the member `branch` of the mixture's extra inputs if the experts
+  /// draw random numbers, and otherwise all of them.
   template <class E>
   static const auto& of_gate(const E& extra) {
     if constexpr (draws) {
@@ -183,7 +188,9 @@ struct Mixture {
     filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
   }
 
-  /// Requires that plan and z come from a forward of this gate and these experts, with as many items as x has.
+  /// Checks the saved values before a backward pass. The plan (the experts chosen for each item) and the expert outputs
+  /// z must have the sizes of a forward of this mixture on the items x.
+  /// @throws ArgumentError if they do not
   template <class T, class B>
   void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z,
                    In<T, 2, B> x) const {
@@ -197,14 +204,15 @@ struct Mixture {
     expect_shape(where, "saved.plan: dispatched items", in.x, {any_extent, in_dim()});
     if constexpr (!takes_weights<T, B>()) expect_shape(where, "saved.z", z, {in.groups.slots, out_dim()});
   }
-  /// Returns true if backward of the experts computes the adjoints of the plan's weights. In this case z is not kept.
+  /// Returns true if backward of the experts also computes the gradients of the weights that the gate has given to the
+  /// experts. In this case the outputs z of the experts are not kept.
   template <class T, class B>
   static constexpr bool takes_weights() {
     using Plan = gatefold::Plan<GateT, T, B>;
     return detail_::hook::expert::weighted_backward<ExpertT, T, B>() && detail_::hook::plan::slot_weights<Plan, T, B>();
   }
-  /// The element type of z and of the adjoints of slots. It is SlotValue if z is not kept for backward, and both
-  /// experts and plan support SlotValue. Otherwise it is T.
+  /// The element type of the expert outputs z and of the gradients of expert inputs. It is the backend's SlotValue
+  /// (bfloat16 on CudaBf16) if z is not kept for backward, and both experts and plan support it. Otherwise it is T.
   template <class T, class B>
   using Slot =
       std::conditional_t<takes_weights<T, B>() &&
@@ -227,7 +235,8 @@ struct Mixture {
       plan.template dispatch_backward<Z>(ctx, x, dslots, dx, dplan);
     }
   }
-  /// Returns memory for the outputs of the experts: the saved tensor z if backward needs it, otherwise scratch.
+  /// Returns memory for the outputs of the experts: the saved tensor z if backward needs the outputs, otherwise scratch
+  /// memory of the context.
   template <class T, class B>
   View<Slot<T, B>, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
     if constexpr (takes_weights<T, B>()) {

@@ -14,7 +14,8 @@
 
 namespace gatefold {
 
-/// Makes a layer of a branch, without a residual connection. The output may have a different width than the items.
+/// Makes a layer from a branch without a residual connection: the output is y = u(x) instead of y = x + u(x). It may
+/// have a different width than x.
 ///
 ///     y = u(x)                                                                                          (1)
 ///
@@ -82,7 +83,8 @@ struct NoResidual {
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
 
-  /// Returns the attention trace of the branch, if it has one.
+  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch. This function exists
+  /// only if the branch has a trace.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {

@@ -6,14 +6,15 @@
 
 namespace gatefold {
 
-/// Extra inputs of a branch that draws random numbers. For a Dropout, `branch` has the extra inputs of the branch
-/// inside it. For a Mixture whose experts draw random numbers, `branch` has the extra inputs of the gate.
+/// Extra inputs of a branch that draws random numbers: `noise` has the random numbers, `branch` the other extra inputs.
+/// In a Dropout, `branch` is for the branch inside it. In a Mixture whose experts draw random numbers, `branch` is for
+/// the gate.
 template <class E>
 struct NoisyExtra {
   Noise noise{};  // empty: evaluation
   E branch{};
 
-  /// The type of these extra inputs without an attention trace.
+  /// The type of these extra inputs without an attention trace (the tensors of an attention that a gate can read).
   using WithoutTrace = NoisyExtra<gatefold::WithoutTrace<E>>;
   template <class Trace>
   static NoisyExtra with_trace(const WithoutTrace& rest, const Trace& trace) {

@@ -29,8 +29,9 @@ struct AddWhatChanged {
 
 }  // namespace functor
 
-/// Applies a layer to the normalised items, and adds the change that the layer makes to the items. If the layer's rule
-/// looks ahead, it looks ahead after the norm.
+/// Normalises the items, applies a layer to them, and adds the change that the layer makes to the original items. If
+/// the layer's update rule evaluates its branch at a point ahead of the items (look-ahead), this point is computed
+/// after the norm.
 ///
 ///     h = norm(x),   z, carry ← layer(h, carry),   y = x + (z − h)                                      (1)
 ///

@@ -15,8 +15,8 @@
 
 namespace gatefold {
 
-/// Sends every item to one expert. With `Linear` it is an ordinary linear layer, with `Mlp<Gelu>` a dense feed-forward
-/// branch. The first extent of its parameters is 1.
+/// A branch that sends every item to one expert, without a gate. With `Linear` it is an ordinary linear layer, with
+/// `Mlp<Gelu>` a dense feed-forward branch. The first extent of its parameters, the number of experts, is 1.
 ///
 ///     u[n] = expert(x[n])                                                                               (1)
 ///

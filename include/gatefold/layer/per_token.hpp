@@ -12,13 +12,13 @@
 
 namespace gatefold {
 
-/// Applies a layer to the tokens of each item: an item of width length · D is `length` tokens of width D.
+/// Applies a layer to the tokens of each item separately: an item of width length · D is `length` tokens of width D.
 ///
 ///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1])),   N·length items inside                          (1)
 ///
-/// PerToken only changes the extents of the views, and copies no items. The carry of the layer has N·length rows. If an
-/// extra input of the layer has `length` 0 (attention, mixings, Soft MoE), PerToken sets it, so that each item is a
-/// sequence.
+/// PerToken only changes the extents of the views, and copies no items. The carry (the state) of the layer has N·length
+/// rows. If an extra input of the layer has a sequence length of 0 (attention, mixings, Soft MoE), PerToken sets it to
+/// `length`, so that each item is a sequence.
 /// @param x [N, length · D] in, y [N, length · D_out] out
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
@@ -39,7 +39,8 @@ struct PerToken {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  /// The carry has a separate type, so that a Chain does not use one state for tokens and for whole items.
+  /// The state that an update rule passes from layer to layer (the carry). It has its own type, because layers of a
+  /// Chain with the same type of carry share one state. Tokens and whole items need separate states.
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;
@@ -97,7 +98,8 @@ struct PerToken {
   }
 
  private:
-  /// Returns the extra inputs, with each `length` that is 0 replaced by the number of tokens of an item.
+  /// Returns a copy of the extra inputs in which every sequence length that is 0 is set to the number of tokens of an
+  /// item.
   template <class E>
   E of_items(E extra) const {
     detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {

@@ -15,7 +15,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// u[n,:] = (first, x[n,:]) + place, with `first` the class token and `place` the positions
+/// Puts the class token `first` before the tokens of item n, and adds the position embeddings `place`: u[n,:] = (first,
+/// x[n,:]) + place.
 template <class T, class B>
 struct AddPlaces {
   View<const T, 2, B> x, first, place;  // [N, tokens · D], [0 or 1, D], [L, D]

@@ -15,13 +15,13 @@
 
 namespace gatefold {
 
-/// Normalises the output of a layer, and therefore the residual stream.
+/// Normalises the output of a layer (post-norm), so that the next layer reads normalised items.
 ///
 ///     y, carry ← norm(z), carry,   z, carry ← layer(x, carry)                                           (1)
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, with a Residual inside: norm(x + u(x)). The norm is an
 /// expert or a branch (LayerNorm, RmsNorm). If the norm has model dimension 0, the dimension is filled from the layer.
-/// Extra inputs go to the layer. The carry is not normalised.
+/// Extra inputs go to the layer. The carry, the state of the layer's update rule, is not normalised.
 /// @param x [N, D] in, y [N, out_dim] out
 /// @throws ArgumentError unless the width of the norm is out_dim of the layer, and options and shapes fit
 /// @cost   the layer and the norm; keeps z [N, out_dim]
@@ -80,7 +80,8 @@ struct PostNorm {
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra, dextra);
   }
 
-  /// Returns the attention trace of the layer, if it has one.
+  /// Returns the attention trace (the tensors of an attention that a gate can read) of the layer. This function exists
+  /// only if the layer has a trace.
   template <class T, class B, class Of = Inner<T, B>>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.layer, saved.layer)) {

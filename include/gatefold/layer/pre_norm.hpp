@@ -13,13 +13,14 @@
 
 namespace gatefold {
 
-/// A branch whose items are normalised first.
+/// Normalises the items and then runs a branch on them (pre-norm).
 ///
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
 /// The norm is an expert or a branch (LayerNorm, RmsNorm). If the norm has model dimension 0, the dimension is filled
-/// from the branch. Extra inputs and steps (see Mixture) go to the branch. The norm treats padding like other items.
-/// Padding contributes to the gradient of the gain, unless the dy of padding is 0 and the values of padding are finite.
+/// from the branch. Extra inputs, and the functor `step` of an update rule, go to the branch. The norm treats padding
+/// like other items. Padding contributes to the gradient of the gain, unless the dy of padding is 0 and the values of
+/// padding are finite.
 /// @param x [N, D] in, u [N, out_dim] out
 /// @throws ArgumentError unless norm and branch have the same width, and options and shapes fit
 /// @cost   the norm and the branch; keeps the normalised items [N, D]
@@ -78,7 +79,8 @@ struct PreNorm {
     filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
   }
 
-  /// Returns the attention trace of the branch, if it has one.
+  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch. This function exists
+  /// only if the branch has a trace.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {

@@ -22,7 +22,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Copies the member `Index layer`, the number of completed layers, of a carry and of all carries inside it.
+/// Copies the member `Index layer` of a carry (the state that an update rule passes from layer to layer) and of all
+/// carries inside it. `layer` is the number of layers that have run.
 template <class C>
 void copy_layers_done(const C& from, C& to) {
   if constexpr (detail_::pack::is_tuple<C>) {
@@ -43,10 +44,10 @@ void copy_layers_done(const C& from, C& to) {
 
 }  // namespace detail_::lookup
 
-/// A layer that keeps only its carry for backward, and runs forward again in backward (activation checkpointing,
-/// recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
+/// A layer that keeps only its carry (its input state) for backward, and runs forward again in backward (activation
+/// checkpointing, recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
 ///
-///     y, carry ← layer(x, carry),   the same bits in y and in all adjoints                              (1)
+///     y, carry ← layer(x, carry),   the same bits in y and in all gradients                             (1)
 ///
 /// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Forward and backward
 /// get the same extra inputs, so dropout and noise draw the same numbers again. Parameters have the names of the
@@ -75,7 +76,7 @@ struct Recompute {
   using Items = gatefold::Items<Inner<T, B>, T, B>;
   template <class T, class B>
   struct Saved {
-    gatefold::Carry<Inner<T, B>, T, B> carry;  // the carry before the layer
+    gatefold::Carry<Inner<T, B>, T, B> carry;  // copy of the carry (state) that the layer read in forward
     BatchStamp batch;
     gatefold::Saved<Inner<T, B>, T, B> layer;  // used if not enabled
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }

@@ -9,8 +9,8 @@
 
 namespace gatefold {
 
-/// The first half of reference_layer. Put the two halves into a Block if the gate of the second half reads the
-/// attention of the first.
+/// The first half of reference_layer: attention with a residual connection, followed by a norm. If the gate of the
+/// second half (reference_mixture_layer) reads the attention, put the two halves into a Block.
 template <class AttentionT>
 auto reference_attention_layer(const AttentionT& attention) {
   return PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}};
@@ -20,8 +20,8 @@ auto reference_mixture_layer(const RuleT& rule, const BranchT& branch) {
   return PostNorm{Skip{PostNorm{Residual{rule, branch}, LayerNorm{}}}, LayerNorm{}};
 }
 
-/// The layer of the code of papers 001 and 002. Norms follow the residual connections, and the mixture has two norms
-/// and two connections:
+/// The transformer layer of the code of papers 001 and 002: attention, then a mixture of experts with an update rule.
+/// Norms follow the residual connections. The mixture has two norms and two residual connections:
 ///
 ///     h₁ = LN₁(h + attention(h)),   z, carry ← rule(h₁, carry; branch),   h' = LN₃(h₁ + LN₂(z))         (1)
 ///

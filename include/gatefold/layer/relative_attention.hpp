@@ -17,17 +17,17 @@
 
 namespace gatefold {
 
-/// Causal multi-head attention to a window of the last L items, with keys for relative positions, as a branch. Some of
-/// these items can be from earlier segments. Let c be the remembered items followed by the current items, q = x W_q, k
-/// = c W_k and v = c W_v:
+/// Causal multi-head attention to a window of the last L items, with learned keys for relative positions. It is a
+/// branch. The window can begin in an earlier segment of the text, whose last items are remembered. Let c be the
+/// remembered items followed by the current items x, q = x W_q, k = c W_k and v = c W_v:
 ///
 ///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
 ///
-/// over the items that exist. Padding and items do not attend to each other: u of padding is 0 for any values of the
-/// padding, and padding has no gradient. e [L, D/H] comes from a RelativeKeys around this attention or around its
-/// stack, and all heads share it. Without RelativeKeys, positions have no keys. No gradient flows into remembered
-/// items.
+/// The sums have only the offsets o of items that exist; h is one of H heads. Padding and items do not attend to each
+/// other: u of padding is 0 for any values of the padding, and padding has no gradient. The position keys e [L, D/H]
+/// come from a RelativeKeys around this attention or around its stack, and all heads share them. Without RelativeKeys,
+/// the term with e is omitted. No gradient flows into remembered items.
 ///
 /// Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers 001 and 002. `reference({…})` is
 /// the attention of their code: o = −L … −1, so an item does not attend to itself, and a stream begins with L items of
@@ -39,8 +39,8 @@ namespace gatefold {
 /// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
 ///         trace also entropies of the rows, and K, V without remembered items. The trace has the probabilities before
 ///         dropout
-/// @param dextra  the memory to which the adjoint of e is added, and the adjoint of the trace, if a gate used the trace
-///         (see Block)
+/// @param dextra  the memory to which the gradient of e is added, and the gradient of the trace, if a gate used the
+///         trace (see Block)
 /// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and the
 ///         extents of memory and keys of positions fit
 /// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with a memory of keys and values, each further
@@ -50,7 +50,7 @@ struct RelativeAttention {
   Index model_dim = 0, heads = 1;
   Index window = 0;    // L
   double dropout = 0;  // dropout rate of the attention probabilities
-  bool itself = true;  // true: an item attends to itself
+  bool itself = true;  // if true, an item also attends to itself
 
   static RelativeAttention reference(RelativeAttention options) {
     options.itself = false;
@@ -59,19 +59,22 @@ struct RelativeAttention {
 
   template <class T, class B>
   using Params = Attention::Params<T, B>;
-  /// Values that only the trace needs. They are empty unless a caller reads the trace.
+  /// Saved values that only the attention trace needs (the tensors that a gate can read). They are empty unless a
+  /// caller reads the trace.
   template <class T, class B>
   struct ForTrace {
     bool asked = false;
     Index length = 0;
-    Tensor<T, 2, B> entropy;         // [N, heads] of A
-    Tensor<T, 2, B> k, v;            // [N, D] without remembered items; empty if no items are remembered
+    Tensor<T, 2, B> entropy;  // [N, heads] of A
+    // Keys and values [N, D] without the remembered items. Empty if no items are remembered; the trace then uses
+    // Saved.k and Saved.v.
+    Tensor<T, 2, B> k, v;
     View<const T, 1, B> valid{};     // the caller's mask
     View<const T, 2, B> relative{};  // the caller's e
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> items;        // [keys, D] remembered items, then x; empty if none are remembered
+    Tensor<T, 2, B> items;        // [keys, D] remembered items, then the items x; empty if no items are remembered
     Tensor<T, 2, B> q, k, v;      // [N, D], [keys, D], [keys, D]
     Tensor<T, 2, B> context;      // [N, D]
     Tensor<T, 2, B> log_sum_exp;  // [N, heads]
@@ -79,10 +82,10 @@ struct RelativeAttention {
   };
   template <class T, class B>
   struct Extra {
-    Index length = 0;                // items of each sequence; 0: all are one
-    View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding; empty: all are items
+    Index length = 0;                // number of items per sequence; 0: all items are one sequence
+    View<const T, 1, B> valid{};     // [N] 1 for items, 0 for padding; empty: no padding
     View<const T, 2, B> relative{};  // [window, D/H] e; empty: none
-    AttentionMemory<T, B> memory{};  // empty: no item precedes this segment
+    AttentionMemory<T, B> memory{};  // items before this segment; empty: there are no such items
     Noise noise{};                   // empty: no dropout
     bool traced = false;             // true: `trace` is needed
 
@@ -90,8 +93,8 @@ struct RelativeAttention {
   };
   template <class T, class B>
   struct ExtraGrad {
-    View<T, 2, B> relative{};      // the adjoint of e is added to it; empty: not computed
-    AttentionTrace<T, B> trace{};  // the adjoint of the trace; a view is empty if nothing was added
+    View<T, 2, B> relative{};      // gradient of the position keys, which backward adds to; empty: not computed
+    AttentionTrace<T, B> trace{};  // gradient of the attention trace; views that no gate used are empty
   };
 
   GATEFOLD_BRANCH_CALLS;
@@ -102,7 +105,8 @@ struct RelativeAttention {
            Joined{width, " (the width of the items)"}, model_dim);
     return {width, heads, window, dropout, itself};
   }
-  /// Returns how many of the last items of a sequence must be remembered, because later items can attend to them.
+  /// Returns how many of the last items of a sequence must be remembered, because items of the next segment can attend
+  /// to them.
   Index remembers() const { return span(1, 0, window).most(); }
 
   template <class T, class B>
@@ -145,7 +149,7 @@ struct RelativeAttention {
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, true);
-    const bool projected = extra.memory.width() == 2 * model_dim;  // the memory has keys and values, not items
+    const bool projected = extra.memory.width() == 2 * model_dim;  // true: memory holds keys and values, not items
     auto mark = ctx.mark();
     const detail_::attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
     const View<const T, 2, B> own = without_padding<T, B>(ctx, x, extra.valid);
@@ -206,15 +210,16 @@ struct RelativeAttention {
     back(p.value, dv, grads.value);
   }
 
-  /// Returns the values of this attention that a gate can read, for the items of the current segment, as views into
-  /// params, saved and e.
+  /// Returns the attention trace (the tensors that a gate can read) for the items of the current segment. Its views
+  /// point into params, saved and the position keys e.
   /// @throws ArgumentError unless forward was called with extra.traced = true
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     const ForTrace<T, B>& kept = saved.trace;
     expect(kept.asked, "RelativeAttention.trace", "extra.traced of forward", "true", "false");
     const bool apart = kept.k.extent(0) > 0;
-    // The window is not wider than the segment, because the trace has only keys of the segment.
+    // The trace has only the keys of this segment, without remembered items. Therefore its window is at most as long as
+    // the segment.
     const detail_::attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
     return {.q = saved.q,
             .k = apart ? kept.k : saved.k,
@@ -245,7 +250,8 @@ struct RelativeAttention {
     detail_::attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.k, kept.k);
     detail_::attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.v, kept.v);
   }
-  /// Adds the adjoint of the trace.
+  /// Adds the gradient of the attention trace (the tensors that a gate has read) to the gradients of queries, keys,
+  /// values, output projection and position keys.
   template <class T, class B>
   static void add_trace(typename B::Context& ctx, const detail_::attending::Window& of, const ExtraGrad<T, B>& dextra,
                         View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv, Tensor<T, 2, B>& doutput) {
@@ -269,8 +275,8 @@ struct RelativeAttention {
   static Index sequences(Index items, const Extra<T, B>& extra) {
     return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
   }
-  /// Returns the window, the options and the mask as a WindowForm, which the functions in attention/ take. The mask may
-  /// be in scratch memory, so take a mark first.
+  /// Returns a WindowForm: the struct with window, options and padding mask that the functions in attention/ take. The
+  /// mask may be in scratch memory, so call ctx.mark() first.
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
     const Index count = sequences(items, extra);

@@ -19,8 +19,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Sets the member `relative` of every part of the extra inputs that has this member (RelativeAttention). Also sets it
-/// in the adjoints of extra inputs. Returns true if there is such a part.
+/// Gives `keys` to every RelativeAttention of a model: sets the member `relative` in each part of the extra inputs that
+/// has this member. `extra` can also be the gradients of extra inputs. Returns true if there is such a part.
 template <class E, class V>
 bool set_relative(E& extra, const V& keys) {
   bool any = false;
@@ -35,8 +35,9 @@ bool set_relative(E& extra, const V& keys) {
 
 }  // namespace detail_::lookup
 
-/// Holds the keys of positions for every RelativeAttention inside: one tensor with one gradient. With RelativeKeys
-/// around a stack, all layers share the tensor; with RelativeKeys inside a stack, each layer has a separate tensor.
+/// Holds the learned position keys e of all RelativeAttention inside a layer: one tensor with one gradient. With
+/// RelativeKeys around a stack, all layers share the tensor; with RelativeKeys inside a stack, each layer has a
+/// separate tensor.
 ///
 ///     y, carry ← layer(x, carry; e),   e [window, head_dim]                                             (1)
 ///

@@ -15,10 +15,12 @@
 
 namespace gatefold {
 
-/// The layer of paper 001: an update rule adds the output of a branch to the items.
+/// A layer with a residual connection: an update rule combines the items x with the output u of a branch, for example
+/// to y = x + u (paper 001).
 ///
 ///     y, carry ← rule(x, carry; u),   u = branch                                                        (1)
 ///
+/// The rule evaluates the branch, at x or at another point. The carry is the state of the rule, for example momentum.
 /// If the rule has model dimension 0, it is filled from the branch.
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
 /// @param carry  the state of the rule, in/out; dcarry is in/out in backward
@@ -116,7 +118,8 @@ struct Residual {
     filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
   }
 
-  /// Returns the attention trace of the branch, if it has one.
+  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch, from its first
+  /// evaluation. This function exists only if the branch has a trace.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.calls[0])) {
@@ -124,7 +127,8 @@ struct Residual {
   }
 
  private:
-  /// Returns the index of an evaluation in Saved.
+  /// Returns the index in Saved.calls for evaluation number `call` of the branch.
+  /// @throws ArgumentError if the update rule declares fewer evaluations
   static std::size_t place_of(const char* where, int call) {
     constexpr int evaluations = detail_::hook::rule::evaluations<RuleT>();
     expect(call >= 0 && call < evaluations, where, "call of the branch",

@@ -14,7 +14,8 @@ namespace gatefold {
 
 namespace detail_::pack {
 
-/// Writes a rounded copy of each tensor [E, rows, columns], and counts the copies.
+/// Makes a rounded copy of each tensor [experts, rows, columns] of a pack (a struct of tensors). `count` is the number
+/// of copies.
 template <class B>
 struct RoundTensors {
   typename B::Context& ctx;
@@ -42,15 +43,15 @@ struct FindCopies {
 
 }  // namespace detail_::pack
 
-/// Copies of expert weights, rounded as the products of a backend round them (CudaBf16: to bfloat16). Several products
-/// can then read one copy instead of rounding the weights again. On backends whose products do not round,
+/// Copies of expert weights, rounded as the matrix products of a backend round them (CudaBf16: to bfloat16). Several
+/// products can then read one copy instead of rounding the weights again. On backends whose products do not round,
 /// RoundedWeights is empty and does nothing.
 ///
 ///     RoundedWeights<CudaBf16> rounded;
 ///     rounded.refresh(ctx, params);               // again after every write to params
 ///     const auto use = ctx.use(rounded.packed);   // products that run during its lifetime read the copies
 ///
-/// The bits are the same as without copies. A copy that was not refreshed after a write to the weights gives wrong
+/// Results have the same bits as without copies. A copy that was not refreshed after a write to the weights gives wrong
 /// results. Builds with assertions compare each copy that a product reads with the weights, except during graph
 /// capture, because a graph should itself refresh the copies that it reads. Only tensors [E, rows, columns] have
 /// copies. Products of the context that refreshed a copy find it by the address of the tensor. A Trainer has its own
@@ -70,17 +71,18 @@ struct RoundedWeights {
   void refresh(typename B::Context& ctx, const P& params) {
     if constexpr (exist) {
       if (round_all(ctx, params) == packed.size()) return;
-      packed = {};  // drops copies of freed tensors, whose addresses other tensors may have now
+      packed = {};  // drops copies made for freed tensors, whose addresses other tensors may have now
       round_all(ctx, params);
     }
   }
-  /// Options of `run`. If `keep` is true, copies are kept, and products read them. If `written` is true, copies are
-  /// refreshed even if they are current.
+  /// Options of `run`, for rounded copies of weights. If `keep` is true, copies are kept, and products read them. If
+  /// `written` is true, copies are refreshed even if they are current.
   struct Use {
     bool keep = true, written = true;
   };
-  /// Calls f(). If `how.keep` is true, first refreshes the rounded copies of params if necessary. The products that f
-  /// runs then read the copies. If it is false, drops the copies, and each product rounds the weights that it reads.
+  /// Calls f() with or without rounded copies of the weights. If `how.keep` is true, first refreshes the copies if
+  /// necessary; the products that f runs then read the copies. If `how.keep` is false, drops the copies, and each
+  /// product rounds the weights that it reads.
   template <class P, class F>
   void run(typename B::Context& ctx, const P& params, [[maybe_unused]] Use how, const F& f) {
     if constexpr (exist) {
@@ -94,8 +96,8 @@ struct RoundedWeights {
     f();
   }
 
-  /// Returns true if every copy is current, that is, no caller has requested write access to its tensor since the copy
-  /// was made. Writes through an older view are not detected.
+  /// Returns true if every rounded copy of the weights is current: no caller has requested write access to its tensor
+  /// since the copy was made. Writes through an older view are not detected.
   template <class P>
   bool current(const P& params) const {
     bool all = true;

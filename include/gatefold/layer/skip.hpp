@@ -11,7 +11,8 @@
 
 namespace gatefold {
 
-/// A residual connection around a whole layer. Unlike a branch, a layer can have a carry.
+/// Adds a residual connection around a whole layer: the output is x plus the output of the layer. Residual does this
+/// for a branch; unlike a branch, a layer can have a carry (a state passed from layer to layer).
 ///
 ///     y, carry ← x + z, carry,   z, carry ← layer(x, carry)                                             (1)
 ///

@@ -16,12 +16,12 @@
 
 namespace gatefold {
 
-/// `depth` layers of one type, each with separate parameters. A stack is a layer. The carry travels through all its
-/// layers.
+/// Runs `depth` layers of one type, one after the other, each with separate parameters. A stack is itself a layer. The
+/// carry, a state such as momentum, passes through all its layers.
 ///
 ///     x₀ = x,   x_l, carry ← layer(x_{l−1}, carry; params_l, extra_l),   y = x_depth                     (1)
 ///
-/// Each layer gets separate noise from the noise in the extra inputs.
+/// If the extra inputs have noise (random numbers), each layer gets separate random numbers.
 /// @param x [N, D] in, y [N, D] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   depth times the cost of the layer; keeps N·D values between layers
@@ -40,9 +40,10 @@ struct Stack {
   template <class T, class B>
   struct Saved {
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
-    std::vector<Tensor<T, 2, B>> between;  // [N, D], after each layer but the last
+    std::vector<Tensor<T, 2, B>> between;  // output [N, D] of each layer except the last
     BatchStamp batch;
-    Index depth = 0;  // depth of the last forward; `layers` is longer if an earlier stack was deeper
+    // Number of layers in the last forward. `layers` is longer if an earlier stack that used it had more layers.
+    Index depth = 0;
     void mixtures(auto&& f) const {
       for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);
     }
@@ -110,7 +111,7 @@ struct Stack {
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     const auto here = ctx.here();
     expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    saved.batch.expect_same("Stack.backward", x);  // before the last layer writes gradients
+    saved.batch.expect_same("Stack.backward", x);  // checks x before the last layer writes gradients
     expect(saved.depth == depth, "Stack.backward", "saved.depth",
            Joined{depth, " (the depth of this Stack; pass the saved of its forward)"}, saved.depth);
     for (Index l = 0; l + 1 < depth; ++l)
@@ -136,7 +137,8 @@ struct Stack {
   static auto& at(V& vector, Index l) {
     return vector[static_cast<std::size_t>(l)];
   }
-  /// Makes a vector at least `count` long. Never shortens it, so that a deeper stack can reuse the memory later.
+  /// Makes a vector at least `count` long. Never shortens it, so that a stack with more layers can reuse the memory
+  /// later.
   template <class V>
   static void grow(V& vector, Index count) {
     if (static_cast<Index>(vector.size()) < count) vector.resize(static_cast<std::size_t>(count));

@@ -23,21 +23,21 @@
 
 namespace gatefold {
 
-/// The parameters of a model: the result of `summary`, for reading and printing.
+/// The result of `summary`: names, shapes and sizes of the parameters of a model. You can read its members or print it.
 struct Summary {
-  /// One tensor. `active` is the number of values that are used for one item. For a tensor of E experts, of which an
-  /// item uses K, it is K/E of the values.
+  /// Describes one tensor of the parameters. `active` is the number of its values that are used to compute one item.
+  /// For a tensor of E experts, of which an item uses K, it is K/E of the values.
   struct Row {
     std::string name;
     std::vector<Index> extents;
     Index values, active, bytes;
-    bool learned;  // false: no optimizer changes it (is_learned)
+    bool learned;  // if false, no optimizer changes the tensor (is_learned)
   };
   std::vector<Row> rows{};
   Index values = 0;   // number of values of all tensors
-  Index active = 0;   // values that are used for one item
+  Index active = 0;   // number of values that are used to compute one item
   Index bytes = 0;    // size of all tensors
-  Index learned = 0;  // values that an optimizer changes
+  Index learned = 0;  // number of values that an optimizer changes
 
   /// Prints a line for each tensor that has values, and a line with the sums:
   ///
@@ -81,10 +81,12 @@ struct Summary {
 
 namespace detail_::summing {
 
-/// Adds a row to the summary `all` for each tensor of a pack. The tensors have only shapes, no values.
+/// Adds a row to the summary `all` for each tensor of a pack (a struct of tensors). The tensors have shapes, but no
+/// values.
 struct Rows {
   Summary& all;
 
+  /// Adds the rows of one part of a pack.
   /// @param active, experts  an item uses `active` of `experts` experts; both are 1 for tensors outside experts
   template <class P>
   void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
@@ -130,8 +132,8 @@ struct Rows {
 
 }  // namespace detail_::summing
 
-/// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that are used
-/// for one item. It allocates no parameters, so it works for a model that does not fit into memory.
+/// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that are used to
+/// compute one item. It allocates no parameters, so it works for a model that does not fit into memory.
 ///
 ///     std::cout << summary(model);                 // of float
 ///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name

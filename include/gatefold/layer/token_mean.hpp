@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-/// Returns one row per sequence: the mean of its first `count` tokens.
+/// Averages the first `count` tokens of each sequence. The result has one row per sequence.
 ///
 ///     u[n] = (1/count) Σ_{l < count} x[n,l]                                                             (1)
 ///

@@ -13,7 +13,8 @@
 
 namespace gatefold {
 
-/// Adds a shared expert, which computes every item, to a branch: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
+/// Adds a shared expert, which is applied to every item, to a branch: `WithShared{Mixture{gate, expert},
+/// Mlp<Gelu>{…}}`.
 ///
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///

@@ -22,7 +22,7 @@ struct SoftmaxBackwardOfCounted;
 
 }  // namespace functor
 
-/// Softmax cross-entropy with class labels.
+/// Softmax cross-entropy of logits y [N, C] with class labels.
 ///
 ///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
 ///     twice:  (1) with softmax y[n,:] in place of y[n,:]                                                (2)
@@ -52,7 +52,7 @@ struct CrossEntropy {
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
     detail_::loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
   }
-  /// Returns the number of labels that count.
+  /// Returns the number of labels that are not `ignore`.
   template <class C>
   Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
     return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
@@ -80,7 +80,7 @@ struct CrossEntropy {
   }
 
  private:
-  /// Returns y. If `twice` is set, returns softmax(y) instead, in scratch memory.
+  /// Returns the logits of the loss: y, or softmax(y) in scratch memory if `twice` is true.
   template <class T, class B>
   View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
     if (!twice) return y;
@@ -92,9 +92,9 @@ struct CrossEntropy {
 
 namespace functor {
 
-/// Writes value[n] = log Σ_c exp y[n,c] − y[n, label], or 0 if the label does not count. It is computed relative to the
-/// largest logit, so that no exponential overflows and differences of large logits stay exact. A loss smaller than an
-/// ulp of 1 becomes 0.
+/// Writes the loss of item n, log Σ_c exp y[n,c] − y[n, label], or 0 if its label is `ignore`. The largest logit is
+/// subtracted from all logits first, so that no exponential overflows and differences of large logits stay exact. A
+/// loss smaller than an ulp of 1 becomes 0.
 template <class T, class B>
 struct NegativeLogLikelihood {
   struct Row {
@@ -120,7 +120,8 @@ struct NegativeLogLikelihood {
     if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
   }
 };
-/// Writes dy = (softmax y − one-hot label) / N, or 0 if the label does not count.
+/// Writes the gradient of the logits, (softmax y − one-hot label) / N, or 0 if the label is `ignore`. N is the number
+/// of items with other labels.
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
@@ -136,13 +137,13 @@ struct NegativeLogLikelihoodBackward {
     const T mean = share.template of<T>(), scale = mean / r.total;
     each_column<T>(lanes, dy.extent(1),
                    [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
-    // The lane that wrote dy(n, l) above overwrites it.
+    // The lane (thread of the row) that wrote dy(n, l), the element of the label, overwrites it with its final value.
     if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);
   }
 };
 
-/// Does the same as SoftmaxBackward for items with labels that count. Writes 0 for all other items, even if the row has
-/// NaN.
+/// Computes the gradient of a softmax like SoftmaxBackward, but writes 0 for items with the label `ignore`, even if
+/// their rows have NaN.
 template <class T, class B>
 struct SoftmaxBackwardOfCounted {
   SoftmaxBackward<T, B> of;

@@ -24,7 +24,7 @@ struct LogisticLossBackward {
 
 }  // namespace functor
 
-/// Logistic loss of papers 000 and 003.
+/// Logistic loss for two classes, with scores y and labels t of −1 or +1.
 ///
 ///     loss = (1/N) Σ_n ℓ(t[n,0] y[n,0]),   ℓ(z) = log(1 + exp(−z)),   ℓ'(z) = −1 / (1 + exp z)           (1)
 ///

@@ -10,7 +10,8 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
-/// Interface of losses. A loss is an aggregate of options with these members:
+/// Interface of losses. A loss compares the outputs y of a model with targets. It is a struct of options with these
+/// members:
 ///
 ///     template <class T, class B> using Target = …;                      // a view
 ///     validate<T, B>(y, target) const;
@@ -34,11 +35,11 @@ struct InDouble;
 template <class T>
 struct TakeMean;
 
-/// The weight of one item in a mean: 1 / (number of items that count), or 1 if no item counts. The number is in
-/// `items`, or in memory of the backend.
+/// The weight of one item in a mean: 1 / (number of items that count), or 1 if no item counts. The number is `items`,
+/// or `*counted` if that pointer is not null.
 struct ShareOfMean {
   Index items;
-  const Index* counted = nullptr;  // in memory of the backend; if not null, used instead of `items`
+  const Index* counted = nullptr;  // points to memory of the backend; if not null, used instead of `items`
   template <class T>
   GATEFOLD_HD T of() const {
     const Index count = counted ? *counted : items;
@@ -48,8 +49,8 @@ struct ShareOfMean {
 
 }  // namespace functor
 
-/// Writes value = share · Σ_i f(i) for i < terms, summed in double and in a fixed order. Use it in forward of your own
-/// losses.
+/// Writes the mean of a loss, value = share · Σ_i f(i) for i < terms, summed in double and in a fixed order. Use it in
+/// forward of your own losses.
 /// @param share  the factor of the sum, for example {n}, which gives 1/n for a mean over n terms, or 1 if n is 0
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>
@@ -82,20 +83,20 @@ void backward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B
 
 namespace functor {
 
-/// Returns 1 if the label of an item counts, and 0 otherwise.
+/// Returns 0 if the label of item n is `ignore`, and 1 otherwise.
 template <class B>
 struct Counts {
   View<const Index, 1, B> label;
   Index ignore;
   GATEFOLD_HD Index operator()(Index n) const { return label(n) != ignore ? 1 : 0; }
 };
-/// Returns f(i) as double, because a sum of thousands of similar terms in float would lose half of its digits.
+/// Returns the term f(i) of a sum as double, because a float sum of thousands of similar terms would lose half of its
+/// digits.
 template <class F>
 struct InDouble {
   F f;
   GATEFOLD_HD double operator()(Index i) const { return static_cast<double>(f(i)); }
 };
-/// Writes value = share · sum.
 template <class T>
 struct TakeMean {
   ShareOfMean share;
@@ -129,7 +130,7 @@ auto target_of() {
     return std::type_identity<Nothing<T, B>>{};
   }
 }
-/// The type of the target of a loss.
+/// The type of the targets that a loss compares with outputs, for example a view of labels.
 template <class LossT, class T, class B>
 using TargetOf = typename decltype(target_of<LossT, T, B>())::type;
 
@@ -157,8 +158,8 @@ concept HasBackward = requires(const LossT loss, typename B::Context& ctx, const
   };
 };
 
-/// Returns true if LossT is a loss for a model with parameters ModelP. If it is not, the compiler reports the first
-/// unmet requirement. target_of has already reported a missing Target.
+/// Returns true if LossT has the interface of a loss, for a model with parameters ModelP. If it does not, the compiler
+/// reports the first unmet requirement. A missing type Target is not reported again, because target_of has reported it.
 template <class LossT, class ModelP, class T, class B>
 constexpr bool check_loss() {
   constexpr bool has_target = HasTarget<LossT, T, B>;
@@ -177,8 +178,8 @@ constexpr bool check_loss() {
   }
 }
 
-/// Returns the share of an item in the mean over the items with labels that are not `ignore`. If labels can be ignored,
-/// the number of these items is computed on the backend and stored in scratch.
+/// Returns the weight of one item in a mean over the items with labels that are not `ignore`. If labels can be ignored,
+/// the backend counts these items and stores the count in scratch memory.
 template <class B>
 functor::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
   if (ignore == ignore_none) return {label.extent(0)};
@@ -198,7 +199,8 @@ Index count_labels(typename B::Context& ctx, View<const Index, 1, B> label, Inde
   if (share.counted) B::to_host(ctx, 1, share.counted, &count);
   return count;
 }
-/// Returns the number of targets in the mean of a loss: `counted` of the loss if it has one, otherwise `items`.
+/// Returns the number of targets over which a loss takes its mean: the result of its function `counted` if it has one,
+/// otherwise `items`.
 template <class B, class LossT, class Target>
 Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, const Target& target) {
   if constexpr (detail_::hook::loss::counted<const LossT, typename B::Context, const Target>()) {
@@ -208,8 +210,8 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
   }
 }
 
-/// Returns whether a loss has no batch to compute if this process has `items` items: `no_batch(items)` of the loss if
-/// it has this function, otherwise whether `items` is 0.
+/// Returns whether a loss has no batch to compute if this process has `items` items: the result of its function
+/// `no_batch(items)` if it has one, otherwise items == 0.
 template <class LossT>
 bool no_batch(const LossT& of_outputs, Index items) {
   if constexpr (detail_::hook::loss::no_batch<LossT>()) {
@@ -230,9 +232,10 @@ void expect_labels(const char* where, View<const Index, 1, B> target, Index item
              Joined{"labels from 0 to ", classes - 1}, target(n));
 }
 
-/// Calls validate of a loss for the outputs y of a model. If the input x (`items` items) and the target have different
-/// numbers of items, the error names both, because either can be wrong.
-/// @throws ArgumentError if validate of the loss throws it
+/// Calls validate of a loss for the outputs y of a model and the target. If validate throws, and the input x of the
+/// model (`items` items) and the target have different numbers of items, the error names both numbers, because either
+/// can be wrong.
+/// @throws ArgumentError if `validate` of the loss throws it
 template <class T, class B, class LossT, class Target>
 void validate_target(const char* where, const LossT& of_outputs, Index items, In<T, 2, B> y, const Target& target) {
   try {

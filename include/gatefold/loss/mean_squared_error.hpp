@@ -16,7 +16,7 @@ struct SquaredDifferenceBackward;
 
 }  // namespace functor
 
-/// Mean squared error.
+/// Mean squared error between outputs y [N, D] and targets [N, D].
 ///
 ///     loss = (1 / N·D) Σ_{n,d} (y[n,d] − target[n,d])²                                                   (1)
 ///

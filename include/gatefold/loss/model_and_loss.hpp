@@ -9,8 +9,8 @@
 
 namespace gatefold {
 
-/// The parameters of a model and of a loss with learned parameters, in one pack. Clipping therefore uses the norm of
-/// both together, and one checkpoint holds both.
+/// The parameters of a model and of its loss in one struct, for losses with learned parameters. Gradient clipping
+/// therefore uses the norm of both together, and a checkpoint contains both.
 template <class ModelP, class LossP>
 struct ModelAndLoss {
   ModelP model;
@@ -36,7 +36,7 @@ struct Of {
       return std::move(model);
     }
   }
-  /// Returns the parameters of the model.
+  /// Returns the parameters of the model from `learned`, which can also contain those of the loss.
   template <class P>
   static auto& model(P& learned) {
     if constexpr (learns) {

@@ -28,7 +28,8 @@ struct PutColumns;
 
 }  // namespace functor
 
-/// Selects the divisor of a task's mean: the number of targets that count in the loss of the task, or of all items.
+/// Selects by what the mean loss of a task is divided: the number of its targets that are not ignored, or the number of
+/// all items.
 enum class MeanOver { targets, items };
 
 namespace detail_::loss {
@@ -38,7 +39,7 @@ struct TaskTargets;
 
 }  // namespace detail_::loss
 
-/// One task of a MultiTask: a loss of some columns of a model's output.
+/// One task of a multi-task loss (MultiTask): a loss that reads some columns of the output of a model.
 /// @param columns  number of columns of the output that the task reads
 /// @param weight   weight of the loss in the sum
 /// @param mean     divisor of the mean: targets that count, or all items; see MultiTask
@@ -121,7 +122,7 @@ struct MultiTask {
         },
         target);
   }
-  /// Returns the number of targets that count, which is the same for every task.
+  /// Returns the number of targets that are not ignored, which must be the same for every task.
   template <class C, class TargetV>
   Index counted(C& ctx, const TargetV& target) const {
     Index of_first = 0;
@@ -187,14 +188,15 @@ struct MultiTask {
   static Index count(C& ctx, const TaskT& task, Index items, const TargetV& target) {
     return detail_::loss::counted<typename C::Backend>(task.loss, ctx, items, target);
   }
-  /// Returns the factor of the loss of a task in the sum: its weight, or weight · n_t / N with MeanOver::items.
+  /// Returns the factor of the loss of a task in the sum (1): its weight. With MeanOver::items, it is weight · n_t / N,
+  /// with n_t targets that count and N items.
   template <class T, class C, class TaskT, class TargetV>
   static T weight(C& ctx, const TaskT& task, Index items, const TargetV& target) {
     if (task.mean == MeanOver::targets || items == 0) return static_cast<T>(task.weight);
     return static_cast<T>(task.weight * static_cast<double>(count(ctx, task, items, target)) /
                           static_cast<double>(items));
   }
-  /// Returns the columns of y that a task reads, in scratch.
+  /// Copies the columns of the output y that a task reads to scratch memory, and returns the copy.
   template <class T, class B>
   static View<const T, 2, B> part(typename B::Context& ctx, View<const T, 2, B> y, Index first, Index columns) {
     const View<T, 2, B> some = ctx.template scratch<T>(y.extent(0), columns);
@@ -219,7 +221,7 @@ struct TakeColumns {
                    [&](const auto& at, Index j) { at.store(&part(n, j), at.load(&y(n, first + j))); });
   }
 };
-/// Writes y[n, first + j] = scale · part[n, j].
+/// Writes the matrix `part`, times `scale`, to the columns of y from `first` on.
 template <class T, class B>
 struct PutColumns {
   View<const T, 2, B> part;
@@ -237,11 +239,10 @@ struct PutColumns {
 
 namespace detail_::loss {
 
-/// The targets of several tasks, for example `{prices, labels}`.
+/// The targets of a multi-task loss, one view for each task, for example `{prices, labels}`.
 template <class... Views>
 struct TaskTargets : std::tuple<Views...> {
   using std::tuple<Views...>::tuple;
-  /// Returns the number of items.
   Index extent(int) const { return std::get<0>(*this).extent(0); }
 };
 

@@ -63,8 +63,8 @@ struct StreamedCrossEntropy {
   Index ignore = ignore_none;
   Initial initial{};
 
-  /// The size of the block of logits that is in memory: 16 MB in float. Tried in forward: gemm_rows, which stores no
-  /// rows; no difference in time.
+  /// The size of the block of logits that is in memory at a time: 16 MB in float. In forward, a product that stores no
+  /// logits (gemm_rows) was tried and made no difference in time.
   struct Blocks {
     static constexpr Index rows = 4096, columns = 1024;
   };
@@ -98,7 +98,7 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy", "y", y, {any_extent, model_dim});
     detail_::loss::expect_labels<B>("StreamedCrossEntropy", target, y.extent(0), vocabulary, ignore);
   }
-  /// Returns the number of labels that count.
+  /// Returns the number of labels that are not `ignore`.
   template <class C>
   Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
     return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
@@ -132,7 +132,7 @@ struct StreamedCrossEntropy {
                         grads.bias);
   }
 
-  /// Computes the logits (1) of some items, for example to sample from them.
+  /// Computes the logits z of (1) for M outputs y of the model, for example to sample tokens from them.
   /// @param y [M, D] in, z [M, V] out
   template <class T, class B, class ModelP>
   void logits(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
@@ -141,14 +141,15 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy.logits", "z", z, {y.extent(0), vocabulary});
     block_of_logits(ctx, weights(p, model), y, 0, z);
   }
-  /// Writes log_p [M, V] = log softmax z, the log-probabilities of some items y [M, D].
+  /// Writes log_p [M, V], the log-probabilities of all V labels for M outputs y [M, D] of the model. They are the log
+  /// softmax of the logits z in (1).
   template <class T, class B, class ModelP>
   void log_probabilities(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                          Out<T, 2, B> log_p) const {
     logits(ctx, p, model, y, log_p);
     B::for_rows(ctx, y.extent(0), functor::LogSoftmax<T, B>{log_p, log_p});
   }
-  /// Computes the loss of each item: −log p[n, label[n]], or 0 if the label does not count.
+  /// Computes the loss of each item: the negative log-probability of its label, or 0 if the label is `ignore`.
   /// @param value [N] out
   template <class T, class B, class ModelP>
   void each(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y, In<Index, 1, B> target,
@@ -181,8 +182,8 @@ struct StreamedCrossEntropy {
     return {*table, p.bias};
   }
 
-  /// Does the part of backward that does not depend on the model. Writes dy. Adds the gradients of W and b to dw [V, D]
-  /// and db [V], unless these views are empty.
+  /// Computes the gradients of the loss, given the output weights W and b. Writes the gradient of y to dy. Adds the
+  /// gradients of W and b to dw [V, D] and db [V], unless these views are empty.
   template <class T, class B>
   void differentiate(typename B::Context& ctx, const Weights<T, B>& w, In<T, 2, B> y, In<Index, 1, B> target,
                      const Saved<T, B>& saved, Out<T, 2, B> dy, Out<T, 2, B> dw, Out<T, 1, B> db) const {
@@ -239,7 +240,8 @@ struct StreamedCrossEntropy {
       B::gemm(ctx, y, false, wv, true, false, z, functor::Store{});
     }
   }
-  /// Writes the loss of each item to `value`, and `top` and `total` (Saved) for backward.
+  /// Writes the loss of each item to `value`. Also writes `top` and `total` for backward: the largest logit of the
+  /// item, and the sum of exponentials relative to it.
   template <class T, class B>
   void stream(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, View<const Index, 1, B> target,
               View<T, 1, B> top, View<T, 1, B> total, View<T, 1, B> value) const {
@@ -257,14 +259,14 @@ struct StreamedCrossEntropy {
 
 namespace functor {
 
-/// Adds a block z of logits, with the columns from `first` on, to the log-sum-exp of each row. If the logit of the
-/// label is in the block, stores it in `chosen`.
+/// Adds a block z of logits to the running log-sum-exp of each row. The first column of the block is the logit of label
+/// `first`. If the logit of the row's label is in the block, stores it in `chosen`.
 template <class T, class B>
 struct StreamLogits {
   View<const T, 2, B> z;
   View<const Index, 1, B> label;
   Index first;
-  View<T, 1, B> top, total, chosen;  // over all blocks so far: max z,  Σ exp(z − top),  z[label]
+  View<T, 1, B> top, total, chosen;  // over all blocks of logits z so far: max z,  Σ exp(z − top),  z[label]
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     using functor::math::exp;
@@ -272,7 +274,7 @@ struct StreamLogits {
     const T* row = z.data() + n * columns;
     const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
     const T here = functor::top(lanes, columns, row), now = here > before ? here : before;
-    const T from = now == negative_infinity<T> ? T(0) : now;  // if all logits so far are −∞, exp gives 0
+    const T from = now == negative_infinity<T> ? T(0) : now;  // if all logits are −∞, exp gives 0 and not NaN
     const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
     if (lanes.lane != 0) return;
     const Index l = label(n) - first;
@@ -281,7 +283,7 @@ struct StreamLogits {
     if (0 <= l && l < columns) chosen(n) = row[l];
   }
 };
-/// Writes value[n] = log Σ_v exp z[n,v] − z[n, label[n]], or 0 if the label does not count.
+/// Writes the loss of item n, log Σ_v exp z[n,v] − z[n, label[n]], or 0 if its label is `ignore`.
 template <class T, class B>
 struct StreamedValue {
   View<const T, 1, B> top, total, chosen;
@@ -294,9 +296,10 @@ struct StreamedValue {
     value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
   }
 };
-/// Writes scale[n] = share / Σ_v exp(z[n,v] − top[n]) and top_of_counted[n] = top[n], with top[n] the largest logit and
-/// `share` the weight of an item in the mean (ShareOfMean). If the label does not count, scale[n] is 0 and
-/// top_of_counted[n] is +∞, so that the gradient of the logits is 0 for any logits.
+/// Writes two numbers for each item n, from which SoftmaxOfLogit computes the gradients of its logits z: scale[n] =
+/// share / Σ_v exp(z[n,v] − top[n]), with `share` the weight of an item in the mean, and top_of_counted[n] = top[n],
+/// the largest logit. If the label is `ignore`, scale[n] is 0 and top_of_counted[n] is +∞, so that the gradients are 0
+/// for any logits.
 template <class T, class B>
 struct SoftmaxScale {
   View<const T, 1, B> top, total;
@@ -310,7 +313,7 @@ struct SoftmaxScale {
     scale(n) = counts ? share.template of<T>() / total(n) : T(0);
   }
 };
-/// Copies y[n,:] to to[n,:] if the label counts.
+/// Copies row n of y to the same row of `to`, unless the label of item n is `ignore`.
 template <class T, class B>
 struct CopyCounted {
   View<const Index, 1, B> label;
@@ -323,7 +326,8 @@ struct CopyCounted {
     each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
   }
 };
-/// An epilogue that returns the gradient of a logit v without the label's term: scale[s] exp(v + bias[j] − top[s]).
+/// An epilogue of the product that computes logits v. It replaces each logit by its gradient without the term of the
+/// label, the scaled softmax scale[s] exp(v + bias[j] − top[s]), for row s and column j.
 template <class T, class B>
 struct SoftmaxOfLogit {
   View<const T, 1, B> bias;  // may be empty
@@ -334,8 +338,8 @@ struct SoftmaxOfLogit {
     return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
   }
 };
-/// Subtracts `share`, the weight of an item in the mean, from dz[n, label[n] − first], if the label counts and is in
-/// this block.
+/// Adds the term of the label to the gradients dz of a block of logits: subtracts the weight of an item in the mean
+/// (`share`) from dz[n, label[n] − first], if the label is in this block and is not `ignore`.
 template <class T, class B>
 struct SubtractLabel {
   View<const Index, 1, B> label;

@@ -9,8 +9,9 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns 1 if fewer than k classes rank before the label, otherwise 0. A class ranks before the label if its logit is
-/// larger or NaN, or if its logit is equal and its index lower.
+/// Returns 1 if the label of item n is one of its k best classes, that is, if fewer than k classes rank before it.
+/// Otherwise returns 0. A class ranks before the label if its logit is larger or NaN, or if its logit is equal and its
+/// index lower.
 template <class T, class B>
 struct IsAmongBest {
   View<const T, 2, B> y;
@@ -34,7 +35,7 @@ struct IsAmongBest {
 
 namespace metric {
 
-/// Returns the share of items with the logit of the label among the k largest logits.
+/// Returns the top-k accuracy: the share of items whose label has one of the k largest logits.
 ///
 ///     (1/N) Σ_n [ |{c : y[n,c] > y[n,l], or = and c < l}| < k ],   l = labels[n]                        (1)
 ///

@@ -41,7 +41,7 @@ std::vector<double> entropies(typename B::Context& ctx, View<T, 2, B> q) {
   return each<B>(ctx, q.extent(0), functor::ItemEntropy<std::remove_const_t<T>, B>{q});
 }
 
-/// Returns the mean of `entropies` over the items.
+/// Returns the mean over the items of the entropy H[n] of the router's probabilities, which `entropies` returns.
 ///
 ///     H = (1/N) Σ_n H[n]                                                                                (2)
 ///

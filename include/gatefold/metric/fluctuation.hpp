@@ -18,8 +18,8 @@ enum class PickChange { set, ordered, first };
 
 namespace metric {
 
-/// Returns the experts of each item, to compare them later with `fluctuation`. A copy is needed because the next step
-/// overwrites the plan.
+/// Returns a copy of the experts that a plan has for each item, to compare them later with other experts of the same
+/// items (`fluctuation`). A copy is needed because the next step overwrites the plan.
 /// @param k  number of picks to keep per item
 /// @return [N, k] experts of each item by decreasing weight, −1 if an item has fewer
 /// @throws ArgumentError unless k >= 1
@@ -35,14 +35,15 @@ Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan
   return out;
 }
 
-/// The shares of items with experts that have changed.
+/// The shares of items that have other experts than before, counted in three ways.
 struct Fluctuation {
   double set = 0;      // share of items with a different set of experts
-  double ordered = 0;  // share of items with different experts or a different order of experts, best first
+  double ordered = 0;  // share of items with different experts, or with the same experts in a different order
   double first = 0;    // share of items with a different best expert
 };
 
-/// Compares the picks of the same items at two times.
+/// Compares the experts of the same items at two times, for example after two epochs, and returns the shares of items
+/// with different experts. […] is 1 if the statement holds, otherwise 0; {…} is a set.
 ///
 ///     set     = (1/N) Σ_n [ {before[n,:]} ≠ {after[n,:]} ]                                              (1)
 ///     ordered = (1/N) Σ_n [ before[n,:] ≠ after[n,:] ]                                                  (2)
@@ -67,8 +68,8 @@ Fluctuation fluctuation(typename B::Context& ctx, View<BeforeT, 2, B> before, Vi
 
 namespace functor {
 
-/// Writes the experts of item n to out[n,:] by decreasing weight, then −1. NaN weights come last; ties go to the lower
-/// expert index.
+/// Writes the experts of item n to row n of `out` by decreasing weight, and −1 to the rest of the row. NaN weights come
+/// last; ties go to the lower expert index.
 template <class T, class B>
 struct PicksByWeight {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;
@@ -77,7 +78,7 @@ struct PicksByWeight {
   GATEFOLD_HD bool before(Index s, Index t) const {
     const T a = weight(pick(s)), b = weight(pick(t));
     if ((a == a) != (b == b)) return a == a;
-    return a > b || (!(b > a) && s < t);  // slots are in expert order
+    return a > b || (!(b > a) && s < t);  // slots are sorted by expert, so the lower slot has the lower expert
   }
   GATEFOLD_HD void operator()(Index n) const {
     for (Index j = 0; j < out.extent(1); ++j) out(n, j) = -1;
@@ -90,7 +91,8 @@ struct PicksByWeight {
   }
 };
 
-/// Returns 1 if the picks of item n differ in the way that `what` selects, otherwise 0. Negative entries are not picks.
+/// Returns 1 if the experts of item n differ between `before` and `after`, otherwise 0. `what` selects whether sets,
+/// sequences or only the best experts are compared. Negative entries are not experts.
 template <class B>
 struct PicksDiffer {
   View<const Index, 2, B> before, after;

@@ -12,7 +12,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns the expert of pick p, E if the pick was dropped, or −1 if its item is padding or the place has no pick.
+/// Returns the expert of pick p, or E (the number of experts) if the pick was dropped. Returns −1 if the item is
+/// padding or if entry p of the plan is unused.
 template <class T, class B>
 struct ExpertOrDropped {
   View<const Index, 1, B> item, expert;
@@ -31,11 +32,11 @@ namespace metric {
 /// The distribution of the picks over the experts. All numbers are 0 if there are no picks.
 struct Load {
   std::vector<Index> counts;  // [E]
-  Index dropped = 0;          // number of picks without a place
+  Index dropped = 0;          // number of dropped picks, for example beyond a capacity
 
   Index picks() const { return std::accumulate(counts.begin(), counts.end(), Index(0)); }
 
-  /// Returns the coefficient of variation of the counts.
+  /// Returns the coefficient of variation of c, the numbers of picks of the experts, with mean c̄.
   ///
   ///     cv = sqrt(Σ_e (c_e − c̄)² / (E − ddof)) / c̄                                                    (2)
   ///
@@ -67,7 +68,7 @@ struct Load {
   }
 };
 
-/// Counts the picks of every expert.
+/// Counts the picks of every expert in a plan, and the dropped picks.
 ///
 ///     c_e = |{picks p : expert[p] = e}|,   dropped = |{picks p : expert[p] < 0, not no_pick}|           (1)
 ///

@@ -54,7 +54,7 @@ std::vector<double> each(typename B::Context& ctx, Index n, const F& f) {
   return to_vector(ctx, values);
 }
 
-/// Returns Σ_i f(i) for i < n.
+/// Returns the sum of f(i) for all i < n.
 /// @order summed in a fixed order, with the same bits for any number of threads
 template <class B, class F>
 double sum(typename B::Context& ctx, Index n, const F& f) {
@@ -79,7 +79,8 @@ double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> v
   return mean_of<B>(ctx, n, f, functor::IsItem<T, B>{valid});
 }
 
-/// Returns, for each g < groups, how many of the keys key(0), …, key(n − 1) are g. Negative keys do not count.
+/// Returns a histogram: for each g < groups, the number of keys key(0), …, key(n − 1) that equal g. Negative keys do
+/// not count.
 /// @cost O(n + groups), n keys of scratch
 template <class B, class F>
 std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, Index groups) {
@@ -111,13 +112,13 @@ void expect_labels(const char* where, Index items, Index classes, View<const Ind
 
 namespace functor {
 
-/// Returns whether item n counts.
+/// Returns whether item n counts in a metric, that is, whether it is not padding.
 template <class T, class B>
 struct IsItem {
   View<const T, 1, B> valid;
   GATEFOLD_HD bool operator()(Index n) const { return valid.empty() || valid(n) != 0; }
 };
-/// Returns whether item n and its label count.
+/// Returns whether item n counts in a metric of labels: it is not padding, and its label is not `ignore`.
 template <class T, class B>
 struct IsLabelled {
   IsItem<T, B> is_item;
@@ -125,7 +126,7 @@ struct IsLabelled {
   Index ignore;
   GATEFOLD_HD bool operator()(Index n) const { return is_item(n) && labels(n) != ignore; }
 };
-/// Returns f(n) for items that count, and 0 for all others, without a call of f.
+/// Returns f(n) if item n counts in a metric (is_item(n)). Otherwise returns 0 without a call of f.
 template <class F, class IsItemT>
 struct OfItems {
   F f;

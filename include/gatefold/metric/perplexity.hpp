@@ -48,7 +48,8 @@ double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Ind
                     functor::IsLabelled<U, B>{{valid}, labels, ignore});
 }
 
-/// Returns the perplexity of a classifier or language model.
+/// Returns the perplexity of a classifier or language model, which is the exponential of its mean negative
+/// log-likelihood (nll).
 ///
 ///     ppl = exp(nll)                                                                                    (2)
 ///
@@ -60,7 +61,8 @@ double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> lab
   return std::exp(negative_log_likelihood(ctx, y, labels, valid, ignore));
 }
 
-/// Returns the mean negative log-likelihood in bits per item. If items are characters, these are bits per character.
+/// Returns the mean negative log-likelihood (nll) in bits per item. If items are characters, these are bits per
+/// character.
 ///
 ///     bits = nll / ln 2                                                                                 (3)
 template <class T, class B>

@@ -10,7 +10,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns class · E + expert of pick p, or −1 if the pick was dropped or its item is padding.
+/// Returns the position of pick p in a table with a row for each class and a column for each of E experts, class · E +
+/// expert, or −1 if the pick was dropped or its item is padding.
 template <class T, class B>
 struct ClassAndExpert {
   View<const Index, 1, B> item, expert, labels;
@@ -28,7 +29,7 @@ struct ClassAndExpert {
 
 namespace metric {
 
-/// Counts of picks by class and expert.
+/// The number of picks for each pair of a class (of the item) and an expert.
 struct RoutingTable {
   Index classes = 0, experts = 0;
   std::vector<Index> counts;  // [C, E]
@@ -44,9 +45,9 @@ struct RoutingTable {
     for (Index c = 0; c < classes; ++c) n += (*this)(c, e);
     return n;
   }
-  /// Returns the share of the picks of class c that go to expert e, or 0 for a class without picks.
+  /// Returns the share of expert e in the picks of all items of class c, or 0 for a class without picks.
   double share_of_class(Index c, Index e) const { return share((*this)(c, e), of_class(c)); }
-  /// Returns the share of the picks of expert e with class c, or 0 for an expert without picks.
+  /// Returns the share of items of class c in the picks of expert e, or 0 for an expert without picks.
   double share_of_expert(Index c, Index e) const { return share((*this)(c, e), of_expert(e)); }
 
  private:

@@ -11,8 +11,9 @@
 
 namespace gatefold {
 
-/// Returns a model that classifies sequences: a language model with a classification head, for fine-tuning. It writes
-/// logits of classes for each item, of which only those of the last item of a sequence count.
+/// Returns a model that classifies sequences: a language model with a classification head, for fine-tuning. It computes
+/// logits y of the classes from the output x of the language model for each item. Only those of the last item of a
+/// sequence count.
 ///
 ///     f = x W + b,   y = dropout(f) V + c                                                               (1)
 ///

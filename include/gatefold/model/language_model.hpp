@@ -20,8 +20,9 @@
 #include "gatefold/policy/initial.hpp"
 #include "gatefold/update/plain.hpp"
 
-/// The language models of papers 001 and 002, as compositions of layers. The input of a model is ids [N]. The output is
-/// the input [N, D] of the output layer, which is a part of the loss (StreamedCrossEntropy).
+/// The language models of papers 001 and 002, as compositions of layers. The input of a model is token ids [N]. Its
+/// output [N, D] is the input of the output layer, which computes logits and is a part of the loss
+/// (StreamedCrossEntropy).
 ///
 ///     const auto sizes = LanguageSizes::medium();
 ///     const auto model = switch_model(sizes, update::HeavyBall{.mu = 0.7}, Mixture{gate, Mlp<Relu>{352, 352}});
@@ -39,9 +40,9 @@ namespace gatefold {
 /// values, write `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` instead of the `Mlp`.
 struct LanguageSizes {
   Index vocabulary = 0, model_dim = 0, heads = 8;
-  Index window = 0;    // keys in the window of attention; in language::Traced, the length of a sequence
+  Index window = 0;    // number of keys in the window of attention; in language::Traced, the length of a sequence
   Index depth = 0;     // number of layers; in glam_model, number of pairs of layers
-  double dropout = 0;  // rate for attention probabilities (not in language::Traced) and outputs of mixtures
+  double dropout = 0;  // dropout rate for attention probabilities (not in language::Traced) and outputs of mixtures
   bool tied = false;   // whether the output layer uses the weights of the embedding
   bool sparse = true;  // whether the embedding's gradient is sparse; if not, Adam steps unused rows too, as in the code
   Initial embedding = Initial::normal(1);
@@ -60,11 +61,12 @@ struct LanguageSizes {
   StreamedCrossEntropy loss() const { return {.vocabulary = vocabulary, .model_dim = model_dim, .tied = tied}; }
 };
 
-/// The forms of a language model: the positions of its norms, and its attention.
+/// Variants of a language model, which differ in the positions of the norms and in the attention.
 namespace language {
 
-/// The default form: norms before branches, as in the equation of the papers, and one norm after the last layer.
-/// Attention has a window with position keys, which all layers share.
+/// The default variant of a language model: a norm before each attention and each mixture, as in the equation of the
+/// papers, and one norm after the last layer. Attention has a window with position keys, which all layers share. The
+/// carry is the state of the update rule, for example momentum.
 ///
 ///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; mixture ∘ norm)                           (1)
 struct PreNormed {
@@ -90,9 +92,9 @@ struct PreNormed {
   }
 };
 
-/// A form for AttentionAware gates: the norms are those of PreNormed. Attention is causal attention to the whole
-/// sequence and passes its trace to the gate. It has no position keys, so the embedding adds a learned row for each
-/// position.
+/// A variant of a language model for AttentionAware gates, with the norms of PreNormed. Attention is causal attention
+/// to the whole sequence, and passes its tensors (the attention trace) to the gate. It has no position keys, so the
+/// embedding adds a learned row for each position.
 struct Traced {
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
@@ -110,9 +112,10 @@ struct Traced {
   }
 };
 
-/// The layers of the papers' code (reference_layer): norms follow residual connections, and a mixture has two norms.
-/// An item does not attend to itself. The code subtracts momentum, as `update::HeavyBall{.mu = 0.7, .gamma = -1}` does.
-/// A stream begins with a window of zeros (SegmentMemory::begin).
+/// A variant of a language model with the layers of the papers' code (reference_layer): norms follow residual
+/// connections, and a mixture has two norms. An item does not attend to itself. The code subtracts momentum, as
+/// `update::HeavyBall{.mu = 0.7, .gamma = -1}` does. The attention window of a new text begins with rows of zeros
+/// (SegmentMemory::begin).
 ///
 ///     dense:   h₁ = LN₁(x + attention(x)),   y = LN₂(h₁ + mlp(h₁))                                      (2)
 struct Reference {
@@ -138,9 +141,10 @@ struct Reference {
   }
 };
 
-/// A form for AttentionAware gates, as papers 001 and 002 build their models: FormT (PreNormed or Reference) with a
-/// window of attention that passes its trace to the gate. Dense layers are those of FormT. Attention with a trace
-/// requires items in the memory, not keys and values, also in `infer`.
+/// A variant of a language model for AttentionAware gates, as papers 001 and 002 build their models. It is FormT
+/// (PreNormed or Reference) with attention in a window that passes its tensors (the attention trace) to the gate. Dense
+/// layers are the same as in FormT. The memory of such an attention must contain items, not keys and values, also in
+/// `infer`.
 template <class FormT>
 struct WithTrace {
   template <class RuleT, class BranchT>
@@ -157,7 +161,8 @@ struct WithTrace {
   }
 };
 
-/// Returns a model with an embedding, `depth` copies of `layer`, and the layers that FormT::model adds.
+/// Returns a model with an embedding, `depth` copies of `layer`, and the other layers of the variant FormT, for example
+/// a last norm.
 template <class FormT, class LayerT>
 auto model_of(const LanguageSizes& s, const LayerT& layer) {
   const Embedding embedding{
@@ -167,7 +172,7 @@ auto model_of(const LanguageSizes& s, const LayerT& layer) {
 
 }  // namespace language
 
-/// Returns a language model with a mixture in every layer.
+/// Returns a language model with a mixture in every layer (Switch Transformer).
 ///
 ///     x₀ = embedding(ids),   x_l, carry ← layer_l(x_{l−1}, carry),   y = norm(x_depth)                  (3)
 ///
@@ -179,8 +184,8 @@ auto switch_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT&
   return language::model_of<FormT>(sizes, FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}));
 }
 
-/// Returns a language model with a mixture in every second layer. It has `depth` pairs of layers: the first layer of a
-/// pair has a mixture, the second a dense expert.
+/// Returns a language model with a mixture in every second layer (GLaM). It has `depth` pairs of layers: the first
+/// layer of a pair has a mixture, the second a dense expert.
 ///
 /// Source: Du et al. 2022, arXiv:2112.06905 (GLaM), in the order of the code of papers 001 and 002, mixture first.
 /// @param feed_forward  the expert of the dense layers, for example `Mlp<Relu>`. These layers are residual layers that

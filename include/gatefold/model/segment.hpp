@@ -11,21 +11,21 @@
 
 namespace gatefold {
 
-/// Additional inputs of a model of sequences, which extra_of distributes to the parts of the model:
-/// `trainer.step(ids, next, extra_of<Extra>(segment))`.
+/// Additional inputs of a sequence model for one segment (part of the length) of its sequences. extra_of distributes
+/// them to the parts of the model: `trainer.step(ids, next, extra_of<Extra>(segment))`.
 template <class T, class B>
 struct Segment {
   Index length = 0;                // items of each sequence; 0: all items are one sequence
   Noise noise{};                   // empty: evaluation
-  AttentionMemory<T, B> memory{};  // [attentions · depth, …]; empty: no segment precedes this one
-  View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding of sequences that end sooner; empty: all are items
+  AttentionMemory<T, B> memory{};  // [attentions · depth, …] remembered from previous segments; empty: first segment
+  View<const T, 1, B> valid{};     // [N] mask: 1 = item, 0 = padding of shorter sequences; empty: no padding
 };
 
-/// Returns the extra inputs of a model for a segment. Every part that takes a length or a padding mask gets the one of
-/// the segment, and every part that draws numbers gets a different stream of noise. Attentions get equal shares of the
-/// layers of the memory; an attention in a stack gets one layer for each repetition. Inputs without a default, for
-/// example the ids of a HashGate, cannot come from a segment. For models with such inputs, write the extra in full,
-/// with its parts in nested braces.
+/// Returns the additional inputs (Extra) of a model for one segment. Every part of the model that takes a sequence
+/// length or a padding mask gets that of the segment. Every part that draws random numbers gets a different random
+/// stream. Attentions get equal shares of the layers of the memory; an attention in a stack gets one layer for each
+/// repetition. Inputs without a default, for example the ids of a HashGate, cannot come from a segment. For models with
+/// such inputs, write the extra in full, with its parts in nested braces.
 /// @throws ArgumentError unless the attentions can share the memory evenly, or if there is a memory and no attention
 ///         takes one
 template <class E, class T, class B>

@@ -42,8 +42,8 @@ struct VisionSizes {
   Index side = 28, channels = 1, patch = 4;  // side of a square image and side of a patch, in pixels
   Index model_dim = 0, heads = 1, depth = 0;
   Index classes = 10;
-  bool class_token = true;         // read the classes from a class token; false: from the mean of the tokens
-  double dropout = 0;              // rate for the outputs of mixtures and dense experts
+  bool class_token = true;         // if true, the head reads a class token; if false, the mean of the tokens
+  double dropout = 0;              // dropout rate for the outputs of mixtures and dense experts
   double mean = 0, deviation = 1;  // mean and standard deviation of the pixels, for their normalisation
   double epsilon = 1e-6;           // epsilon of the layer norms
 
@@ -60,10 +60,12 @@ struct VisionSizes {
   LayerNorm norm() const { return {model_dim, epsilon}; }
 };
 
-/// The forms of a layer of a vision transformer: the positions of its norms.
+/// Variants of a layer of a vision transformer, which differ in the positions of the norms and in the attention.
 namespace vision {
 
-/// The default form: norms before branches, as in the equation of the papers.
+/// The default variant of a layer of a vision transformer: a norm before the attention and before the mixture or dense
+/// expert (the branch), as in the equation of the papers. The carry is the state of the update rule, for example
+/// momentum.
 ///
 ///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; branch ∘ norm)                            (1)
 struct PreNormed {
@@ -78,7 +80,8 @@ struct PreNormed {
   }
 };
 
-/// A form for AttentionAware gates: PreNormed, with attention that passes its trace to the gate.
+/// A variant of a layer of a vision transformer for AttentionAware gates: PreNormed, with attention that passes its
+/// tensors (the attention trace) to the gate.
 struct Traced {
   template <class RuleT, class BranchT>
   static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
@@ -91,8 +94,9 @@ struct Traced {
   }
 };
 
-/// The layers of paper 001's code. A second norm follows the residual connection. If the update rule has a look-ahead,
-/// it is applied after the norm before the branch, also in dense layers.
+/// A variant of a layer of a vision transformer as in paper 001's code. A second norm follows the residual connection.
+/// If the update rule evaluates the branch at a look-ahead point, it starts from the normalised items, also in dense
+/// layers.
 ///
 ///     h = x + attention(norm(x)),   z, carry ← h + (rule(norm(h), carry; branch) − norm(h)),   y = norm(z)   (2)
 ///
@@ -142,7 +146,8 @@ auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
 
 namespace vision {
 
-/// Returns a chain of two layers, in which both layers use the same carry.
+/// Returns a chain of two layers. If both are chains, their layers are joined into one chain, so that all use the same
+/// carry (the state of the update rule).
 template <class FirstT, class SecondT>
 auto pair_of(const FirstT& first, const SecondT& second) {
   return Chain{first, second};
@@ -152,7 +157,7 @@ auto pair_of(const Chain<A...>& first, const Chain<B...>& second) {
   return joined_chain(first, second);
 }
 
-/// Makes the layers of a model: a layer with a mixture, a dense layer, or a pair of both.
+/// Makes the layers of a V-MoE model: a layer with a mixture, a layer with a dense expert, or a pair of both.
 template <class FormT, class RuleT, class MixtureT, class ExpertT>
 struct Layers {
   const VisionSizes& sizes;
@@ -167,7 +172,7 @@ struct Layers {
 
 }  // namespace vision
 
-/// Returns V-MoE "every 2": a mixture in every second layer, including the last one.
+/// Returns the vision transformer V-MoE "every 2", with a mixture in every second layer, including the last one.
 ///
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, with the positions of the mixtures of its code.
 /// @param rule  the update rule around each mixture
@@ -181,8 +186,8 @@ auto vmoe_every_2(const VisionSizes& s, const RuleT& rule, const MixtureT& mixtu
       s, Stack{vision::Layers<FormT, RuleT, MixtureT, ExpertT>{s, rule, mixture, feed_forward}.pair(), s.depth / 2});
 }
 
-/// Returns V-MoE "last n": of every second layer, the last n have a mixture. For example, with n = 2 and 8 layers, the
-/// sixth and the eighth layer have a mixture.
+/// Returns the vision transformer V-MoE "last n": of the layers 2, 4, 6, …, only the last n have a mixture. For
+/// example, with n = 2 and 8 layers, the sixth and the eighth layer have a mixture.
 ///
 /// @throws ArgumentError unless n >= 1, depth is even and above 2 n
 template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>

@@ -18,7 +18,8 @@ struct AdamWStep;
 
 namespace optim {
 
-/// Adam with decoupled weight decay.
+/// The optimizer Adam with decoupled weight decay. p is a parameter with gradient g and moments m and v, t the number
+/// of the step, η the learning rate `lr` and λ the decay.
 ///
 ///     m ← β₁ m + (1−β₁) g,   v ← β₂ v + (1−β₂) g²
 ///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
@@ -68,8 +69,8 @@ struct AdamW {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     step_parts(ctx, params, grads, state, OneRate{});
   }
-  /// Makes a step, and calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
-  /// elements; it can do this in parts, and set the functor's `lr` for each part.
+  /// Makes an optimizer step. Calls each(ctx, name, grad, functor) for each tensor, and `each` must run the functor on
+  /// all elements of the tensor. It can do this in parts, and set the functor's learning rate `lr` for each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();
@@ -96,9 +97,11 @@ namespace functor {
 template <class T>
 struct AdamWStep {
   using Element = T;
-  T lr, beta1, other1, beta2, other2;  // other: 1 − β, computed in double, because T(1) − T(β) is less exact
+  // other1 and other2 are 1 − β₁ and 1 − β₂. They are computed in double, because the difference is less exact in
+  // float.
+  T lr, beta1, other1, beta2, other2;
   T epsilon, decay;
-  T correction1, correction2;  // 1 / (1 − βᵗ), the factors of the moments
+  T correction1, correction2;  // bias corrections 1 / (1 − βᵗ)
   const T* g;
   T *p, *m, *v;
   template <class A>

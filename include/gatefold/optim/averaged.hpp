@@ -31,14 +31,16 @@ namespace averages {
 template <class C>
 struct CopyTensor;
 
-/// A visitor for structure_like. It leaves all tensors of the new pack without elements.
+/// A visitor for structure_like, which copies the structure of a pack (a struct of tensors). With this visitor, the
+/// tensors of the copy have no elements.
 struct NoElements {
   void operator()(auto&, const auto&) const {}
 };
 
 }  // namespace averages
 
-/// An optimizer that also keeps a moving average of the parameters (EMA), for evaluation.
+/// Wraps an optimizer, and also computes a, an exponential moving average (EMA) of the parameters p, for evaluation. d
+/// is the option `decay`.
 ///
 ///     a₀ = p₀,   a_t = d a_{t−1} + (1−d) p_t   after step t                                              (1)
 ///
@@ -50,8 +52,8 @@ struct NoElements {
 ///
 /// Source: Polyak and Juditsky 1992, doi:10.1137/0330046, with the weights of torch's get_ema_multi_avg_fn.
 ///
-/// The weights in (1) sum to 1, so there is no bias to correct; p₀ has the weight dᵗ. (1) is computed as a + (1−d) (p −
-/// a). In float, a difference p − a below 2⁻²⁵ |a| / (1−d) does not change a.
+/// The weights of p₀, …, p_t in the average sum to 1, so no bias correction is needed. Equation (1) is computed as a +
+/// (1−d) (p − a). In float, a difference p − a below 2⁻²⁵ |a| / (1−d) does not change a.
 ///
 /// Tensors that are not learned are not averaged. The wrappers Clipped, Scheduled, InGroups and dist::DataParallel can
 /// be inside or outside Averaged; dist::Zero must be inside. If Averaged is inside InGroups, it averages the parameters
@@ -72,7 +74,8 @@ struct Averaged {
   struct State {
     using HoldsAverage = Pack;
     typename OptimizerT::template State<Pack> inner;
-    Pack average;  // averages of learned tensors; the other tensors have no elements
+    // The moving averages of the parameters. Tensors that are not learned have no elements here.
+    Pack average;
     Index step = 0, swapped = 0;
     GATEFOLD_PACK(inner, average)
     static void counters(auto&& f, auto&... s) {
@@ -125,7 +128,7 @@ struct Averaged {
   }
 
  private:
-  /// Computes (1) for all averages.
+  /// Counts a step, and updates the averages of all learned tensors with the new parameters, equation (1).
   template <class C, class Pack>
   void move(C& ctx, const Pack& params, State<Pack>& state) const {
     ++state.step;
@@ -146,7 +149,7 @@ Averaged(First, Rest...) -> Averaged<NoOptimizer<First>>;
 
 namespace averages {
 
-/// Copies a tensor of a pack to a tensor of the same pack type that has no elements yet.
+/// A visitor that copies a tensor of one pack to the same tensor of another pack, which has no elements yet.
 template <class C>
 struct CopyTensor {
   C& ctx;
@@ -156,8 +159,8 @@ struct CopyTensor {
   }
 };
 
-/// Searches the state of an optimizer, and calls f(state) for each state of an Averaged whose averages have the type
-/// `Pack`.
+/// Searches the state of nested optimizers for states of Averaged. Calls f(state) for each one whose averages have the
+/// type `Pack`.
 template <class Pack, class F, class S>
 void for_each(const F& f, S& state) {
   if constexpr (requires { typename S::HoldsAverage; }) {
@@ -172,8 +175,8 @@ void for_each(const F& f, S& state) {
 }  // namespace averages
 }  // namespace optim
 
-/// Exchanges the parameters and their averages, element by element. Views of both stay valid. A second call exchanges
-/// them back, with the same bits. A step before the second call throws.
+/// Exchanges the parameters of a model and their moving averages (optim::Averaged), for example before an evaluation. A
+/// second call restores the same bits. Until then, a step of the optimizer throws. Views of the tensors stay valid.
 /// @param state  state of an optimizer with an Averaged at any depth; an Averaged inside InGroups exchanges only the
 ///               parameters of its group
 /// @throws ArgumentError if there is no Averaged in the optimizer, or if two of them average the same tensor; then
@@ -210,7 +213,7 @@ void swap_averages(C& ctx, Pack& params, StateT& state) {
       },
       state);
 }
-/// Exchanges the parameters of a Trainer and their averages: `swap_averages(trainer)`.
+/// Exchanges the parameters of a Trainer and their moving averages (optim::Averaged).
 template <class RunT>
 void swap_averages(RunT& run) {
   constexpr bool is_trainer = requires { swap_averages(run.context(), run.params, run.state); };
@@ -223,7 +226,7 @@ void swap_averages(RunT& run) {
 
 namespace functor {
 
-/// a ← a + share · (p − a), with share = 1 − d of Averaged (1)
+/// Updates an element of a moving average of parameters: a ← a + share · (p − a), with share = 1 − decay of Averaged.
 template <class T>
 struct MoveTowards {
   using Element = T;
@@ -236,7 +239,7 @@ struct MoveTowards {
     at.store(a + i, ai + share * (at.load(p + i) - ai));
   }
 };
-/// Exchanges the elements of a and b.
+/// Exchanges element i of the arrays a and b.
 template <class T>
 struct Exchange {
   using Element = T;

@@ -16,7 +16,8 @@ struct Squares;
 template <class T>
 struct ClipStep;
 
-/// factor = min(1, most / √squares), with `most` the maximum norm and `squares` the sum of the squares
+/// Computes the factor that scales gradients to a norm of at most `most`: factor = min(1, most / √squares), with
+/// `squares` the sum of the squares of all gradients.
 struct ClipFactor {
   double most;
   const double* squares;
@@ -34,14 +35,14 @@ namespace optim {
 template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out);
 
-/// An optimizer that clips gradients to a maximum global norm before its step.
+/// Wraps an optimizer, and clips the gradients g to a maximum global norm, the option `norm`, before each step.
 ///
 ///     g ← g · min(1, norm / ‖g‖₂),   ‖g‖₂ over all tensors together                                     (1)
 ///
 /// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1; torch's clip_grad_norm_ adds 1e-6 to ‖g‖.
 ///
 /// Overwrites grads. If T is double, the square of a norm above 1e154 overflows, and the gradients are scaled to 0. A
-/// Trainer refuses this step like a step with NaN, because a healthy run has no norm of this size.
+/// Trainer treats such a step as a step with NaN gradients, because gradients of a normal run are never so large.
 /// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; then nothing has been written
 template <Optimizer OptimizerT>
 struct Clipped {
@@ -67,7 +68,7 @@ struct Clipped {
     expect_like("Clipped.step", "grads", params, grads);
     optim::expect_step(optimizer, params, grads, state);
   }
-  /// Returns Σ g² over all gradients.
+  /// Returns the sum of the squares of all gradients, in scratch memory.
   template <class C, class Pack>
   Measured measure(C& ctx, const Pack& grads) const {
     double* squares = ctx.template scratch<double>(1).data();
@@ -102,7 +103,8 @@ Clipped(O, N) -> Clipped<O>;
 template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
 Clipped(First, Rest...) -> Clipped<NoOptimizer<First>>;
 
-/// Adds Σ g² of a tensor, or of a part of it, to *out on the backend. The sum is in double and in a fixed order.
+/// Adds the sum of the squares of a tensor, or of a part of it, to *out in the memory of the backend. The sum is in
+/// double and in a fixed order.
 template <class C, class T>
 void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
   using B = typename C::Backend;
@@ -115,7 +117,7 @@ template <class C, class T, class B>
 void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
   add_squares(ctx, parts_of(g, summed_at_once), g.data(), out);
 }
-/// Writes Σ g² over all tensors of a pack to *out.
+/// Writes the sum of the squares of all learned tensors of a pack (here, the gradients) to *out.
 template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out) {
   C::Backend::for_each(ctx, 1, functor::Fill<double>{0, out});
@@ -126,7 +128,7 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
 
 namespace functor {
 
-/// sums[r] = Σ x² over part r, in double
+/// Computes the sum of the squares of part r of a tensor x, in double: sums[r] = Σ x².
 template <class T>
 struct Squares {
   Parts parts;
@@ -139,7 +141,7 @@ struct Squares {
     if (lanes.lane == 0) sums[r] = sum;
   }
 };
-/// g ← g · factor, unless the factor is 1
+/// Multiplies a gradient by the clipping factor: g ← g · factor. Does not write if the factor is 1.
 template <class T>
 struct ClipStep {
   using Element = T;

@@ -17,8 +17,8 @@ namespace gatefold {
 
 namespace optim {
 
-/// Copies the numbers of a state that are not in tensors, for example its count of steps, to another state of the same
-/// kind.
+/// Copies the numbers of an optimizer's state that are not in tensors, for example its count of steps, to another state
+/// of the same type.
 template <class P, class Q>
 void copy_counters(const P& from, Q& to) {
   std::vector<std::uint64_t> bits;
@@ -36,8 +36,8 @@ void copy_counters(const P& from, Q& to) {
   for_each_counter(give, Name{}, to);
 }
 
-/// Called by the copy constructor of a run, for example a Trainer. Its static_assert reports that a run cannot be
-/// copied; a deleted copy constructor could not give this message.
+/// Stops compilation with a message if a run, for example a Trainer, is copied. Its copy constructor calls this
+/// function, because a deleted copy constructor could not give the message.
 template <class R>
 R&& refuse_copy(const R& run) {
   GATEFOLD_REQUIRE(std::is_void_v<R>,
@@ -48,8 +48,8 @@ R&& refuse_copy(const R& run) {
 
 }  // namespace optim
 
-/// Returns a copy of a pack: parameters, gradients, a carry, an optimizer's state with its count of steps, or one
-/// tensor.
+/// Returns a copy of a pack (a struct of tensors), for example of parameters, gradients, or an optimizer's state with
+/// its count of steps. Also copies single tensors.
 ///
 ///     auto best = clone(ctx, trainer.params);        // keep the best parameters …
 ///     copy_pack(ctx, best, trainer.params);          // … and return to them

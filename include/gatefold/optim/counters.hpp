@@ -14,12 +14,12 @@
 
 namespace gatefold::optim {
 
-/// Calls f(name, number) for every number of a state that is not in a tensor, and for the numbers of the packs inside
-/// the state. A pack lists its numbers in a function `counters`:
+/// Calls f(name, number) for every number of an optimizer's state that is not in a tensor, for example its count of
+/// steps. Includes the states inside this state. A state lists its numbers in a function `counters`:
 ///
 ///     static void counters(auto&& f, auto&... s) { f("step", s.step...); }
 ///
-/// A pack without `counters` has one number, `Index step`, or no number if it has no step.
+/// A state without `counters` has one number, `Index step`, or no number if it has no step.
 template <class F, class P>
 void for_each_counter(const F& f, const Name& at, P& pack) {
   using Pack = std::remove_const_t<P>;
@@ -45,7 +45,8 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   }
 }
 
-/// Returns a number as checkpoints store it: an integer unchanged, a double or float as an integer with the same bits.
+/// Converts a number to the form in which checkpoints store it. An integer is unchanged; a double or float becomes an
+/// integer with the same bits.
 template <class N>
 auto kept(N number) {
   constexpr bool is_real = std::is_same_v<N, double> || std::is_same_v<N, float>;

@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Applies `step` to a range of a tensor: element i of the range is element first + i of the tensor.
+/// Applies a functor `step` to a range of a tensor that begins at element `first`: index i becomes first + i.
 template <class Step>
 struct FromElement {
   using Element = typename Step::Element;
@@ -31,8 +31,8 @@ namespace optim {
 
 namespace expert_rates {
 
-/// Returns true if the first extent of a tensor counts the experts of a mixture. This is so if its name contains the
-/// part `expert` and not the part `shared` (WithShared).
+/// Returns true if a tensor belongs to the experts of a mixture, so that its first extent is the number of experts.
+/// This is so if its name contains the part `expert` and not the part `shared` (the shared expert of WithShared).
 inline bool of_experts(const Name& name) {
   bool found = false;
   for (const Name* at = &name; at; at = at->parent) {
@@ -41,8 +41,8 @@ inline bool of_experts(const Name& name) {
   }
   return found;
 }
-/// The argument `each` of step_parts (AdamW, Sgd). Runs the step of a tensor once for each range of neighbouring
-/// experts with the same factor.
+/// Runs the optimizer step of a tensor with a different learning rate for each expert: one loop for each range of
+/// neighbouring experts with the same factor. It is the argument `each` of the function step_parts of AdamW and Sgd.
 template <class FactorT>
 struct EachExpert {
   const FactorT& factor;
@@ -64,7 +64,8 @@ struct EachExpert {
 
 }  // namespace expert_rates
 
-/// An optimizer with a learning rate for each expert, which is the optimizer's rate times a factor.
+/// Wraps an optimizer, and gives each expert of a mixture its own learning rate: the optimizer's rate `lr` times a
+/// factor. W_e are the weights of expert e.
 ///
 ///     W_e ← step of the optimizer at the rate lr · factor(name of W, e)                                  (1)
 ///
@@ -126,7 +127,8 @@ struct ExpertRates {
   }
 
  private:
-  /// Checks the factors. Returns the number of tensors of experts.
+  /// Checks that the factor of each expert is finite and at least 0. Returns the number of tensors that belong to
+  /// experts.
   template <class Pack>
   Index expect_factors(const Pack& params) const {
     Index tensors = 0;

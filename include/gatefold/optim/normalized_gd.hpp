@@ -21,7 +21,8 @@ struct NormalizedStep;
 
 namespace optim {
 
-/// Gradient descent with steps of fixed length for each expert.
+/// Gradient descent in which the step of each expert has the fixed length η, the learning rate. W_e are the weights of
+/// expert e and G_e their gradient.
 ///
 ///     W_e ← W_e − η G_e / ‖G_e‖_F,   skipped where G_e = 0 (the expert got no items)                     (1)
 ///
@@ -48,9 +49,10 @@ struct NormalizedGd {
 
   template <class Pack>
   using State = StepCount<Pack>;
-  /// The norms of the experts. `total` is the sum of `sums`.
+  /// The norms of the gradients of all experts, in scratch memory of the backend. `total` is the sum of `sums`.
   struct Norms : Measured {
-    const double* sums = nullptr;  // [experts] squares of norms; if sum_of_norms is true, norms
+    // [experts] The squared norm of each expert's gradient, or the norm itself if the option sum_of_norms is true.
+    const double* sums = nullptr;
     Index experts = 0;
   };
 
@@ -94,8 +96,9 @@ struct NormalizedGd {
         },
         params, grads);
   }
-  /// Makes step (1) for `slices` contiguous slices of `slice` elements each.
-  /// @param sums  [slices] the squares of the norms; if sum_of_norms is true, the norms
+  /// Makes a step of fixed length, W ← W − η G / ‖G‖_F, for each of `slices` contiguous slices of a tensor. A slice has
+  /// `slice` elements, for example the weights W of one expert with gradient G.
+  /// @param sums  [slices] the squared norm of each slice's gradient, or the norm if sum_of_norms is true
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
     const Index length = functor::NormalizedStep<T>::length, rows = divide_up(slice, length);
@@ -118,7 +121,7 @@ struct NormalizedGd {
         grads);
     return {{}, sums.data(), experts};
   }
-  /// Returns the name of the first tensor that has elements.
+  /// Returns the name of the first learned tensor with elements, for an error message.
   template <class Pack>
   static std::string first_name(const Pack& grads) {
     std::string first;
@@ -149,7 +152,8 @@ struct NormalizedGd {
 
 namespace functor {
 
-/// sums[e] += Σ g² over slice e of the first extent, in double. If `root` is true, adds the root of this sum instead.
+/// Adds the squared norm of the gradient of expert e in one tensor to the total of the expert: sums[e] += Σ g², in
+/// double. If `root` is true, adds the norm instead.
 template <class T>
 struct SliceNorm {
   const T* g;
@@ -162,7 +166,8 @@ struct SliceNorm {
     if (lanes.lane == 0) sums[e] += root ? std::sqrt(squares) : squares;
   }
 };
-/// Makes step (1) of NormalizedGd for one part of a slice, `length` elements. A slice has `rows` parts.
+/// Makes a step of NormalizedGd, (1), for one part of an expert's weights in one tensor. The weights are divided into
+/// `rows` parts of at most `length` elements, so that several threads can work on one expert.
 template <class T>
 struct NormalizedStep {
   static constexpr Index length = 4096;
@@ -170,7 +175,8 @@ struct NormalizedStep {
   Index slice, rows;
   const T* g;
   const double* sums;
-  bool rooted;  // true: sums are norms; false: sums are squares of norms
+  // True if `sums` contains norms of gradients, false if it contains squared norms.
+  bool rooted;
   T* p;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {

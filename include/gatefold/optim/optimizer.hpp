@@ -14,8 +14,8 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The family of optimizers. An optimizer changes parameters by their gradients. It is an aggregate with a learning
-/// rate `lr`, or with a member `optimizer` that has a learning rate. It also has these members:
+/// Defines what an optimizer is: a struct that updates parameters from their gradients. It has a learning rate `lr`, or
+/// a member `optimizer` that has a learning rate, and these members:
 ///
 ///     template <class Pack> struct State;                          // a pack, with Index step
 ///     State<Pack> begin(ctx, params) const;
@@ -38,12 +38,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// sums[r] = Σ 0 · x over part r: 0 if all values are finite, otherwise NaN
+/// Checks part r of a tensor x for values that are not finite: sums[r] = Σ 0 · x, which is 0 if all values are finite,
+/// otherwise NaN.
 template <class T>
 struct FiniteSum {
   Parts parts;
   const T* x;
-  T zero;  // 0, but unknown to the compiler (unknown_zero)
+  T zero;  // 0, from unknown_zero()
   double* sums;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
@@ -74,25 +75,25 @@ constexpr bool has_rate() {
     return false;
   }
 }
-/// True for a type that has the tag IsOptimizer and a learning rate.
+/// True for a type that declares itself an optimizer, with the member type IsOptimizer, and has a learning rate.
 template <class O>
 concept Optimizer = requires {
   typename O::IsOptimizer;
 }
 &&has_rate<O>();
 
-/// True for an optimizer that has a State<Pack> with a count of steps.
+/// True for an optimizer with a member template State<Pack> whose member `step` counts the steps.
 template <class O, class Pack>
 concept KeepsState = requires(typename O::template State<Pack> state) {
   { state.step } -> std::convertible_to<Index>;
 };
-/// True for an optimizer whose `begin` makes its State from parameters.
+/// True for an optimizer with a function `begin` that returns the initial State for given parameters.
 template <class O, class C, class Pack>
 concept BeginsState = requires(const O optimizer, C& ctx, const Pack& params) {
   { optimizer.begin(ctx, params) } -> std::convertible_to<typename O::template State<Pack>>;
 };
-/// True for an optimizer with a function `step` that changes parameters. The result of `measure` may be its last
-/// argument.
+/// True for an optimizer with a function step(ctx, params, grads, state). The result of its function `measure` may be a
+/// fifth argument.
 template <class O, class C, class Pack>
 concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typename O::template State<Pack>& state) {
   requires requires { optimizer.step(ctx, pack, pack, state); } || requires {
@@ -120,15 +121,15 @@ constexpr bool check() {
   return detail_::pack::check<typename O::template State<Pack>>();
 }
 
-/// A state that only has the number of steps.
+/// The state of an optimizer without moments: only the number of steps.
 template <class Pack>
 struct StepCount {
   Index step = 0;
   static void each(auto&&, auto&...) {}
 };
 
-/// Returns true if O is an optimizer that can be inside another optimizer. If it is not, a static_assert names the
-/// mistake.
+/// Returns true if a wrapper, for example Clipped, can contain the optimizer O. If not, a static_assert reports the
+/// reason: an optimizer that sums the gradients of several processes must be the outermost one.
 template <class O>
 constexpr bool check_inside() {
   GATEFOLD_REQUIRE(!detail_::named::reduce<O>(),
@@ -137,7 +138,8 @@ constexpr bool check_inside() {
   return true;
 }
 
-/// Placeholder for an argument that is not an optimizer. Its static_assert names the mistake.
+/// The type that a wrapper, for example Clipped, deduces if its argument is not an optimizer. Its static_assert reports
+/// the mistake.
 template <class P>
 struct NoOptimizer {
   static constexpr bool is_without_rate = requires { typename P::IsOptimizer; };
@@ -157,8 +159,8 @@ struct NoOptimizer {
 template <class O>
 using OrNoOptimizer = std::conditional_t<Optimizer<O>, O, NoOptimizer<O>>;
 
-/// Returns the learning rate of an optimizer. A wrapper without an `lr` has the rate of the optimizer inside it. The
-/// rate is stored in one place only, so a change in the middle of a run takes effect in the next step.
+/// Returns the learning rate of an optimizer: its member `lr`, or the learning rate of the optimizer inside it. Because
+/// the rate is stored in only one place, a change during training takes effect in the next step.
 template <class O>
 double rate_of(const O& optimizer) {
   if constexpr (OwnsRate<O>) {
@@ -182,7 +184,8 @@ O with_rate(O optimizer, double lr) {
   return optimizer;
 }
 
-/// Runs the step of a tensor with the optimizer's own rate for all elements. ExpertRates uses EachExpert instead.
+/// Runs the optimizer step of a tensor with the same learning rate for all elements. It is the default argument `each`
+/// of step_parts; the wrapper ExpertRates passes EachExpert instead.
 struct OneRate {
   template <class C, class G, class StepT>
   void operator()(C& ctx, const Name&, const G& grad, const StepT& step) const {
@@ -190,20 +193,20 @@ struct OneRate {
   }
 };
 
-/// Requires a valid learning rate or decay rate.
+/// Checks an option that must be finite and at least 0, for example a learning rate.
 /// @throws ArgumentError unless `rate` is finite and at least 0
 inline void expect_rate(const char* where, const char* name, double rate) {
   expect(rate >= 0 && rate <= std::numeric_limits<double>::max(), where, name, "a finite number, at least 0", rate);
 }
-/// Checks the options of an optimizer.
+/// Checks the options of an optimizer with its function `validate`, if it has one.
 /// @throws ArgumentError if an option does not fit
 template <class O>
 void validate_options(const O& optimizer) {
   if constexpr (detail_::hook::optimizer::validate<O>()) optimizer.validate();
 }
 
-/// Throws the errors that a step with these arguments would throw, and changes nothing. If the optimizer has no
-/// expect_step, only its options are checked.
+/// Checks the arguments of an optimizer step in advance: throws the errors that the step would throw, and changes
+/// nothing. If the optimizer has no function `expect_step`, only its options are checked.
 template <class O, class Pack, class StateT>
 void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   if constexpr (detail_::hook::optimizer::expect_step<const O, Pack, Pack, StateT>()) {
@@ -213,16 +216,19 @@ void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   }
 }
 
-/// The number of elements of a gradient in each part that is summed separately.
+/// Sums over the elements of a gradient are computed in parts of this many elements, which are then added in a fixed
+/// order.
 inline constexpr Index summed_at_once = 4096;
 
-/// The result of reading all gradients before a step, in scratch memory of the backend. `total` is not finite if a
-/// gradient is not finite, or, for T = double, if the sum of squares overflows. Otherwise it is finite.
+/// The result of a pass over all gradients before a step, in scratch memory of the backend. `total` is finite if all
+/// gradients are finite, and not finite otherwise. Exception: for T = double, a sum of squares can overflow although
+/// the gradients are finite.
 struct Measured {
   const double* total = nullptr;
 };
 
-/// Returns a number that is 0 if every value of a pack is finite, otherwise NaN.
+/// Checks whether all learned tensors of a pack, for example gradients, are finite. The `total` of the result is 0 if
+/// they are, otherwise NaN. It is in scratch memory of the backend.
 /// @cost  one read of the pack, and one small launch per tensor; does not wait for the backend
 template <class C, class Pack>
 Measured measure_finite(C& ctx, const Pack& pack) {
@@ -247,13 +253,15 @@ Measured measure_finite(C& ctx, const Pack& pack) {
   return {total};
 }
 
-/// Adds up the gradients of several processes, if the optimizer has `reduce`.
+/// Adds up the gradients of several processes with the optimizer's function `reduce`. Does nothing if the optimizer has
+/// no such function.
 template <class O, class C, class Pack>
 void reduce_gradients(const O& optimizer, C& ctx, Pack& grads) {
   if constexpr (detail_::hook::optimizer::reduce<const O, C, Pack>()) optimizer.reduce(ctx, grads);
 }
-/// Reads all gradients before a step. Calls the optimizer's `measure` if it exists, because the optimizer needs this
-/// pass anyway; otherwise calls measure_finite. The result lives as long as the caller's mark.
+/// Reads all gradients before a step, to check that they are finite. Calls the optimizer's function `measure`, which
+/// also computes, for example, a norm; without it, calls measure_finite. The result is in scratch memory, and is valid
+/// until the caller's mark releases this memory.
 template <class O, class C, class Pack>
 auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {
@@ -262,7 +270,8 @@ auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
     return measure_finite(ctx, grads);
   }
 }
-/// Makes the step that follows measure_gradients.
+/// Makes an optimizer step after measure_gradients, whose result `measured` is passed to the optimizer if it has a
+/// function `measure`.
 template <class O, class C, class Pack, class StateT, class MeasuredT>
 void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {

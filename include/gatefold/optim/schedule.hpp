@@ -11,7 +11,8 @@
 
 namespace gatefold::optim {
 
-/// A schedule whose factor rises linearly to 1 and then stays 1.
+/// A schedule for the learning rate: the rate is multiplied by a factor that rises linearly to 1 in the first `warmup`
+/// steps and then stays 1.
 ///
 ///     factor(t) = min(1, t / warmup),   t = 1 in the first step                                         (1)
 ///
@@ -24,7 +25,8 @@ struct Warmup {
   }
 };
 
-/// A schedule whose factor rises linearly to 1, and then falls along half a cosine to `floor` at step `total`.
+/// A schedule for the learning rate: the rate is multiplied by a factor that rises linearly to 1 in the first `warmup`
+/// steps, and then falls along half a cosine to `floor` at step `total`.
 ///
 ///     factor(t) = t / warmup                                                for t < warmup              (2)
 ///               = floor + (1 − floor) (1 + cos(π (t−warmup)/(total−warmup))) / 2   up to total, then floor
@@ -39,16 +41,17 @@ struct WarmupCosine {
     expect_rate("WarmupCosine", "floor", floor);
     if (t < warmup) return static_cast<double>(t) / static_cast<double>(warmup);
     const double done = static_cast<double>(std::min(t, total) - warmup) / static_cast<double>(total - warmup);
-    // std::fma is explicit: files compiled for different instruction sets can share this function, and it must give the
-    // same bits in all.
+    // std::fma is written out because files that are compiled for different instruction sets can share this function. A
+    // compiler could use fma in some files only, and the bits would differ.
     return std::fma((1 - floor) * 0.5, 1 + std::cos(3.14159265358979323846 * done), floor);
   }
 };
 
-/// An optimizer with a learning rate that follows a schedule: lr_t = lr · factor(t), t = 1 in the first step.
+/// Wraps an optimizer, and multiplies its learning rate lr by the factor of a schedule: lr_t = lr · factor(t) in step
+/// t, with t = 1 in the first step.
 ///
-/// lr is the rate of the inner optimizer, which is read at each step. For example, `trainer.optimizer.optimizer.lr =
-/// 1e-4` changes the scale of all later steps.
+/// The rate of the inner optimizer is read at each step. For example, `trainer.optimizer.optimizer.lr = 1e-4` changes
+/// the scale of all later steps.
 template <Optimizer OptimizerT, class ScheduleT>
 struct Scheduled {
   using IsOptimizer = void;
@@ -64,7 +67,7 @@ struct Scheduled {
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
-  /// Validates the options of the inner optimizer with the rate of the first step.
+  /// Checks the options of the inner optimizer, with the learning rate of the first step.
   void validate() const { validate_options(at(1)); }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {

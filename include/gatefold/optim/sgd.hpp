@@ -27,7 +27,8 @@ struct SgdStep {
 
 namespace optim {
 
-/// Gradient descent with momentum and weight decay.
+/// Stochastic gradient descent (SGD) with momentum and weight decay. p is a parameter with gradient g and momentum m, η
+/// the learning rate, μ the option `momentum` and λ the option `decay`.
 ///
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
@@ -66,8 +67,8 @@ struct Sgd {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     step_parts(ctx, params, grads, state, OneRate{});
   }
-  /// Makes a step, and calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
-  /// elements; it can do this in parts, and set the functor's `lr` for each part.
+  /// Makes an optimizer step. Calls each(ctx, name, grad, functor) for each tensor, and `each` must run the functor on
+  /// all elements of the tensor. It can do this in parts, and set the functor's learning rate `lr` for each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

@@ -19,30 +19,30 @@ namespace gatefold {
 
 enum class Corruption { gaussian_noise, blur, contrast, brightness, pixelate, occlusion };
 
-/// The levels of one corruption for the severities 1 to 5.
+/// The strength of one kind of image corruption at each of the severities 1 to 5.
 struct Severities {
   Corruption kind;
   const char* name;
   std::array<double, 5> level;
 };
 
-/// Levels for images of 28 · 28 pixels between 0 and 1. Noise and contrast have the levels of ImageNet-C. Brightness
-/// has half the levels of ImageNet-C, because most pixels of a garment are already bright and clip. The other levels of
-/// ImageNet-C are made for 224 pixels and would leave little of 28. Therefore blur is in pixels here, and cells and
-/// squares are shares of a side.
+/// The strengths of six image corruptions, for images of 28 · 28 pixels with values between 0 and 1. Noise and contrast
+/// have the levels of ImageNet-C. Brightness has half of them, because most pixels of a garment are bright and would be
+/// clipped. The levels of ImageNet-C for blur, pixelation and occlusion are made for images of 224 · 224 pixels and
+/// would destroy images of 28 · 28. This table has weaker levels for these three.
 inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, pixels
-    {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // remaining share of the contrast
-    {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // number added to each pixel
-    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},  // cells along a side / pixels along it
-    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of the square / side of the image
+    {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // contrast factor
+    {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // added value
+    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},                // cells / pixels
+    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},                 // hidden side / side
 }};
 
 namespace functor {
 
-/// Computes the pixels of image n for every corruption except blur. `level` is the entry of kCorruptions for the
-/// severity.
+/// Writes image n of a batch with one corruption. Every corruption except blur is computed here. `level` is the
+/// strength of the corruption, an entry of the table kCorruptions.
 template <class T, class B>
 struct CorruptPixels {
   Corruption kind;
@@ -86,13 +86,13 @@ struct CorruptPixels {
     return v;
   }
   GATEFOLD_HD std::uint64_t number(Index n, Index i) const { return static_cast<std::uint64_t>(n * x.extent(1) + i); }
-  /// Returns level · side, rounded, at least 1.
+  /// Returns a share of a side of the image in pixels: `level` · `side`, rounded, but at least 1.
   GATEFOLD_HD Index share(Index side) const {
     const auto some = static_cast<Index>(level * static_cast<double>(side) + 0.5);
     return some < 1 ? 1 : some;
   }
-  /// Returns the first pixel of a cell along a side of s pixels. The side has c = share(s) cells.
-  /// Pixel i is in cell ⌊i c / s⌋, which begins at ⌈cell · s / c⌉.
+  /// Returns the first pixel of a cell of the pixelated image, along one side. If s pixels are divided into c cells,
+  /// pixel i is in cell ⌊i c / s⌋, and cell j begins at pixel ⌈j s / c⌉.
   GATEFOLD_HD Index first_of_cell(Index cell, Index side) const { return divide_up(cell * side, share(side)); }
   GATEFOLD_HD double mean_of_cell(Index n, Index row, Index column) const {
     const Index i = row * share(rows) / rows, j = column * share(columns) / columns;
@@ -103,8 +103,8 @@ struct CorruptPixels {
       for (Index c = left; c < right; ++c) sum += static_cast<double>(x(n, r * columns + c));
     return sum / static_cast<double>((bottom - top) * (right - left));
   }
-  /// Returns whether a pixel is in the hidden rectangle of its image. The rectangle has a random place inside the
-  /// image.
+  /// Returns whether a pixel is in the rectangle of image n that occlusion sets to 0. The place of the rectangle is
+  /// random.
   GATEFOLD_HD bool hidden(Index n, Index row, Index column) const {
     return within(row, rows, number(n, 0)) && within(column, columns, number(n, 1));
   }
@@ -115,12 +115,15 @@ struct CorruptPixels {
   }
 };
 
-/// Writes to[i] = Σ_d weight[|d|] from[i + d along one side]. Beyond an edge, the pixel at the edge is repeated.
+/// Blurs images along one axis: pixel i becomes Σ_d weight[|d|] · (the pixel d places from i on this axis). Beyond an
+/// edge, the pixel at the edge is repeated.
 template <class From, class To>
 struct BlurAlong {
   static constexpr Index kRadius = 8;
   double weight[kRadius + 1];
-  Index side, stride, pixels;  // pixels along the side; distance between them; pixels per image
+  // `side` is the number of pixels on the blurred axis, `stride` their distance in memory, `pixels` the number per
+  // image.
+  Index side, stride, pixels;
   const From* from;
   To* to;
 
@@ -137,7 +140,8 @@ struct BlurAlong {
 
 }  // namespace functor
 
-/// Makes images harder to recognise, with six kinds of corruption and five severities.
+/// Makes images harder to recognise, with six kinds of corruption and five severities. x is a pixel; σ or c is the
+/// strength of the corruption.
 ///
 ///     gaussian_noise  x + σ ε,  ε ~ N(0, 1)          brightness  x + c                                    (1)
 ///     contrast        m + c (x − m),  m = mean of the image                                               (2)
@@ -145,8 +149,8 @@ struct BlurAlong {
 ///     pixelate        the mean of the cell that a pixel is in, c · side cells per side                   (4)
 ///     occlusion       0 in a rectangle of c times the sides, anywhere inside the image                    (5)
 ///
-/// Results are clipped to [0, 1], except those of blur: its weights sum to 1, so only rounding can exceed the range.
-/// The levels are in `kCorruptions`.
+/// Results are clipped to [0, 1]. Blur is not clipped: its weights sum to 1, so it leaves the range at most by
+/// rounding. The values of σ and c for each severity are in `kCorruptions`.
 ///
 /// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C); occlusion: DeVries and Taylor 2017,
 /// arXiv:1708.04552 (cutout).

@@ -9,13 +9,15 @@
 
 namespace gatefold::metric {
 
-/// The error of each corruption (CE), and their mean (mCE).
+/// The result of `corruption_error`: the error of a classifier for each kind of image corruption (CE), relative to a
+/// baseline, and the mean of these errors (mCE).
 struct CorruptionError {
   std::vector<double> of{};  // [C] CE of each corruption
   double mean = 0;
 };
 
-/// Returns the mean corruption error of a classifier, relative to a baseline classifier.
+/// Returns the mean corruption error of a classifier, relative to a baseline classifier. error[c,s] and baseline[c,s]
+/// are their shares of misclassified images under corruption c of severity s.
 ///
 ///     CE_c = Σ_s error[c,s] / Σ_s baseline[c,s],   mCE = (1/C) Σ_c CE_c                                    (1)
 ///

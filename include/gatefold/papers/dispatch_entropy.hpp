@@ -6,8 +6,8 @@
 
 namespace gatefold::metric {
 
-/// Returns how much the experts mix clusters: the entropy of the clusters in an expert's picks, averaged over all
-/// picks.
+/// Returns how strongly the experts mix clusters (classes of items). For each expert, computes the entropy of the
+/// clusters of the items that the gate sends to it, and averages over experts, weighted by their number of picks.
 ///
 ///     H = −Σ_m (n_m / n) Σ_k (n_{k,m} / n_m) ln(n_{k,m} / n_m),   n_m = Σ_k n_{k,m},   n = Σ_m n_m      (1)
 ///
@@ -26,7 +26,7 @@ inline double dispatch_entropy(const RoutingTable& table) {
   return all > 0 ? h / all : 0;
 }
 
-/// Returns the dispatch entropy (1) of a plan.
+/// Returns the entropy of the clusters that each expert of a plan serves, equation (1) above, averaged over all picks.
 /// @param labels [N] in  the clusters, in [0, clusters)
 /// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError as routing_table does

@@ -19,17 +19,20 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A square matrix, with reflections that turn it into a similar matrix whose eigenvalues are on the diagonal.
+/// A square matrix with the operations of the QR algorithm: Householder reflections from both sides, which keep the
+/// eigenvalues and move them towards the diagonal.
 ///
-/// This class does not use Eigen's solvers. They call Eigen's functions for aligned memory, of which the linker keeps
-/// only one copy, even if one program contains object files for instruction sets with different alignments.
+/// The library Eigen is not used, because its solvers call inline functions for aligned memory. If a program contains
+/// object files for several instruction sets, the linker keeps one copy of these functions, and its alignment can be
+/// wrong for the other files.
 class SimilarMatrix {
  public:
   explicit SimilarMatrix(Index n) : n_(n), a_(static_cast<std::size_t>(n * n)) {}
 
   double& operator()(Index i, Index j) { return a_[static_cast<std::size_t>(i * n_ + j)]; }
 
-  /// Makes the elements below the first subdiagonal 0.
+  /// Transforms the matrix to Hessenberg form: all elements below the first subdiagonal become 0, and the eigenvalues
+  /// stay the same.
   ///
   /// Source: Golub and Van Loan 2013, Matrix Computations, algorithm 7.4.2.
   void to_hessenberg() {
@@ -63,9 +66,9 @@ class SimilarMatrix {
   }
 
  private:
-  // Computes H A H with H = I - b u uᵀ on rows and columns first, first + 1, … H turns v into a multiple of the first
-  // unit vector. Changes the columns [left, right) of those rows, and the rows [top, bottom) of those columns. v
-  // becomes u.
+  // Replaces the matrix A by H A H. H = I − b u uᵀ is the Householder reflection that turns v into a multiple of the
+  // first unit vector; it acts on the rows and columns from `first` to `first + size − 1`. Only the columns [left,
+  // right) of these rows and the rows [top, bottom) of these columns are changed. Overwrites v with u.
   void reflect(double* v, Index size, Index first, Index left, Index right, Index top, Index bottom) {
     double largest = 0, squares = 0;
     for (Index i = 0; i < size; ++i) largest = std::max(largest, std::abs(v[i]));
@@ -97,7 +100,7 @@ class SimilarMatrix {
 inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b, double c, double d) {
   const double half = (a - d) / 2, square = half * half + b * c, root = std::sqrt(std::abs(square));
   if (square < 0) return {std::complex<double>(d + half, root), std::complex<double>(d + half, -root)};
-  const double from_d = half + std::copysign(root, half);  // without a difference of nearly equal numbers
+  const double from_d = half + std::copysign(root, half);  // no cancellation
   return {d + from_d, from_d == 0 ? d : d - b * c / from_d};
 }
 
@@ -129,9 +132,11 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   h.to_hessenberg();
 
   std::vector<std::complex<double>> values;
-  Index end = n;  // the eigenvalues of rows from here on are found
+  // The QR iteration has already found the eigenvalues that belong to the rows from `end` on.
+  Index end = n;
   for (Index steps = 0, here = 0; end > 0;) {
-    Index begin = end - 1;  // first row of the last block whose subdiagonal has no zero
+    // The QR iteration continues with the rows [begin, end), the last diagonal block without a zero on its subdiagonal.
+    Index begin = end - 1;
     const auto negligible = [&](Index i) {
       const double around = std::abs(h(i - 1, i - 1)) + std::abs(h(i, i));
       return std::abs(h(i, i - 1)) <= std::max(epsilon * around, epsilon * epsilon);
@@ -152,7 +157,8 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
     if (++steps > 40 * n) throw Error("eigenvalues: the QR iteration did not converge");
     const double p = h(end - 2, end - 2), q = h(end - 1, end - 1);
     double sum = p + q, product = p * q - h(end - 2, end - 1) * h(end - 1, end - 2);
-    // The iteration runs in a cycle: use other shifts, as EISPACK's hqr does.
+    // After every 10 QR steps without a new eigenvalue, the iteration may be in a cycle. Other shifts end the cycle, as
+    // in EISPACK's hqr.
     if (++here % 10 == 0) {
       const double w = std::abs(h(end - 1, end - 2)) + std::abs(h(end - 2, end - 3));
       sum = 1.5 * w;

@@ -13,14 +13,15 @@ namespace gatefold {
 
 namespace functor {
 
-/// Writes rows[s] = s mod N, so that every expert reads every item.
+/// Writes the item that each slot s (one row of work of an expert) reads: rows[s] = s mod N, so that every expert reads
+/// all N items in order.
 template <class B>
 struct EveryItem {
   Index items;
   View<Index, 1, B> rows;
   GATEFOLD_HD void operator()(Index s) const { rows(s) = s % items; }
 };
-/// Writes u[n,e,:] = z[e,n,:] for i = n · E + e.
+/// Reorders expert outputs from [E, N, D] to [N, E, D]: writes u[n,e,:] = z[e,n,:]. The argument i is n · E + e.
 template <class T, class B>
 struct ByItem {
   View<const T, 3, B> z;
@@ -34,8 +35,8 @@ struct ByItem {
 
 }  // namespace functor
 
-/// Returns the outputs of all experts of a mixture for every item, whether or not the gate picks them.
-/// metric::pareto_gap and metric::norm_rank need these outputs.
+/// Returns the output of every expert of a mixture for every item, also of experts that the gate does not pick for it.
+/// The functions metric::pareto_gap and metric::norm_rank take these outputs.
 ///
 ///     u[n,e] = expert_e(x[n])                                                                           (1)
 ///
@@ -66,7 +67,8 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   return u;
 }
 
-/// Returns the outputs of the picked experts of a mixture, in slot order. metric::experts_by_norm needs these outputs.
+/// Returns the outputs of the experts that the gate picked, sorted by expert (in slot order). The function
+/// metric::experts_by_norm takes these outputs.
 ///
 ///     z[s] = expert_e(x[n]) for slot s of expert e and item n                                           (2)
 ///

@@ -12,16 +12,17 @@
 
 namespace gatefold {
 
-/// Returns whether a tensor belongs to the attention of an expert: its name is `key_query`, or it is below a part
-/// whose name begins with `attention`.
+/// Returns whether a tensor belongs to the attention of an expert. This is so if the tensor is named `key_query`, or if
+/// the name of a part of the model that contains it begins with `attention`.
 inline bool is_attention(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "key_query" || at->part.starts_with("attention")) return true;
   return false;
 }
 
-/// An optimizer that trains transformers in three stages: first the tensors outside attention, then attention, then
-/// the first group again.
+/// An optimizer that trains transformers in three stages: first the tensors outside attention, then the tensors of
+/// attention, then the tensors outside attention again. t is the number of the epoch; T₁ and T₂ are the last epochs of
+/// stages I and II.
 ///
 ///     I    t ≤ T₁         W ← ffn(W, ∇L)            W: all tensors outside attention                     (1)
 ///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L)                                                     (2)
@@ -47,14 +48,15 @@ struct InStages {
   FineT fine{};
   bool (*attends)(const Name&) = is_attention;
 
-  /// The states of the three optimizers. In the state of an optimizer, tensors that it does not step are empty.
+  /// The states of the three optimizers. Each state has elements only for the tensors that its optimizer updates; its
+  /// other tensors are empty.
   template <class Pack>
   struct State {
     typename FfnT::template State<Pack> ffn;
     typename AttentionT::template State<Pack> attention;
     typename FineT::template State<Pack> fine;
     ParameterGroup<Pack> of_attention, rest;
-    bool (*attends)(const Name&) = nullptr;  // the function that chose the groups
+    bool (*attends)(const Name&) = nullptr;  // selected of_attention
     Index step = 0, epoch = 0;
     static void each(auto&& f, auto&... s) {
       f("ffn", s.ffn...);
@@ -73,9 +75,9 @@ struct InStages {
   /// Returns the stage of an epoch: 1, 2 or 3.
   int stage(Index epoch) const { return epoch <= first ? 1 : epoch <= second ? 2 : 3; }
 
-  /// Checks the options.
-  /// @param where   name of the caller in the message
-  /// @param within  prefix of the names `first` and `second` in the message
+  /// Checks the options of this optimizer.
+  /// @param where   name of the caller in the error message
+  /// @param within  prefix of the option names `first` and `second` in the error message
   void validate(const char* where = "InStages", const char* within = "") const {
     expect(first >= 0, where, Joined{within, "first"}, "at least 0", first);
     expect(second >= first, where, Joined{within, "second"}, Joined{"at least ", within, "first = ", first}, second);
@@ -125,8 +127,8 @@ struct InStages {
            "`attends`)",
            "none");
   }
-  /// Calls f(optimizer, params, grads, state) with the optimizer of the current stage and only the tensors that it
-  /// steps.
+  /// Calls f(optimizer, params, grads, state) with the optimizer of the current stage. During the call, params and
+  /// grads contain only the tensors that this optimizer updates.
   template <class Pack, class F>
   void of_stage(Pack& params, Pack& grads, State<Pack>& state, const F& f) const {
     const auto with = [&](const auto& optimizer, auto& of) {

@@ -10,12 +10,14 @@
 
 namespace gatefold {
 
-/// Returns the Jacobian of a branch or layer at one item. Each row is one backward pass.
+/// Returns the Jacobian matrix of a branch or layer at one input item x with output y. Each row of the matrix is
+/// computed by one backward pass.
 ///
 ///     J[o,i] = ∂y[o] / ∂x[i]                                                                            (1)
 ///
-/// The routing is that of x, so J is one-sided if x lies on a border between experts. A layer begins with the carry
-/// that begin() makes. Auxiliary losses are not part of y and are left out.
+/// The gate picks experts for x, and these picks count as constant. If x lies on the border between the regions of two
+/// experts, J is therefore a one-sided derivative. A layer starts with the initial carry, the state that begin() makes.
+/// Auxiliary losses are not part of y and are left out.
 /// @param part   a branch (the mixture itself: J = ∂u/∂x) or a layer (with its residual stream)
 /// @param x      [1, in_dim] in   one item
 /// @return [out_dim, in_dim]

@@ -31,7 +31,7 @@ struct DifferenceBackward;
 }  // namespace functor
 
 /// An expert made of attention heads and one layer of neurons. The query and key matrices of a head are merged into one
-/// matrix K. The outputs of the heads are summed. The neurons have fixed output signs.
+/// matrix K. The outputs of the heads are summed. The J neurons w_{e,j} of expert e have fixed output weights a_j = ±1.
 ///
 ///     f_e(X) = Σ_l Σ_j a_j act(⟨w_{e,j}, C_l⟩),   C_l = Σ_h X softmax(Xᵀ K_{e,h} X_l)                    (1)
 ///     a_j = 1 for j < J/2, −1 for the others                                                            (2)
@@ -134,14 +134,15 @@ struct MergedTransformer {
   }
 
  private:
-  /// A block of the probabilities of all heads, and their sum over the heads.
+  /// A block of rows of the attention probabilities, for all heads, and the sum of the probabilities over the heads.
   template <class T, class B>
   struct Heads {
-    detail_::attending::InUse<B> in_use;  // which rows of the block are in use
+    detail_::attending::InUse<B> in_use;  // rows with expert
     detail_::attending::Products<T, B> products, of_heads;
     View<T, 2, B> p, all;  // [rows, L · heads], [rows, L]
   };
-  /// Calls f(context, heads) for blocks that cover the rows of probabilities of every item.
+  /// Computes the attention probabilities of all items in blocks of rows, to limit the scratch memory, and calls
+  /// f(context, heads) for each block.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
     const detail_::attending::InUse<B> in_use{groups.offsets, length};
@@ -157,7 +158,7 @@ struct MergedTransformer {
           f(own, of);
         });
   }
-  /// Returns the keys with one row per position and head: [S · L · heads, d].
+  /// Returns a view of the keys [S · L, heads · d] with one row per position and head: [S · L · heads, d].
   template <class V>
   auto by_head(const V& key) const {
     return key.as(key.extent(0) * heads, model_dim);
@@ -166,7 +167,7 @@ struct MergedTransformer {
   Positions<B> neurons(Groups<B> groups) const {
     return {groups.in_slot_order(), length, false};
   }
-  /// Returns C as items [S, L · d].
+  /// Returns a view of the saved context vectors C [S · L, d] with one row per item: [S, L · d].
   template <class T, class B>
   View<const T, 2, B> contexts(const Saved<T, B>& saved) const {
     return saved.context.view().as(saved.context.extent(0) / length, in_dim());
@@ -181,8 +182,9 @@ struct MergedTransformer {
 
 namespace functor {
 
-/// For every query t and head h, replaces the scores p[t, m·H + h] by their softmax over the positions m. Also writes
-/// all[t,m] = Σ_h p[t, m·H + h]. The heads of a position are contiguous, so that they share registers.
+/// Computes attention probabilities. For query t and each of the H heads h, replaces the scores p[t, m·H + h] by their
+/// softmax over the positions m. Also writes the sum over the heads, all[t,m] = Σ_h p[t, m·H + h]. The values of all
+/// heads for one position are contiguous, so that SIMD registers can hold several heads.
 template <class T, class B>
 struct HeadProbabilities {
   View<T, 2, B> p, all;  // [rows, L · H], [rows, L]
@@ -215,8 +217,9 @@ struct HeadProbabilities {
     }
   }
 };
-/// Replaces the probability p[t, m·H + h] by p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i]), the gradient of
-/// the score.
+/// Computes the backward of the softmax of attention scores. Replaces the probability p[t, m·H + h] of query t,
+/// position m and head h by the gradient of the score: p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i]). dall is
+/// the gradient of the sum of p over the H heads.
 template <class T, class B>
 struct HeadProbabilitiesBackward {
   View<const T, 2, B> dall;  // [rows, L]

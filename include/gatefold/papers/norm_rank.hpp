@@ -28,8 +28,9 @@ struct ExpertOfSlot;
 
 namespace metric {
 
-/// Returns how often the picked expert has the r-th largest output norm among all experts. It shows whether the gate
-/// prefers experts with large or with small outputs.
+/// Returns, for every rank r, how often the picked expert has the r-th largest output norm among all experts. The
+/// result shows whether the gate prefers experts with large or with small outputs. u_e(x_n) is the output of expert e
+/// for item n.
 ///
 ///     rank(n, e) = |{f : ‖u_f(x_n)‖ > ‖u_e(x_n)‖, or = and f < e}|                                     (1)
 ///     share[r]   = share of the picks (n, e) with rank(n, e) = r,   r = 0 the largest                  (2)
@@ -64,12 +65,12 @@ std::vector<double> norm_rank(typename B::Context& ctx, const SparsePlan<T, B>& 
 /// One expert in `experts_by_norm`.
 struct ExpertNorm {
   Index expert = 0;
-  double norm = 0;   // mean norm of the expert's outputs
+  double norm = 0;   // mean output norm
   double share = 0;  // share of the picks
 };
 
-/// Returns the experts, with their shares of the picks, sorted by the mean norm of the outputs for their own slots.
-/// The largest norm comes first.
+/// Returns all experts with their shares of the picks, sorted by the mean norm of their outputs z[s] for the items that
+/// the gate sent to them. The expert with the largest norm comes first.
 ///
 ///     norm[e] = mean of ‖z[s]‖ over the slots s of e,   share[e] = slots of e / all slots              (3)
 ///
@@ -98,7 +99,7 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
   return experts;
 }
 
-/// Returns the mean norm of the rows of u, for example of a layer's output.
+/// Returns the mean Euclidean norm of the N rows of u, for example of the output of a mixture.
 ///
 ///     (1/N) Σ_n ‖u[n]‖                                                                                  (4)
 ///
@@ -128,8 +129,8 @@ struct RowNorm {
     return std::sqrt(squares);
   }
 };
-/// Returns the rank of the expert of pick p among all experts for the item of p, in the order of ranks_before. Returns
-/// −1 if the pick was dropped or its item is padding.
+/// Returns how many experts have a larger output norm than the picked expert, for the item of pick p. Ties go to the
+/// lower expert index. Returns −1 if the pick was dropped or its item is padding.
 template <class T, class B>
 struct NormRank {
   View<const Index, 1, B> item, expert;
@@ -143,7 +144,7 @@ struct NormRank {
     return before;
   }
 };
-/// Returns the sum of the norms of the slots of expert e whose items count.
+/// Returns the sum of the output norms of expert e over its slots (rows of work) whose items are not padding.
 template <class T, class B>
 struct NormOfExpert {
   RowNorm<T, B> norm;
@@ -156,7 +157,7 @@ struct NormOfExpert {
     return total;
   }
 };
-/// Returns the expert of slot s, or −1 if its item is padding or the slot has no expert.
+/// Returns the expert that computes slot s (a row of work), or −1 if the slot is unused or its item is padding.
 template <class T, class B>
 struct ExpertOfSlot {
   Groups<B> groups;

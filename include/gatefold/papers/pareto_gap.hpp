@@ -12,13 +12,18 @@ namespace gatefold {
 
 namespace metric {
 
-/// The measurements of one item, or their means over all items.
+/// The measurements of `pareto_gap` for one item, or their means over all items. m is the output of the mixture, w_e
+/// are the weights of the gate, and ũ_e the outputs of the experts, divided by their norms. v is the point of least
+/// norm in the convex hull of all ũ_e.
 struct Pareto {
-  double least = 0;       // ‖v‖; 0 if the item is Pareto-stationary
-  double normalised = 0;  // ‖Σ_e w_e ũ_e‖, ≥ ‖v‖ if the weights of the gate sum to 1
+  double least = 0;       // ‖v‖; 0 if Pareto-stationary
+  double normalised = 0;  // ‖Σ_e w_e ũ_e‖, ≥ ‖v‖ if Σ_e w_e = 1
   double mixture = 0;     // ‖m‖ of the output m = Σ_e w_e u_e
-  double cosine = 0;      // cosine of the angle between m and v; 0 if m = 0 or ‖v‖² ≤ 2 max(gap, tolerance)
-  double gap = 0;         // duality gap; ‖v‖² exceeds the minimum by at most twice this
+  // Cosine of the angle between m and v. It is 0 if m = 0, or if ‖v‖² ≤ 2 max(gap, tolerance), the accuracy of the
+  // search.
+  double cosine = 0;
+  // Duality gap of the search for v. ‖v‖² is at most 2 · gap above its minimum.
+  double gap = 0;
 };
 
 }  // namespace metric
@@ -37,19 +42,20 @@ struct Gram {
   }
 };
 
-/// Finds the point of least norm in the convex hull of unit vectors, from their inner products, with pairwise steps.
-/// Each step moves weight from the vertex that raises the norm most to the vertex that lowers it most. An exact line
-/// search sets its length.
+/// Finds the point of least norm in the convex hull of the experts' unit output vectors for item n. Only the inner
+/// products of the vectors are needed. Each step moves weight from the vector that raises the norm most to the vector
+/// that lowers it most. An exact line search finds the length of the step.
 template <class T, class B>
 struct LeastNorm {
   View<const T, 2, B> weights;
-  View<double, 3, B> gram;                // [N, E, E] in: inner products of the outputs
+  View<double, 3, B> gram;                // [N, E, E] in: ⟨u_e, u_f⟩
   View<double, 2, B> norm, alpha, slope;  // [N, E] ‖u_e‖, the combination, ⟨ũ_e, v⟩
   View<metric::Pareto, 1, B> results;
   Index iterations;
   double tolerance;
 
-  /// Changes inner products of outputs to inner products of unit vectors. A zero output stays zero.
+  /// Divides the inner products of the expert outputs by the norms of both outputs, so that they become inner products
+  /// of unit vectors. Inner products with a zero output stay 0.
   GATEFOLD_HD void normalise(Index n) const {
     const Index experts = norm.extent(1);
     for (Index e = 0; e < experts; ++e) norm(n, e) = std::sqrt(gram(n, e, e));
@@ -65,7 +71,7 @@ struct LeastNorm {
       for (Index f = 0; f < alpha.extent(1); ++f) slope(n, e) += alpha(n, f) * gram(n, e, f);
     }
   }
-  /// Returns the square root of a sum of squares that can be negative by rounding. NaN stays.
+  /// Returns the square root of v. Negative v, which can result from rounding, gives 0; NaN gives NaN.
   GATEFOLD_HD static double root(double v) { return v <= 0 ? 0 : std::sqrt(v); }
   GATEFOLD_HD double squared(Index n) const {
     double sum = 0;
@@ -99,7 +105,7 @@ struct LeastNorm {
     const Index experts = alpha.extent(1);
     normalise(n);
     const double gap = solve(n), square = squared(n), least = root(square);
-    const bool vanishes = square <= 2 * (gap > tolerance ? gap : tolerance);  // within the accuracy of the search
+    const bool vanishes = square <= 2 * (gap > tolerance ? gap : tolerance);  // ‖v‖ is 0 up to the accuracy
     double of_units = 0, of_outputs = 0, product = 0;
     for (Index e = 0; e < experts; ++e) {
       const double w = static_cast<double>(weights(n, e));
@@ -116,7 +122,8 @@ struct LeastNorm {
   }
 };
 
-/// Writes weights[n,e] = the weight of item n's picks of expert e, or 0 without a pick.
+/// Writes the gate's weights as a table: weights[n,e] is the weight with which item n uses expert e, or 0 if the gate
+/// did not pick e for n.
 template <class T, class B>
 struct WeightsOfItem {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;
@@ -142,20 +149,22 @@ struct MemberOf {
 
 namespace metric {
 
-/// The limits of the search in `pareto_gap`.
+/// The stopping criteria of the iterative search for the point of least norm in `pareto_gap`.
 struct ParetoOptions {
   Index iterations = 1000;
-  double tolerance = 1e-12;  // the search ends at this duality gap; v is then exact to 1e-6
+  // The search ends at this duality gap. With 1e-12, the error of the point v that it finds is at most 1e-6.
+  double tolerance = 1e-12;
 };
 
-/// The measurements of every item, and their means.
+/// The result of `pareto_gap`: the measurements of every item, and their means.
 struct ParetoGap {
   std::vector<Pareto> items;  // [N]
-  Pareto mean;                // mean over the items that count
+  Pareto mean;                // mean without padding
 };
 
-/// Returns how far the output of a mixture is from the direction that the multi-objective view of paper 001 would
-/// take.
+/// Compares the output m of a mixture with the direction v that multi-objective optimisation would take, for every
+/// item. Here each expert has one objective, whose gradient is its output u_e; w_e are the weights of the gate. v is
+/// the point of least norm in the convex hull of the unit vectors ũ_e.
 ///
 ///     v = Σ_e α_e ũ_e,   α = argmin over the simplex of ‖Σ_e α_e ũ_e‖,   ũ_e = u_e / ‖u_e‖              (1)
 ///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)
@@ -195,8 +204,8 @@ ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::re
           {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
 }
 
-/// Returns the weights of a plan as a table.
-/// @return [N, E], 0 if an expert is not picked
+/// Returns the weights with which the gate combined the experts, as a table of items and experts.
+/// @return [N, E]; 0 if the gate did not pick the expert for the item
 template <class T, class B>
 Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
   const auto here = ctx.here();

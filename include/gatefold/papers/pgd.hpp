@@ -23,7 +23,8 @@ struct BeginAnywhere;
 template <class T>
 struct SignStep;
 
-/// The points that an attack can reach from x[i]: at most epsilon away, and between low and high.
+/// The limits of an adversarial attack: a value x can change by at most `epsilon`, and must stay between `low` and
+/// `high`.
 struct Reach {
   double epsilon, low, high;
 
@@ -37,8 +38,9 @@ struct Reach {
 
 }  // namespace functor
 
-/// Finds items close to the given ones with a large loss, in a few steps along the gradient of the loss: projected
-/// gradient descent in the maximum norm. One step of full length from x is the fast gradient sign method, `fgsm`.
+/// An adversarial attack: projected gradient descent (PGD) in the maximum norm. Changes each item x by at most ε per
+/// value so that its loss grows, in a few steps along the sign of the gradient of the loss. `fgsm`, the fast gradient
+/// sign method, is one step of length ε from x.
 ///
 ///     y₀ = Π(x + ε r),   r ~ U[−1, 1),   or y₀ = x without `start`                                       (1)
 ///     y_t = Π(y_{t−1} + α sign ∇loss(y_{t−1})),   t = 1, …, steps;   sign 0 = 0, sign NaN = NaN          (2)
@@ -70,10 +72,10 @@ struct Pgd {
     expect(low <= high, "Pgd", "high", Joined{"at least low = ", low}, high);
   }
 
-  /// Writes the attacked items to y.
+  /// Runs the attack on the items x and writes the changed items to y.
   /// @param gradient  gradient(y [N, D], dy [N, D]) writes ∇loss(y), for example InputGradient
   ///                  (train/input_gradient.hpp)
-  /// @param start     the source of r; if empty, y₀ = x
+  /// @param start     random numbers for the starting point y₀ = x + ε r; if empty, y₀ = x
   /// @param x [N, D] in   between low and high
   /// @param y [N, D] out  must not overlap x
   template <class T, class B, class GradientT>
@@ -103,7 +105,8 @@ struct Pgd {
 
 namespace functor {
 
-/// Writes y = the reachable point nearest to x + ε r, with r ~ U[−1, 1).
+/// Writes the random starting point of an attack: y = x + epsilon · r with r ~ U[−1, 1), clipped to the values that the
+/// attack allows.
 template <class T>
 struct BeginAnywhere {
   Reach reach;
@@ -115,7 +118,8 @@ struct BeginAnywhere {
     y[i] = reach.nearest(x[i], x[i] + static_cast<T>(reach.epsilon * r));
   }
 };
-/// Replaces y by the reachable point nearest to y + step · sign(dy).
+/// Makes one step of an attack: y ← y + step · sign(dy), clipped to the values that the attack allows. dy is the
+/// gradient of the loss.
 template <class T>
 struct SignStep {
   Reach reach;

@@ -19,14 +19,15 @@
 
 namespace gatefold {
 
-/// Computes the losses and gradients of a mixture whose router and experts learn from different losses.
+/// Computes the losses and gradients of a mixture whose router (gate) and experts learn from different losses: L_r for
+/// the router, L_e for the experts. ℓ is the loss of one item with target t[n], f[n] the output of the expert picked
+/// for it, and π[n] the weight of this pick.
 ///
 ///     L_r = (1/N) Σ_n ℓ(t[n], π[n] f[n]),   ∇ of the gate from L_r                                      (1)
 ///     L_e = (1/N) Σ_n ℓ(t[n], f[n]),        ∇ of the experts from L_e                                   (2)
 ///     L_e = L_r, with weighted_experts                                                                  (3)
 ///
-/// f[n] is the output of the expert to which item n goes, and π[n] the weight of that pick. Both gradients are taken
-/// at the same parameters. With the logistic loss, the gradients of (1) and (2) are
+/// Both gradients are taken at the same parameters. With the logistic loss, the gradients of (1) and (2) are
 ///
 ///     ∇θ_i = (1/N) Σ_n ℓ'(t f π) t f π (1[i = m_n] − π_i) Σ_l x_l,   Σ_i ∇θ_i = 0                       (4)
 ///     ∇W_i = (1/N) Σ_{n → i} ℓ'(t f) t ∂f/∂W_i                                                          (5)
@@ -56,7 +57,7 @@ class RoutedTrainer {
   using Extra = gatefold::Extra<MixtureT, T, B>;
   using Params = gatefold::Params<MixtureT, T, B>;
   using Target = typename LossT::template Target<T, B>;
-  /// Both losses of a batch.
+  /// The two losses of a batch: the loss that trains the router, and the loss that trains the experts.
   struct Losses {
     double router = 0, experts = 0;
   };
@@ -73,44 +74,49 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
-  /// Does the same as the first constructor, but takes the element type after the seed, as a Trainer does.
+  /// Does the same as the constructor above, but takes the element type directly after the seed, in the order of
+  /// Trainer's constructor.
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}
   RoutedTrainer(const RoutedTrainer& other) : RoutedTrainer(optim::refuse_copy(other)) {}
   RoutedTrainer(RoutedTrainer&&) = default;
 
-  /// Returns the losses and overwrites `grads`. A batch without items has losses and gradients of 0. Before a step,
-  /// check all_finite(ctx, grads), as ThreeStage does.
+  /// Runs forward and backward on a batch. Returns the losses and overwrites `grads` with the gradients. A batch
+  /// without items has losses and gradients of 0. Before you update parameters, check all_finite(ctx, grads).
   Losses gradients(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     backward(x, target, extra);
     return losses(target);
   }
 
-  /// Returns only the losses. Updates the outputs and the plan.
+  /// Returns the losses of a batch without computing gradients. Overwrites the stored outputs and the plan (the picks
+  /// of the gate).
   Losses evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     forward(x, target, extra);
     return losses(target);
   }
 
-  /// Catch-all overloads: a batch without its target does not compile.
+  /// These overloads catch calls with wrong arguments, for example without a target. Such a call does not compile, and
+  /// a static_assert shows the correct arguments.
   void gradients(
       detail_::policy::Misuse<"gatefold: gradients takes items and their target, trainer.gradients(x, target)">);
   void evaluate(
       detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target)">);
 
-  /// Lists the tensors and numbers of a checkpoint (train/checkpoint.hpp).
+  /// Lists the tensors that a checkpoint stores; `counters` lists the numbers (train/checkpoint.hpp).
   GATEFOLD_PACK(params)
   static void counters(auto&& f, auto&... r) { f("seed", r.seed.value...); }
 
-  /// Returns π f [N, out_dim] of the last batch. The next batch overwrites or moves it.
+  /// Returns a view of the outputs of the last batch, π f [N, out_dim], with π the weight of the picked expert and f
+  /// its output. The next batch overwrites the values and can make the view invalid.
   View<const T, 2, B> output() const {
     const auto here = ctx_.here();
     return y_;
   }
-  /// Returns f [N, out_dim] of the last batch. The next batch overwrites or moves it.
+  /// Returns a view of the expert outputs of the last batch, f [N, out_dim], which are not multiplied by the weights of
+  /// the gate. The next batch overwrites the values and can make the view invalid.
   View<const T, 2, B> expert_output() const {
     const auto here = ctx_.here();
     return f_;
@@ -120,7 +126,7 @@ class RoutedTrainer {
   MixtureT mixture;
   LossT loss;
   bool weighted_experts;
-  bool keeps_rounded = true;  // whether `gradients` keeps rounded weights; see Trainer
+  bool keeps_rounded = true;  // see Trainer
 
  private:
   C& ctx_;
@@ -175,15 +181,16 @@ class RoutedTrainer {
     auto& plan = saved.plan;
     mixture.filled_gate().forward(ctx_, params.gate, x, plan, saved.gate, mixture.of_gate(extra));
     const auto in = plan.dispatch(ctx_, x);
-    saved.z.resize(in.groups.slots, mixture.out_dim());  // mixture.forward does not always keep z
+    // The experts are called directly, because Mixture::forward does not always save their outputs z.
+    saved.z.resize(in.groups.slots, mixture.out_dim());
     mixture.drawing_experts(extra).forward(ctx_, params.expert, in.groups, in.x, saved.z, saved.expert);
     plan.combine(ctx_, saved.z, y_);
     B::for_rows(ctx_, x.extent(0),
                 functor::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
   }
-  /// Returns the losses of the last forward.
-  /// @param measured  the total that optim::measure_finite returned for the gradients; null: they are not checked
-  /// @param finite    out  whether this total is finite; null if `measured` is null
+  /// Returns the losses of the last forward pass, and the result of the check of the gradients.
+  /// @param measured  total from optim::measure_finite, on the device; null if gradients are not checked
+  /// @param finite    out  whether all gradients are finite; null if `measured` is null
   Losses losses(Target target, const double* measured = nullptr, bool* finite = nullptr) {
     T values[3];
     loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(1, 1));
@@ -194,9 +201,10 @@ class RoutedTrainer {
     return {static_cast<double>(values[1]), static_cast<double>(values[weighted_experts ? 1 : 2])};
   }
 
-  Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;       // [3] 0 if all gradients are finite; loss of the router; loss of the experts
-  RoundedWeights<B> rounded_;   // rounded copies of weights in params
+  Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim]; dx_ [N, in_dim]
+  // Three numbers: 0 if all gradients are finite (otherwise 1), the loss of the router, and the loss of the experts.
+  Tensor<T, 1, B> value_;
+  RoundedWeights<B> rounded_;
 };
 template <class C, class M, class L>
 RoutedTrainer(C&, M, L, Seed, bool = false) -> RoutedTrainer<float, C, M, L>;

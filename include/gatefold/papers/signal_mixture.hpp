@@ -15,17 +15,17 @@
 
 namespace gatefold {
 
-/// The distribution of an amplitude: U[low, high), or the constant `low` if both are equal.
+/// The distribution of a signal's amplitude: uniform in [low, high), or the constant `low` if both are equal.
 struct Amplitude {
   double low = 1, high = 1;
 };
 
 namespace functor {
 
-/// Returns one of 0 … count − 1, from u in [0, 1).
+/// Converts a random number u in [0, 1) to an integer that is uniform in 0, …, count − 1.
 GATEFOLD_HD inline Index one_of(Index count, double u) { return static_cast<Index>(u * static_cast<double>(count)); }
 
-/// Draws item n of a signal mixture.
+/// Draws item n of the data set SignalMixture: its label, its signals and their positions, and the noise.
 template <class T, class B>
 struct DrawSignals {
   Seed seed;
@@ -74,14 +74,14 @@ struct DrawSignals {
   }
 
  private:
-  /// Returns random number i of item n.
+  /// Returns the i-th uniform random number of item n.
   GATEFOLD_HD double u(Index n, std::uint64_t i) const {
     return uniform<double>(seed.fork(0), static_cast<std::uint64_t>(n), i);
   }
-  /// Returns the i-th of the numbers 0, 1, 2, … without `taken`.
+  /// Returns the i-th number of the sequence 0, 1, 2, … from which the number `taken` is removed.
   GATEFOLD_HD static Index beside(Index i, Index taken) { return i < taken ? i : i + 1; }
   GATEFOLD_HD static double amplitude(Amplitude law, double at) { return law.low + (law.high - law.low) * at; }
-  /// Returns cluster k with a probability proportional to decayᵏ.
+  /// Converts a random number in [0, 1) to a cluster. Cluster k has a probability proportional to decayᵏ.
   GATEFOLD_HD Index cluster_of(double at) const {
     const Index clusters = feature.extent(0);
     if (decay == 1) return one_of(clusters, at);
@@ -100,7 +100,10 @@ struct DrawSignals {
 
 }  // namespace functor
 
-/// Random sequences whose label is the sign of one of many directions. Papers 000 and 003 use these data.
+/// A synthetic data set for classification. Each item is a sequence x^(1), x^(2), … of vectors. One vector is the
+/// feature v_k of a cluster k, and its sign is the label y. A second vector is the centre c_k, which tells the cluster.
+/// A third vector is a distractor, the feature of another cluster. All others are noise. Papers 000 and 003 use these
+/// data.
 ///
 ///     x^(p₀) = β c_k,   x^(p₁) = α y v_k,   x^(p₂) = γ s v_k',   every other x^(p) ~ N(0, σ²/d I)        (1)
 ///
@@ -111,8 +114,8 @@ struct DrawSignals {
 /// - p₀, p₁, p₂ distinct and uniform in the positions,
 /// - α, β, γ uniform in their ranges.
 ///
-/// All v_k and c_k are orthonormal. A model can find the label if it reads from c_k which v_k carries it. Everything
-/// is multiplied by `scale`.
+/// All v_k and c_k are orthonormal. Because the distractor also is a feature with a sign, a model must read the cluster
+/// from c_k to find the label. All vectors are multiplied by `scale`.
 /// Source: paper 000, definition 1, whose amplitudes are 1 (the defaults); paper 003, definition 1 (`expert_count`);
 /// the code of Chen et al. 2022, arXiv:2208.02813 (`reference`).
 /// @param clusters   the number of clusters, K (N in paper 000)
@@ -127,8 +130,8 @@ struct SignalMixture {
   Amplitude feature{}, center{}, distractor{};
   double noise = 1, decay = 1, scale = 1;
 
-  /// Returns the settings of paper 003's experiments: 4 clusters, 50 values, α ~ U(0.5, 2), β ~ U(1, 2), γ ~ U(0.5,
-  /// 3).
+  /// Returns the settings of the experiments of paper 003: 4 clusters, vectors of 50 values, and amplitudes α ~ U(0.5,
+  /// 2) of the feature, β ~ U(1, 2) of the centre and γ ~ U(0.5, 3) of the distractor.
   static SignalMixture expert_count(Index patches = 4) {
     return {.clusters = 4,
             .model_dim = 50,
@@ -137,9 +140,9 @@ struct SignalMixture {
             .center = {1, 2},
             .distractor = {0.5, 3}};
   }
-  /// Returns the settings s1 … s4 of the code of Chen et al. (uclaml/MoE). s1 has the values of paper 003, s2 and s4
-  /// have twice the noise, s3 and s4 have weaker distractors. All inputs are ten times as large, which no paper
-  /// mentions.
+  /// Returns one of the settings 1 to 4 of the code of Chen et al. (uclaml/MoE). Setting 1 has the values of paper 003.
+  /// Settings 2 and 4 have twice the noise, and settings 3 and 4 have weaker distractors. In all settings the inputs
+  /// are ten times as large, which no paper mentions.
   static SignalMixture reference(Index setting = 1) {
     expect(1 <= setting && setting <= 4, "SignalMixture.reference", "setting", "1 to 4", setting);
     SignalMixture data = expert_count();
@@ -149,12 +152,12 @@ struct SignalMixture {
     return data;
   }
 
-  /// The signals of a data set, which are drawn once.
+  /// The directions of a data set's signals. Draw them once, and use them for all items of the data set.
   template <class T, class B>
   struct Signals {
     Tensor<T, 2, B> feature, center;  // [K, d] v_k and c_k
   };
-  /// Items of a data set, and the choices from which they were made.
+  /// Items of a data set with their labels, and the random choices (clusters, positions) from which they were made.
   template <class T, class B>
   struct Sample {
     Tensor<T, 2, B> x;                        // [N, length · d]
@@ -186,7 +189,8 @@ struct SignalMixture {
     expect_law("distractor", distractor);
   }
 
-  /// Draws orthonormal directions: Gram-Schmidt on Gaussian vectors, features first, in double.
+  /// Draws random orthonormal directions for the features and then for the centres, with Gram-Schmidt in double on
+  /// vectors of Gaussian random numbers.
   template <class T, class B>
   Signals<T, B> signals(typename B::Context& ctx, Seed seed) const {
     validate();
@@ -196,7 +200,8 @@ struct SignalMixture {
       double* v = rows.data() + at(r);
       for (Index j = 0; j < model_dim; ++j)
         v[j] = normal<double>(seed, 0, static_cast<std::uint64_t>(r * model_dim + j));
-      for (int pass = 0; pass < 2; ++pass)  // the second pass removes rounding errors
+      // The second pass of Gram-Schmidt removes the rounding errors of the first.
+      for (int pass = 0; pass < 2; ++pass)
         for (Index s = 0; s < r; ++s) {
           const double* w = rows.data() + at(s);
           double dot = 0;
@@ -214,7 +219,7 @@ struct SignalMixture {
     return s;
   }
 
-  /// Draws N = `items` items.
+  /// Draws N = `items` random items of the data set.
   /// @cost N·length·d normal random numbers
   template <class T, class B>
   Sample<T, B> draw(typename B::Context& ctx, const Signals<T, B>& signals, Seed seed, Index items) const {

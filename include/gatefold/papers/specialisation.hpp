@@ -11,7 +11,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns max_j ⟨w[e,j], v[n]⟩ for i = e · signals + n, or the largest |⟨w[e,j], v[n]⟩| if `magnitude` is true.
+/// Returns the largest inner product of signal v[n] with the neurons w[e,j] of expert e, max_j ⟨w[e,j], v[n]⟩. If
+/// `magnitude` is true, takes absolute values. The argument is i = e · (number of signals) + n.
 template <class T, class B>
 struct LargestProduct {
   View<const T, 3, B> weights;
@@ -36,17 +37,18 @@ struct LargestProduct {
 
 namespace metric {
 
-/// The signal that each expert has learned.
+/// The result of `specialisation`: the signal that each expert has learned.
 struct Specialisation {
   Index count = 0;                          // number of signals, C
   std::vector<double> products;             // [E, C] ⟨W_i, v_n⟩ of expert i and signal n
   std::vector<Index> signal;                // [E] n*_i of each expert
-  std::vector<std::vector<Index>> experts;  // [C] M_n of each signal, ascending
+  std::vector<std::vector<Index>> experts;  // [C] M_n, ascending
 
   double product(Index e, Index n) const { return products[static_cast<std::size_t>(e * count + n)]; }
 };
 
-/// Returns the signal in which each expert is specialised.
+/// Returns for each expert i the signal n*_i on which it is specialised: the signal v_n with the largest inner product
+/// with the expert's weights W_i. Also returns for each signal n the set M_n of experts specialised on it.
 ///
 ///     n*_i = argmax_n ⟨W_i, v_n⟩,   M_n = {i : n*_i = n}                                                (1)
 ///

@@ -9,23 +9,29 @@
 
 namespace gatefold::metric {
 
-/// The result of `stability`: whether heavy-ball momentum over layers converges near a point with u = 0.
+/// The result of `stability`: whether a network whose layers use heavy-ball momentum converges near a point at which
+/// the layer's branch output u is 0. σ are the eigenvalues of −∂u/∂x there, and λ the eigenvalues of the linearised
+/// iteration over layers.
 struct Stability {
-  bool stable = true;            // (2) or (3) holds for every σ
-  double radius = 0;             // largest |λ|: the factor of distances from layer to layer
-  double smallest = 0;           // smallest real part of a σ
-  double largest = 0;            // largest real part of a σ
-  double largest_imaginary = 0;  // largest |Im σ|; if it is 0, Lemma 1 applies unchanged
+  bool stable = true;  // (2) or (3) holds for every σ
+  // Largest |λ| of the linearised iteration over layers: each layer multiplies the distance from the fixed point by
+  // about this factor.
+  double radius = 0;
+  double smallest = 0;           // smallest Re σ
+  double largest = 0;            // largest Re σ
+  double largest_imaginary = 0;  // largest |Im σ|; Lemma 1 needs 0
 };
 
-/// Returns the linear stability of MomentumSMoE, x_{t+1} = x_t + γ u(x_t) + μ (x_t − x_{t−1}), near a zero of u.
+/// Returns whether the heavy-ball iteration over layers t, x_{t+1} = x_t + γ u(x_t) + μ (x_t − x_{t−1}), is linearly
+/// stable near a point at which u = 0. σ are the eigenvalues of −∂u/∂x there, and λ the eigenvalues of the linearised
+/// iteration.
 ///
 ///     λ is an eigenvalue of ( 0  1 ; −μ  1 + μ − γσ ):   λ² − (1 + μ − γσ) λ + μ = 0                    (1)
 ///     real σ:     stable ⟺ |μ| < 1 and 0 < γσ < 2 + 2μ                                                 (2)
 ///     complex σ:  stable ⟺ |λ| < 1 for both λ                                                           (3)
 ///
-/// These equations apply to every eigenvalue σ of −∂u/∂x (in the paper ∂f/∂x, with f = −u). With μ = 0, the rule is the
-/// plain residual, and (2) is 0 < γσ < 2.
+/// The point is stable if (2) or (3) holds for every σ. The paper writes ∂f/∂x with f = −u. With μ = 0, the iteration
+/// is the ordinary residual connection, and (2) is 0 < γσ < 2.
 ///
 /// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1. (3) is the same statement without the paper's
 /// assumption that σ is real.

@@ -25,13 +25,14 @@ struct SumOverExperts;
 
 }  // namespace functor
 
-/// The epochs and optimizers of a ThreeStage.
+/// The options of ThreeStage: the lengths of its three training stages, and the optimizers.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param ffn, attention, fine  the optimizers of stages I, II and III
 /// @param router  the optimizer of the gate, in every stage
 /// @param shared_attention  if true, all experts share one attention and differ only in the other tensors. This is the
 ///                          baseline of paper 000's fig. 4, a mixture of feed-forward networks
-/// @param attends  as in InStages; the names are relative to the parameters of the expert
+/// @param attends  returns whether the tensor of this name belongs to attention, see InStages; names are relative to
+///                 the parameters of the expert
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
           class RouterT = optim::Sgd>
 struct Stages {
@@ -49,16 +50,17 @@ template <class F = optim::NormalizedGd, class A = optim::Sgd, class E = optim::
 Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const Name&) = {})
     -> Stages<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<A>, optim::OrNoOptimizer<E>, optim::OrNoOptimizer<R>>;
 
-/// Trains a mixture of transformers in three stages, and its router in all of them.
+/// Trains a mixture of transformers in three stages, and its router (gate) in all of them. t counts the epochs; L_e is
+/// the loss of the experts, L_r the loss of the router, and Θ the parameters of the router.
 ///
 ///     I    t ≤ T₁         W ← ffn(W, ∇L_e)            W: all tensors outside attention                   (1)
 ///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L_e)                                                   (2)
 ///     III  T₂ < t         W ← fine(W, ∇L_e)                                                              (3)
 ///     always              Θ ← router(Θ, ∇L_r)                                                            (4)
 ///
-/// L_e and L_r are the losses of RoutedTrainer. With the default `ffn` (NormalizedGd), (1) is W_i ← W_i − η G_i /
-/// ‖G_i‖_F for each expert i with gradient G_i. All gradients of a step are computed before any parameter changes. (The
-/// paper's listing changes W before Θ and does not state at which W the gradient of Θ is taken.)
+/// RoutedTrainer defines L_e and L_r. With the default `ffn` (NormalizedGd), (1) is W_i ← W_i − η G_i / ‖G_i‖_F for
+/// each expert i with gradient G_i. All gradients of a step are computed before any parameter changes. (The paper's
+/// listing changes W before Θ and does not state at which W the gradient of Θ is taken.)
 ///
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
@@ -85,7 +87,8 @@ class ThreeStage {
   using Losses = typename Trainer::Losses;
   using Target = typename Trainer::Target;
   using Extra = typename Trainer::Extra;
-  /// The states of the four optimizers. In the state of an optimizer, tensors that it does not step are empty.
+  /// The states of the four optimizers. Each state has elements only for the tensors that its optimizer updates; its
+  /// other tensors are empty.
   struct State : OfExperts::template State<Expert> {
     typename OfRouter::template State<Gate> router;
     static void each(auto&& f, auto&... s) {
@@ -102,13 +105,13 @@ class ThreeStage {
       });
   }
 
-  /// Begins the next epoch. Epochs count from 1.
+  /// Begins the next training epoch. The first call begins epoch 1.
   void begin_epoch() {
     const auto here = context().here();
     ++state.epoch;
   }
-  /// Continues a run after `epoch`. Copy trainer.params and state back first. The run is then the same as without
-  /// interruption.
+  /// Sets the number of completed epochs, to continue an interrupted run. First restore trainer.params and state. The
+  /// run then gives the same results as without the interruption.
   void resume_after(Index epoch) {
     const auto here = context().here();
     state.epoch = epoch;
@@ -117,13 +120,14 @@ class ThreeStage {
     const auto here = context().here();
     return state.epoch;
   }
-  /// Returns the current stage: 1, 2 or 3.
+  /// Returns the stage of the current epoch: 1, 2 or 3.
   int stage() const { return stages.of_experts().stage(epoch()); }
 
-  /// Catch-all overload: a batch without its target does not compile.
+  /// This overload catches calls with wrong arguments, for example without a target. Such a call does not compile, and
+  /// a static_assert shows the correct arguments.
   void step(detail_::policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
-  /// Makes one step of the current stage, on all data or a batch. Returns the losses before the step. A batch without
-  /// items is not a step: it returns losses of 0 and has no effect.
+  /// Makes one training step of the current stage with the given items. Returns the losses before the step. Without
+  /// items, returns losses of 0 and changes nothing.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     C& ctx = trainer.context();
     const auto here = ctx.here();
@@ -156,7 +160,7 @@ class ThreeStage {
     return losses;
   }
 
-  /// Lists the tensors and numbers of a checkpoint (train/checkpoint.hpp).
+  /// Lists the tensors that a checkpoint stores; `counters` lists the numbers (train/checkpoint.hpp).
   static void each(auto&& f, auto&... r) {
     f("params", r.trainer.params...);
     f("optimizer", r.state...);
@@ -171,7 +175,8 @@ class ThreeStage {
   StagesT stages;
   State state;
   NotFinite not_finite = NotFinite::throws;
-  Index skipped = 0;  // number of steps skipped because a loss or gradient was not finite
+  // Number of training steps that changed nothing, because a loss or gradient was not finite.
+  Index skipped = 0;
 
  private:
   const bool shared_;
@@ -197,7 +202,8 @@ ThreeStage(C&, M, L, S, Seed, Element<T>) -> ThreeStage<T, C, M, L, S>;
 
 namespace functor {
 
-/// Replaces g[e, j] by Σ_e' g[e', j] for all e, summed in ascending order of e'.
+/// Gives all experts the same gradient: replaces g[e, j] of every expert e by the sum Σ_e' g[e', j] over the experts,
+/// in ascending order of e'. j is the index of an element.
 template <class T>
 struct SumOverExperts {
   Index experts, slice;

@@ -19,21 +19,21 @@
 
 namespace gatefold::data {
 
-/// Returns whether a character counts as a letter or digit: an ASCII letter or digit, or anything from U+00C0 on
-/// except × and ÷ and the blocks U+2000 to U+2BFF and U+3000 to U+303F of punctuation and symbols. Some punctuation is
-/// outside these blocks and therefore counts as a letter, for example Arabic or full-width marks.
+/// Returns whether a character counts as a letter or digit. These are the ASCII letters and digits, and all characters
+/// from U+00C0 on, except ×, ÷, U+2000 to U+2BFF and U+3000 to U+303F. Punctuation outside these ranges, for example
+/// Arabic or full-width punctuation, also counts as letters.
 constexpr bool is_word_character(char32_t c) {
   if (c < 0x80) return ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
   return c >= 0xc0 && c != 0xd7 && c != 0xf7 && !(0x2000 <= c && c <= 0x2bff) && !(0x3000 <= c && c <= 0x303f);
 }
 
-/// Returns the words of a line as the attack splits it, in order.
+/// Returns the words of a line of text, in order, split in the same way as the word-swap attack of TextAttack.
 ///
 /// A word is a run of letters and digits that can also contain ' - _ * @ after the first character. So `don't` is one
 /// word, the word of `<unk>` is `unk`, and `@-@`, `=` and `,` are not words.
 ///
 /// Source: the tokeniser of TextAttack (Morris et al. 2020, arXiv:2005.05909).
-/// @return views of the line
+/// @return views into the memory of `line`
 inline std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
   std::size_t begin = 0;
@@ -51,7 +51,9 @@ inline std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-/// The word-swap attack: replaces a few words of every line by a word without meaning.
+/// The word-swap attack on language models: replaces n randomly chosen words of every line of text by the meaningless
+/// word `AAA`. If c other words could still be replaced, the last swap is left out with probability 1 / (c + 1), see
+/// (2).
 ///
 ///     n = max(⌊share · words⌋, 1)                                                                          (1)
 ///     n − 1 times: one of the words that can be swapped and were not, uniformly; then once more, with "no swap" as
@@ -68,7 +70,7 @@ struct WordSwap {
 
   void validate() const { expect(0 <= share && share <= 1, "WordSwap", "share", "0 to 1", share); }
 
-  /// Returns the line after the attack.
+  /// Returns a line of text after the word-swap attack.
   /// @param at  the seed and the step of the random numbers; use one step per line
   std::string line(std::string_view text, Random at) const {
     validate();
@@ -96,8 +98,8 @@ struct WordSwap {
   }
 };
 
-/// Returns the tokens of a file after the attack, as numbers. Line n uses step n of the seed. Use the result as input
-/// and as target of the model.
+/// Reads a text file, applies the word-swap attack to every line, and returns the tokens as numbers (ids). Line n uses
+/// step n of the random numbers of `seed`. Use the ids both as inputs and as targets of a language model.
 ///
 /// @param vocabulary  the vocabulary of the original files, in which a new word is unknown
 /// @throws FileError as TextReader does

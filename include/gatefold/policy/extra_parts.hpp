@@ -7,11 +7,13 @@
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/noise.hpp"
 
-/// Access to the parts of extra inputs, and checks of the members that the library fills.
+/// Functions that visit the parts of extra inputs (inputs in addition to the items, for example sequence length, mask
+/// and noise), and checks of the members that the library sets.
 namespace gatefold {
 
-/// length<E, V>(), valid<E, V>() and so on return true if the Extra E has a data member of this name, to which a V can
-/// be assigned. If the member has a different type, a static_assert names it.
+/// Each function in this namespace, for example length<E, V>() or valid<E, V>(), returns true if the type E of extra
+/// inputs has a data member with the function's name, to which a V can be assigned. If the member has a different type,
+/// a static_assert names it.
 namespace detail_::hook::input {
 
 #define GATEFOLD_INPUT(member, type)                                                                              \
@@ -36,7 +38,7 @@ GATEFOLD_INPUT(relative, "View<const T, 2, B> with the T and B of the model")
 namespace detail_::lookup {
 
 /// Calls f(part) for each part of the extra inputs, in a fixed order: the elements of the tuple `layers`, then the
-/// members attention, layer, branch, scores, mixing, selection, noise. Members that an Extra does not have are skipped.
+/// members attention, layer, branch, scores, mixing, selection, noise. Members that do not exist are skipped.
 template <class E, class F>
 void for_each_part(E& extra, F&& f) {
   if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
@@ -49,7 +51,7 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.selection; }) f(extra.selection);
   if constexpr (detail_::hook::input::noise<E, Noise>()) f(extra.noise);
 }
-/// Calls f(extra), and then for_each_extra for each part.
+/// Calls f for the extra inputs, for each of their parts, and for the parts of the parts (recursively).
 template <class E, class F>
 void for_each_extra(E& extra, F&& f) {
   f(extra);
@@ -58,8 +60,8 @@ void for_each_extra(E& extra, F&& f) {
 
 }  // namespace detail_::lookup
 
-/// Returns the extra inputs for a training step: every Noise in them gets training = true, and Dropout then throws if
-/// it has no random numbers. Trainer.accumulate and evaluation do not use this function.
+/// Returns the extra inputs for a training step. Every Noise in them gets training = true; Dropout then throws if it
+/// has no random numbers. Trainer.accumulate and evaluation do not use this function.
 template <class E>
 E for_training(E extra) {
   detail_::lookup::for_each_extra(extra, []<class P>(P& part) {

@@ -2,8 +2,8 @@
 
 #include "gatefold/core/types.hpp"
 
-/// Forward declarations of types that other folders define. The optional members in hooks.hpp take or return these
-/// types.
+/// Forward declarations of types from other folders. hooks.hpp needs these declarations, because optional members of
+/// policies (gates, experts, …) take or return these types.
 namespace gatefold {
 
 struct Noise;
@@ -31,19 +31,21 @@ namespace detail_::policy {
 template <class T, class B>
 struct ProbeCall;
 
-/// True for a functor that is called per row, f(lanes, n). Optional members of policies return functors of the three
-/// concepts OfRows, OfRowsInTwo and OfElements.
+/// True for a functor that is called once for each row n, as f(lanes, n). `lanes` are the threads that compute a row
+/// together. Optional members of policies return functors of the three concepts OfRows, OfRowsInTwo and OfElements.
 template <class F>
 concept OfRows = requires(const F f, const OneLane& lanes, Index n) {
   f(lanes, n);
 };
-/// True for a functor OfRows that also has the two halves of its call as functions `choose` and `weigh`.
+/// True for a functor that is called once for each row (OfRows), and that can also do its work in two calls: `choose`
+/// chooses the experts of the row, `weigh` computes their weights.
 template <class F>
 concept OfRowsInTwo = OfRows<F> && requires(const F f, const OneLane& lanes, Index n) {
   f.choose(lanes, n);
   f.weigh(lanes, n);
 };
-/// True for a functor that is called per element, f(i) or f(at, i).
+/// True for a functor that is called once for each element i, as f(i) or as f(at, i). `at` loads and stores one
+/// element, or several with SIMD.
 template <class F, class T>
 concept OfElements = requires(const F f, const OneElement<T>& at, Index i) {
   requires requires { f(i); } || requires {

@@ -9,19 +9,20 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Decides which gradients need memory. A gradient is skipped (Tensor.skip) if no code reads it and if the Params that
-/// list it declare `gradient_is_optional` (tensor/pack.hpp), because backward of the policy then omits skipped
-/// gradients.
+/// Decides which gradients get memory. A gradient gets no memory (Tensor.skip) if no code reads it and if the Params
+/// that list its tensor declare `gradient_is_optional` (tensor/pack.hpp). Backward of such a policy does not compute
+/// gradients without memory.
 namespace gatefold::detail_::gradient_memory {
 
 /// Describes how the gradient of a tensor is used.
 struct Use {
-  bool optional = false;  // the gradient can be skipped
+  bool optional = false;  // the gradient can be left out (Tensor.skip)
   bool learned = true;    // an optimizer reads the gradient
-  bool adapts = false;    // Params.adapt of the tensor's pack, or of a pack around it, reads the gradient
+  bool adapts = false;    // a function `adapt` (an update that is not a gradient step) reads the gradient
 };
-/// The Use of each tensor of a pack, in the order of for_each_tensor. `adapting` has, for each outermost pack with
-/// `adapt`, the range [first, second) of its tensors.
+/// Describes for each tensor of a pack how its gradient is used, in the order of for_each_tensor. `adapting` has an
+/// entry for each pack with a function `adapt` that is not inside another such pack: the range [first, second) of its
+/// tensors.
 struct Uses {
   std::vector<Use> of_tensors{};
   std::vector<std::pair<std::size_t, std::size_t>> adapting{};
@@ -48,14 +49,14 @@ void add_uses(const P& pack, Use use, Uses& all) {
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (detail_::pack::check<P>()) {
     constexpr bool adapts = detail_::hook::params::adapt<P, C, P>();
-    const bool outermost = adapts && !use.adapts;  // its `adapt` covers the packs inside it
+    const bool outermost = adapts && !use.adapts;  // true if no other pack with `adapt` is around this one
     const std::size_t begin = all.of_tensors.size();
     use = {gradient_is_optional<P>, use.learned && is_learned<P>, use.adapts || adapts};
     P::each(AddUsesOfPart<C>{use, all}, pack);
     if (outermost) all.adapting.emplace_back(begin, all.of_tensors.size());
   }
 }
-/// Returns the uses of the gradients of a pack.
+/// Returns for each tensor of a pack which code reads its gradient: an optimizer or a function `adapt`.
 /// @tparam C  the context that `adapt` takes
 template <class C, class P>
 Uses uses(const P& params) {
@@ -64,7 +65,7 @@ Uses uses(const P& params) {
   return all;
 }
 
-/// Resizes a gradient to the extents of its parameter, or skips it if it is not needed.
+/// Gives a gradient the extents of its parameter if the gradient is needed. Otherwise gives it no memory (Tensor.skip).
 struct ShapeGradient {
   const std::vector<bool>& needed;
   std::size_t& next;
@@ -75,8 +76,8 @@ struct ShapeGradient {
       gradient.skip();
   }
 };
-/// Gives gradients the shapes of their parameters. An optional gradient is skipped if its tensor is selected, or if the
-/// tensor is neither learned nor adapted.
+/// Gives gradients the shapes of their parameters. A gradient gets no memory if it is optional and no code reads it:
+/// its tensor is selected, or neither an optimizer nor `adapt` changes the tensor.
 /// @param selected  true for each tensor whose gradient is not needed, in the order of for_each_tensor
 template <class P>
 void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>& selected) {

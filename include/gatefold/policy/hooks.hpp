@@ -12,7 +12,8 @@
 #include "gatefold/policy/nested.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Optional members of policies. This header and nested.hpp contain the functions that look them up.
+/// Looks up optional members of policies (gates, experts, layers, …). This header and nested.hpp contain the functions
+/// for it.
 ///
 ///     detail_::hook::rule::validate<HeavyBall, T, B>()   // true if HeavyBall has validate and it can be called
 ///
@@ -23,7 +24,8 @@
 /// from the rows below and in nested.hpp.
 namespace gatefold::detail_::hook {
 
-// GATEFOLD_FLAG(owner, type, name, default, description): looks up a static constexpr member as name<P>().
+// GATEFOLD_FLAG(owner, type, name, default, description) defines a function name<P>(). It returns the static constexpr
+// member `name` of the policy P, or the default if P does not have the member.
 #define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                   \
   template <class P>                                                                          \
   constexpr type member() {                                                                   \
@@ -46,8 +48,8 @@ namespace gatefold::detail_::hook {
                   "gatefold: " #member " of " whose " must be callable as " signature \
                   "; see docs/reference/optional_members.md")                         \
   return fits;
-// GATEFOLD_MEMBER(owner, name, signature, description, call): defines name<P, T, B>(), which returns true if the policy
-// has this function.
+// GATEFOLD_MEMBER(owner, name, signature, description, call) defines a function name<P, T, B>(). It returns true if the
+// policy P has a member function `name` that can be called with this signature.
 #define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                           \
   template <class P, class T, class B>                                                                                 \
   constexpr bool member() {                                                                                            \
@@ -58,22 +60,24 @@ namespace gatefold::detail_::hook {
          const Items<P, T, B>& items, View<T, 2, B> out, const Groups<B>& groups, detail_::policy::ProbeCall<T, B>& f, \
          Index count) { __VA_ARGS__; })                                                                                \
   }
-// GATEFOLD_PLAIN_MEMBER: like GATEFOLD_MEMBER, but defines name<P>(), for functions that depend on neither T nor B.
+// GATEFOLD_PLAIN_MEMBER takes the arguments of GATEFOLD_MEMBER and defines name<P>(), which returns true if the policy
+// P has the member function `name`. Use it for functions that depend on neither the element type T nor the backend B.
 #define GATEFOLD_PLAIN_MEMBER(whose, member, signature, what, ...)                 \
   template <class P>                                                               \
   constexpr bool member() {                                                        \
     GATEFOLD_FITS(                                                                 \
         whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; }) \
   }
-// GATEFOLD_MEMBER_OF_NESTED: like GATEFOLD_MEMBER, but defines name<P, V...>(), for a function of a nested type P with
-// arguments of types V. P is const if the function is const.
+// GATEFOLD_MEMBER_OF_NESTED takes the arguments of GATEFOLD_MEMBER and defines name<P, V...>(). It returns true if P, a
+// nested type of a policy, has the member function `name` for arguments of types V. P is const if the function is
+// const.
 #define GATEFOLD_MEMBER_OF_NESTED(whose, member, signature, what, ...)         \
   template <class P, class... V>                                               \
   constexpr bool member() {                                                    \
     GATEFOLD_FITS(                                                             \
         whose, member, signature, (P & nested, V & ... with) { __VA_ARGS__; }) \
   }
-/// An argument for unevaluated calls, like std::declval.
+/// Declares a value of type V for unevaluated calls, like std::declval.
 template <class V>
 V& some();
 template <class... Found>

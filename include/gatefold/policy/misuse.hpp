@@ -7,8 +7,8 @@
 
 namespace gatefold::detail_::policy {
 
-/// Explains a frequent mistake at compile time. No value converts to a Misuse, and both compilers print `says` in the
-/// error at the line of the caller. Use it in two places:
+/// Explains a frequent mistake at compile time. No value converts to a Misuse, so a call that needs one does not
+/// compile, and the compiler prints the text `says` in its error at the line of the caller. Use it in two places:
 ///
 /// - as the first parameter of a function overload, to report a call with wrong arguments;
 /// - as a member of a struct of options, to report an option that belongs to another struct.
@@ -28,20 +28,21 @@ struct Misuse {
   Misuse(const V&...) = delete;
 };
 
-/// True for a part whose function `experts()` returns the number of experts.
+/// True for a part of a model with a function `experts()`, which returns the number of experts.
 template <class P>
 concept HasExperts = requires(const P part) {
   { part.experts() } -> std::convertible_to<Index>;
 };
-/// True for a gate whose number of experts is the option `experts` of its scores (ComposedGate). The member `experts`
-/// of the gate is a Misuse.
+/// True for a gate (ComposedGate) whose number of experts is an option of its scores, the part of a gate that computes
+/// a number for each expert. The member `experts` of the gate itself is a Misuse, which reports a wrong use at compile
+/// time.
 template <class P>
 concept HasExpertsOfScores = requires(const P part) {
   part.experts.is_misuse;
   part.scores;
 };
-/// True for a part or gate with HasExperts or HasExpertsOfScores. `count_experts` (gate/scores/count_experts.hpp)
-/// returns its number of experts.
+/// True for a part or gate that has a number of experts (HasExperts or HasExpertsOfScores). `count_experts`
+/// (gate/scores/count_experts.hpp) returns this number.
 template <class P>
 concept CountsExperts = HasExperts<P> || HasExpertsOfScores<P>;
 

@@ -9,7 +9,7 @@
 /// class.
 namespace gatefold {
 
-// All optional members (hooks.hpp).
+// The names of all optional members of policies (hooks.hpp).
 // clang-format off
 #define GATEFOLD_HOOK_NAMES(OF)                                                                                \
   OF(Params) OF(Saved) OF(Carry) OF(Extra) OF(ExtraGrad) OF(Items) OF(Plan) OF(WithoutTrace) OF(begin) OF(validate) \
@@ -19,7 +19,7 @@ namespace gatefold {
   OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures) OF(choices) OF(adapt)      \
   OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(slot_weights)     \
   OF(expect_step) OF(stores_slots) OF(with_noise) OF(forward_overlapping) OF(backward_overlapping)
-// All data members of an Extra that the library fills (extra_parts.hpp).
+// The names of all data members of extra inputs that the library sets (extra_parts.hpp).
 #define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(noise) OF(traced) OF(relative)
 // clang-format on
 

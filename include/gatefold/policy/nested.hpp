@@ -7,10 +7,12 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Optional nested types of a policy. They are the first rows of the table in docs/reference/optional_members.md.
+/// Looks up the optional nested types of a policy, for example Params or Saved. They are the first rows of the table in
+/// docs/reference/optional_members.md.
 namespace gatefold {
 
-// GATEFOLD_TYPE(member, description, default): looks up a nested template; a policy without it gets the default.
+// GATEFOLD_TYPE(member, description, default) defines a function that looks up a nested template of a policy. A policy
+// without the template gets the default.
 #define GATEFOLD_TYPE(member, what, ...)                                                                         \
   template <class P, class T, class B>                                                                           \
   auto member() {                                                                                                \
@@ -41,16 +43,17 @@ GATEFOLD_TYPE(Plan, "holds the routing that a gate computes: the experts of each
 }  // namespace detail_::hook::type
 #undef GATEFOLD_TYPE
 
-/// The learned tensors of a policy. Gradients have the same type.
+/// The type of the learned tensors (parameters) of a policy. Their gradients have the same type.
 template <class P, class T, class B>
 using Params = typename decltype(detail_::hook::type::Params<P, T, B>())::type;
-/// The values that forward keeps for backward.
+/// The type of the values that forward of a policy saves for backward.
 template <class P, class T, class B>
 using Saved = typename decltype(detail_::hook::type::Saved<P, T, B>())::type;
-/// The state that is passed from layer to layer. Its gradient has the same type.
+/// The type of the state that an update rule passes from layer to layer, for example momentum. The gradient of the
+/// state has the same type.
 template <class P, class T, class B>
 using Carry = typename decltype(detail_::hook::type::Carry<P, T, B>())::type;
-/// Inputs in addition to the items: sequence length, noise, attention trace.
+/// The type of the inputs of a policy in addition to the items, for example sequence length, noise or attention trace.
 template <class P, class T, class B>
 using Extra = typename decltype(detail_::hook::type::Extra<P, T, B>())::type;
 /// The gradients of extra inputs.
@@ -59,10 +62,11 @@ using ExtraGrad = typename decltype(detail_::hook::type::ExtraGrad<P, T, B>())::
 /// The type of the items of a branch or layer: rows [N, in_dim], or ids [N] in [0, in_dim).
 template <class P, class T, class B>
 using Items = typename decltype(detail_::hook::type::Items<P, T, B>())::type;
-/// The gradient of Items: a view of the same shape for rows, `Nothing` for ids.
+/// The type of the gradient of the items: a view of the same shape if items are rows, `Nothing` if items are ids.
 template <class P, class T, class B>
 using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T, 2, B>>, View<T, 2, B>, Nothing<T, B>>;
-/// The plan of a gate. It is `Nothing` if the gate has no Plan, so that check_gate can report it.
+/// The type of the plan of a gate, which has the experts chosen for each item. It is `Nothing` if the gate has no Plan,
+/// so that check_gate can report the mistake.
 template <class P, class T, class B>
 using Plan = typename decltype(detail_::hook::type::Plan<P, T, B>())::type;
 

@@ -10,14 +10,14 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Random noise of policies: the struct Noise with the random numbers, and the distributions (laws) of noise. A law is
-/// a template argument of NoisyTop1, NoisyTopK and Jitter. You can write your own law: a type with the same function
-/// `sample`. The noise of item n and expert e is number n·E + e of the random stream, for any number of items. For
-/// noise of values instead of experts, D replaces E.
+/// Random noise of policies, for example of gates: the struct Noise with the random numbers, and the distributions
+/// (laws) of noise. A law is a template argument of NoisyTop1, NoisyTopK and Jitter. You can write your own law: a type
+/// with the same function `sample`. With E experts, the noise of item n and expert e is number n·E + e of the random
+/// stream, for any number of items. For noise of D values instead of experts, D replaces E.
 namespace gatefold {
 
 /// The extra input of policies that draw random numbers, for example noisy selections and dropout. If `random` is
-/// empty, they add no noise and drop nothing. Evaluation leaves it empty, so that policies need no training flag.
+/// empty, they add no noise and drop no values. Leave it empty for evaluation.
 struct Noise {
   std::optional<Random> random{};
   bool training = false;  // set by for_training; if true, dropout without random numbers throws
@@ -28,7 +28,7 @@ struct Noise {
     if (random) noise.random = random->at(layer);
     return noise;
   }
-  /// Requires random numbers in a training step if `rate`, the dropout rate, is not 0.
+  /// Requires random numbers in a training step with dropout, that is, if the dropout rate `rate` is not 0.
   /// @throws ArgumentError if there are no random numbers
   void expect_given(const char* where, double rate) const {
     expect(rate == 0 || random || !training, where, "extra.noise",
@@ -60,7 +60,8 @@ struct GaussianNoise {
   }
 };
 
-/// Gumbel noise: −log(−log u), u ~ U(0, 1). With this noise, argmax(rank + noise) is a random draw from softmax(rank).
+/// Gumbel noise: −log(−log u), u ~ U(0, 1). With this noise, argmax(scores + noise) is a random draw from
+/// softmax(scores).
 /// Source: Maddison et al. 2014, arXiv:1411.0030, sec. 2.
 struct GumbelNoise {
   template <class T>
@@ -72,13 +73,14 @@ struct GumbelNoise {
 
 namespace functor {
 
-/// Returns number i of a random stream with the distribution LawT, or 0 if no noise is drawn.
+/// Returns number i of a random stream with the distribution LawT, or 0 if `noisy` is false.
 template <class LawT, class T>
 struct Draw {
   Random random;
   bool noisy;
   GATEFOLD_HD T operator()(Index i) const { return noisy ? LawT::template sample<T>(random, i) : T(0); }
-  /// Calls f(j, value) for the columns j < n of this lane, in ascending order. `value` is random number first + j.
+  /// Calls f(j, value) in ascending order for those columns j < n that this lane (one of the threads that compute a row
+  /// together) computes. `value` is random number first + j.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const F& f) const {
     if constexpr (std::is_same_v<LawT, UniformNoise> && requires { lanes.template uniform<T>(random, first, n, f); }) {

@@ -10,7 +10,8 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Functions for policies of every family. A policy is an aggregate of options. Its optional members are in hooks.hpp.
+/// Functions for policies of every family. A policy is a struct of options with member functions, for example a gate,
+/// an expert or an update rule. Optional members of policies are in hooks.hpp.
 namespace gatefold {
 
 /// Names the element type in a call from which it cannot be deduced, for example `Trainer{ctx, model, loss, optimizer,
@@ -27,7 +28,7 @@ struct Element {
 template <class V>
 using NonDeduced = std::type_identity_t<V>;
 
-/// An extra input without a default. A call that does not set it does not compile.
+/// An extra input of a policy that has no default. A call that does not set it does not compile.
 template <class V>
 struct Required {
   V value;
@@ -41,8 +42,9 @@ struct Required {
   }
 };
 
-/// Returns the extra inputs of layer l of a stack. Every layer gets separate noise. If the Extra has a function `at`,
-/// returns `extra.at(l)`. Otherwise calls at_layer for each part (extra_parts.hpp) and keeps the other members.
+/// Returns the extra inputs of layer l of a stack, with separate random numbers (Noise) for every layer. If the extra
+/// inputs have a function `at`, returns `extra.at(l)`. Otherwise calls at_layer for each part (extra_parts.hpp), and
+/// copies the other members.
 template <class E>
 E at_layer(const E& extra, Index l) {
   if constexpr (detail_::hook::extra::at<const E>()) {
@@ -54,8 +56,9 @@ E at_layer(const E& extra, Index l) {
   }
 }
 
-/// Returns the extra inputs of a second or later evaluation of a layer, which must not count auxiliary losses again. If
-/// the Extra has a function `without_auxiliary`, returns its result. Otherwise calls without_auxiliary for each part.
+/// Returns the extra inputs for a second or later evaluation of a layer in one pass, which must not count auxiliary
+/// losses again. If the extra inputs have a function `without_auxiliary`, returns its result. Otherwise calls
+/// without_auxiliary for each part.
 template <class E>
 E without_auxiliary(const E& extra) {
   if constexpr (detail_::hook::extra::without_auxiliary<const E>()) {
@@ -78,7 +81,8 @@ Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed
   }
 }
 
-/// Returns the policy with its model dimension set, if it was 0. A policy without with_model_dim is returned unchanged.
+/// Returns a copy of the policy. If its model dimension is 0, sets it to `model_dim`. A policy without the function
+/// with_model_dim is returned unchanged.
 /// @throws ArgumentError if the policy has a different model dimension
 template <class P>
 P with_model_dim(const P& policy, Index model_dim) {
@@ -89,8 +93,8 @@ P with_model_dim(const P& policy, Index model_dim) {
   }
 }
 
-/// Returns the policy with its number of experts set, if it was 0. Calls `with_experts` if the policy has that
-/// function, and otherwise sets the option `experts`. A policy with neither is returned unchanged.
+/// Returns a copy of the policy. If its number of experts is 0, sets it to `experts`, by the function `with_experts` if
+/// the policy has one, otherwise by the option `experts`. A policy with neither is returned unchanged.
 /// @throws ArgumentError if the policy has a different number of experts
 template <class P>
 P with_experts(const P& policy, Index experts) {
@@ -116,9 +120,9 @@ struct Always {
 
 }  // namespace detail_::policy
 
-/// Calls `params.adapt(ctx, grads)` of every pack that has this function. `adapt` updates parameters by a rule that is
-/// not a gradient step. It reads the values that backward wrote to `grads`, for example a count of picks. Packs inside
-/// a pack with `adapt` are not visited. A Trainer calls adapt_params after each step.
+/// Calls `params.adapt(ctx, grads)` of every pack (struct of tensors) that has this function. `adapt` updates
+/// parameters by a rule that is not a gradient step. It reads the values that backward wrote to `grads`, for example a
+/// count of picks. Packs inside a pack with `adapt` are not visited. A Trainer calls adapt_params after each step.
 /// @param adapts  called once for each pack with adapt, in order; if it returns false, that pack is skipped
 template <class C, class P, class Adapts = detail_::policy::Always>
 void adapt_params(C& ctx, P& params, P& grads, const Adapts& adapts = {}) {

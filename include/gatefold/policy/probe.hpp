@@ -8,7 +8,8 @@
 
 namespace gatefold::detail_::policy {
 
-/// Argument types for the concepts of the policy families. A Probe is never constructed.
+/// A struct with values of argument types. The concepts use it to test whether the functions of a policy can be called
+/// with these types. A Probe is never constructed.
 template <class T, class B>
 struct Probe {
   typename B::Context& ctx;
@@ -17,7 +18,8 @@ struct Probe {
   Groups<B> groups;
 };
 
-/// Argument types for f and df of an update rule, used in concepts only.
+/// A function object with the signatures of the two functions that an update rule calls: f evaluates a branch, df runs
+/// its backward pass. It is used in concepts only.
 template <class T, class B>
 struct ProbeCall {
   void operator()(View<const T, 2, B>, View<T, 2, B>, int, const auto&... /*step*/) const {}
@@ -27,8 +29,8 @@ struct ProbeCall {
 /// A type that only a generic parameter (auto, auto&&...) accepts. The checks use it to detect generic parameters.
 struct Foreign {};
 
-/// Deduced if the number or the order of the parts of a composition is wrong, so that a static_assert can name the
-/// mistake.
+/// This type is deduced if the number or the order of the parts of a layer or branch is wrong, for example in
+/// Residual{branch, rule}. A static_assert can then name the mistake.
 template <class... P>
 struct Misplaced {};
 /// Always false. It is the condition of a static_assert in a template that must never be instantiated.
@@ -39,8 +41,8 @@ inline constexpr bool is_misplaced = false;
 template <class... P>
 inline constexpr bool is_misplaced<Misplaced<P...>> = true;
 
-/// Defines what a composition L requires of its parts. `check` returns true, or a static_assert names the part that
-/// does not fit. The specialisations for layers and branches are in diagnosis/.
+/// Defines what a composition L (a layer or branch made of parts) requires of its parts. `check` returns true, or a
+/// static_assert names the part that does not fit. The specialisations for layers and branches are in diagnosis/.
 template <class L>
 struct Parts {
   template <class T, class B>
@@ -48,11 +50,12 @@ struct Parts {
     return true;
   }
 };
-/// Always true. A composition L names it in a static_assert. This instantiates Parts<L>, which reports parts in a wrong
-/// order.
+/// Always true. A composition L (a layer or branch made of parts) uses it in a static_assert, because this instantiates
+/// Parts<L>, which reports parts in a wrong order.
 template <class L>
 inline constexpr bool in_order = sizeof(Parts<L>) > 0;
-/// Returns true if the parts of L fit.
+/// Returns true if the parts of a composition L (a layer or branch made of parts) fit. If they do not, a static_assert
+/// names the mistake.
 template <class L, class T, class B>
 constexpr bool parts_fit() {
   return Parts<L>::template check<T, B>();

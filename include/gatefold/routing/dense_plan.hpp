@@ -25,30 +25,34 @@ struct StoreValid;
 
 }  // namespace functor
 
-/// A plan without choices. The input of each slot is a weighted sum of the items of one sequence. The output of each
-/// item is a weighted sum of the slots of its sequence.
+/// A plan (the routing of a batch) in which every item goes to every expert with some weight. The input of slot p of
+/// expert e is a weighted sum of the items x of a sequence g. The output of item n is a weighted sum of the experts'
+/// outputs z for its sequence g(n):
 ///
 ///     in[g,e,p]  = Σ_{n in sequence g} dispatch[(g,e,p), n] x[n]                                         (1)
 ///     out[n]     = Σ_{e,p} combine[n, (e,p)] z[g(n),e,p]                                                 (2)
 ///
 /// A gate calls `resize` and then writes dispatch_weight and combine_weight, with weight 0 for padding. Experts get the
 /// slots grouped by expert, then by sequence. Items of different sequences do not affect each other. Padding is never
-/// read, and its output is 0.
+/// read, and its output is 0. There are N items of width D, E experts, and P slots per expert and sequence.
 /// @cost   4·N·E·P·D flop forward; memory 2·N·E·P weights, and S = E·sequences·P slots
 /// @order  sums run over ascending items and ascending slots
 template <class T, class B>
 struct DensePlan {
   Tensor<T, 2, B> dispatch_weight;  // [sequences · E · P, length], rows ordered by (sequence, expert, slot)
   Tensor<T, 2, B> combine_weight;   // [N, E · P]
-  Tensor<T, 2, B> inputs;           // [N, D] the rows to dispatch; empty: the items
-  Tensor<T, 2, B> slots;            // [sequences · E · P, D] in the order of dispatch_weight
-  Tensor<T, 1, B> valid;            // [N] 1 = item, 0 = padding; empty: all are items
-  Tensor<Index, 1, B> offsets, rows, item_offsets, slot_offsets;  // [E + 1], [S] slot → row of `slots`, [sequences + 1]
+  Tensor<T, 2, B> inputs;           // [N, D] rows that the slots sum instead of the items; if empty, they sum the items
+  Tensor<T, 2, B> slots;  // [sequences · E · P, D], inputs of the experts, ordered by (sequence, expert, slot)
+  Tensor<T, 1, B> valid;  // [N] 1 for an item, 0 for padding; if empty, there is no padding
+  // offsets [E + 1]: first slot of each expert; rows [S]: the row of `slots` for each slot; item_offsets, slot_offsets
+  // [sequences + 1]: first item and first row of `slots` of each sequence
+  Tensor<Index, 1, B> offsets, rows, item_offsets, slot_offsets;
 
-  /// The gradient of the plan. combine_backward and dispatch_backward write it, and backward of the gate reads it.
+  /// The gradients of the weights of the plan. combine_backward and dispatch_backward write them, and the backward pass
+  /// of the gate reads them.
   struct Grad {
     View<T, 2, B> dispatch_weight, combine_weight;
-    View<T, 2, B> inputs;  // [N, D], empty if the items were dispatched
+    View<T, 2, B> inputs;  // [N, D], empty if the slots sum the items and not rows of the plan
   };
 
   void resize(typename B::Context& ctx, Index items, Index experts, Index slots_per_expert, const Sequence<T, B>& of) {
@@ -73,7 +77,8 @@ struct DensePlan {
   Index sequences() const { return item_offsets.size() - 1; }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
-  /// Returns x with padding set to 0. The result can be in scratch memory, so the caller must hold a mark.
+  /// Returns the items x with padding set to 0. The result can be in scratch memory, so the caller must hold a mark
+  /// (`ctx.mark()`, the scope of such memory).
   View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x) const {
     return gatefold::without_padding<T, B>(ctx, x, valid.view());
   }
@@ -87,7 +92,8 @@ struct DensePlan {
   }
   Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
 
-  /// Computes (2), then calls step(at, i) for every element of out.
+  /// Computes the output of each item, a weighted sum of the experts' outputs z (equation 2). Then calls step(at, i)
+  /// for every element i of `out`.
   template <class Step = functor::NoStep<T>>
   void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     auto mark = ctx.mark();
@@ -113,7 +119,8 @@ struct DensePlan {
     FullPrecision<B>::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
     if (sequences() != 1) B::for_rows(ctx, rows.size(), functor::CarryRows<T, T, T, B>{rows, drows, {}, dz});
   }
-  /// Adds the gradient of the dispatched rows to dx, or to d.inputs if the plan has `inputs`.
+  /// The backward pass of `dispatch`. Writes the gradient of dispatch_weight, and adds the gradient of the rows that
+  /// the slots sum to dx, or to d.inputs if the plan has `inputs`.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     auto mark = ctx.mark();
     const auto drows = in_row_order(ctx, dslots);
@@ -134,7 +141,7 @@ struct DensePlan {
   View<const T, 2, B> sources(auto& ctx, View<const T, 2, B> x) const {
     return inputs.size() > 0 ? inputs.view() : without_padding(ctx, x);
   }
-  /// Returns the rows of slots, ordered by sequence.
+  /// Returns the rows of z, which are ordered by expert and then sequence, in the order of sequence and then expert.
   View<const T, 2, B> in_row_order(auto& ctx, View<const T, 2, B> z) const {
     if (sequences() == 1) return z;
     auto by_row = ctx.template scratch<T>(z.extent(0), z.extent(1));
@@ -145,7 +152,8 @@ struct DensePlan {
 
 namespace functor {
 
-/// Writes rows[s] for slot s: slots are ordered by (expert, sequence, p), rows by (sequence, expert, p).
+/// Writes to rows[s] the row of slot s: slots are ordered by (expert, sequence, p), rows by (sequence, expert, p). p is
+/// the number of the slot within its expert and sequence.
 template <class B>
 struct SlotRows {
   Index experts, sequences, each;
@@ -154,7 +162,7 @@ struct SlotRows {
     rows(s) = (s / each % sequences * experts + s / (each * sequences)) * each + s % each;
   }
 };
-/// An epilogue that stores v, or 0 for padding.
+/// An epilogue (a functor that a matrix product applies to each element v) that returns v, or 0 if the row is padding.
 template <class T, class B>
 struct StoreValid {
   View<const T, 1, B> valid;  // [N] or empty

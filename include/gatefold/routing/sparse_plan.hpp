@@ -15,7 +15,8 @@
 
 namespace gatefold {
 
-/// The value of `expert` for a place of the plan that no pick uses, if items have different numbers of picks.
+/// The expert number of an unused entry of a plan. A plan has unused entries if the gate chooses more experts for some
+/// items than for others.
 inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
 namespace functor {
@@ -29,20 +30,22 @@ struct CombineBackward;
 
 }  // namespace functor
 
-/// The input of an expert: groups of slots, and the rows that they read.
+/// The inputs of the experts: the slots (rows of work) of each expert, and the matrix x whose rows the slots read.
 template <class T, class B>
 struct Dispatched {
   Groups<B> groups;
   View<const T, 2, B> x;
 };
 
-/// A plan from N items to S slots of E experts: the picks of the items, sorted by expert.
+/// A routing plan: the experts that the gate chose for each of N items, with weights. A pick is one choice of the gate.
+/// A slot is one row of work of an expert; the S slots are the picks sorted by expert. The output of item n is a
+/// weighted sum of the experts' outputs z:
 ///
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
-/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, and then calls
-/// `build`. A pick that was chosen and then dropped, because its expert is full, is written as ~e; `functor::chosen`
-/// returns e. A place that no pick uses is written as `no_pick`.
+/// A gate calls `resize`, writes item, expert and weight of every pick in any order, and then calls `build`. If a pick
+/// of expert e is dropped because the expert is full, the gate writes ~e (a negative number); `functor::chosen` returns
+/// e. For an entry that no pick uses, the gate writes `no_pick`.
 /// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
 ///         `build_complete` on dropped picks; from `dispatch` unless the plan was built after the last `resize`. On a
 ///         device, negative items and dropped picks are not detected
@@ -50,13 +53,14 @@ struct Dispatched {
 /// @order  slots of an expert are in pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
 struct SparsePlan {
-  Tensor<Index, 1, B> item, expert;              // [S] in pick order
-  Tensor<T, 1, B> weight;                        // [S]
-  Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item
+  Tensor<Index, 1, B> item, expert;  // [S] in pick order
+  Tensor<T, 1, B> weight;            // [S]
+  // offsets [E + 1]: first slot of each expert; pick, rows [S]: the pick and the item of each slot
+  Tensor<Index, 1, B> offsets, pick, rows;
   Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
   bool built = false;                            // true after build, false after resize
 
-  /// The gradient of the plan. backward of the gate reads it.
+  /// The gradient of the weights of the picks. combine_backward writes it, and the backward pass of the gate reads it.
   struct Grad {
     View<T, 1, B> weight;  // [S]
   };
@@ -75,12 +79,12 @@ struct SparsePlan {
     B::group_by(ctx, expert, offsets, pick);
     B::for_each(ctx, rows.size(), functor::SlotItems<B>{offsets, pick, item, rows});
     B::group_by(ctx, rows, item_offsets, item_slots);
-    if constexpr (B::is_host)  // on a device the check would have to wait for the stream
+    if constexpr (B::is_host)  // no check on a device: the host would have to wait for the stream
       expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
              "an item number of at least 0 for each pick", "negative numbers");
     built = true;
   }
-  /// Replaces `build` at less cost if picks are complete: every item has the same number of picks, picks of an item are
+  /// Builds the plan at less cost than `build`, if every item has the same number K of picks, the picks of an item are
   /// adjacent and in the order of items, and no pick is dropped or unused.
   /// @cost one counting sort, and at most O(K²) comparisons per item
   void build_complete(typename B::Context& ctx) {
@@ -88,7 +92,7 @@ struct SparsePlan {
     expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
            "the same number for each item, because the selection declares complete_picks",
            Joined{rows.size(), " picks for ", items(), " items"});
-    if constexpr (B::is_host) {  // on a device the check would have to wait for the stream
+    if constexpr (B::is_host) {  // no check on a device: the host would have to wait for the stream
       Index least = 0;
       for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
       expect(least == 0, "SparsePlan.build_complete", "expert",
@@ -99,13 +103,14 @@ struct SparsePlan {
     built = true;
   }
 
-  /// Returns the number of items, or 0 before the first `resize`.
+  /// Returns the number of items of the plan, or 0 before the first `resize`.
   Index items() const { return std::max<Index>(item_offsets.size() - 1, 0); }
   Index experts() const { return std::max<Index>(offsets.size() - 1, 0); }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
-  /// Returns x as it is, with the groups of the plan. It does not sort rows by expert, because a backend gathers the
-  /// rows of an expert while it reads them.
+  /// Returns the inputs of the experts: the items x, and for each slot (row of work of an expert) the number of the
+  /// item that it reads. The rows of x are not sorted by expert, because a backend gathers the rows of an expert while
+  /// it reads them.
   Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) {
     expect(built, "SparsePlan.dispatch", "plan", "a built plan (the gate must call plan.build(ctx))",
            "a plan that is not built");
@@ -113,8 +118,9 @@ struct SparsePlan {
   }
   Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
 
-  /// Computes (1), then calls step(at, i) for every element of out.
-  /// @tparam Z  stored type of z
+  /// Computes the output of each item, the weighted sum (1) of the experts' outputs z. Then calls step(at, i) for every
+  /// element i of `out`.
+  /// @tparam Z  the type in which z is stored
   template <class Z = T, class Step = functor::NoStep<T>>
   void combine(typename B::Context& ctx, In<Z, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     for_rows(ctx, out, functor::Combine<T, B, Z>{item_offsets, item_slots, pick, weight, z, out, false}, step);
@@ -128,9 +134,11 @@ struct SparsePlan {
   void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
     B::for_rows(ctx, rows.size(), functor::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
   }
-  /// Returns weights and their gradients for experts with a backward that takes weights. It replaces combine_backward.
+  /// Returns the weights of the slots, and memory for their gradients. An expert whose backward pass takes these
+  /// weights computes their gradients itself; combine_backward is then not called.
   SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
-  /// Adds Σ dslots[s] over the slots s of item n to dx[n].
+  /// The backward pass of `dispatch`: adds to dx[n] the sum of dslots[s], the gradients of the experts' inputs, over
+  /// the slots s of item n.
   template <class Z = T>
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<Z, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
     B::for_rows(ctx, dx.extent(0), functor::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
@@ -139,10 +147,12 @@ struct SparsePlan {
 
 namespace functor {
 
-/// Returns the expert e of a pick. A dropped pick is stored as ~e in the plan, any other pick as e.
+/// Returns the expert e that the gate chose for a pick. The plan stores ~e for a dropped pick, and e for any other
+/// pick.
 GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
 
-/// Writes rows[s] = item[pick[s]], or −1 after the last slot, because these rows belong to no item.
+/// Writes the item of each slot s: rows[s] = item[pick[s]]. Entries after the last slot in use get −1, because they
+/// belong to no item.
 template <class B>
 struct SlotItems {
   View<const Index, 1, B> offsets, pick, item;
@@ -152,10 +162,11 @@ struct SlotItems {
   }
 };
 
-/// Computes out[n] = Σ w[s] z[s] over the slots s of item n in ascending order, or adds this sum to out[n] if
-/// `accumulate`. w is 1 if `weight` is empty. On the CPU every product is rounded before it is added.
-/// take(at, i, value) stores an element (for_rows).
-/// @tparam Z  stored type of z
+/// Computes the outputs of items: out[n] = Σ w[s] z[s] over the slots s of item n in ascending order; z[s] is the
+/// output of an expert and w[s] its weight (1 if `weight` is empty). If `accumulate` is true, adds the sum to out[n]
+/// instead. On the CPU every product is rounded before it is added. The functor `take`, if given, stores the elements
+/// (for_rows).
+/// @tparam Z  the type in which z is stored
 template <class T, class B, class Z>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -181,9 +192,9 @@ struct Combine {
   GATEFOLD_HD Index independent_columns() const { return out.extent(1); }
 
  private:
-  static constexpr int few = 4;  // slots that are read and summed together
+  static constexpr int few = 4;  // number of slots that are read and summed together
   struct Slots {
-    Index begin, count;  // position in item_slots and number of all remaining slots
+    Index begin, count;  // slots still to be summed: item_slots[begin], …, item_slots[begin + count - 1]
     Index slot[few];
     T weight[few];
   };
@@ -195,7 +206,7 @@ struct Combine {
       if (i < s.count) s.weight[i] = weight_of(s.slot[i]);
     return s;
   }
-  /// Sums the first `few` slots of s.
+  /// Adds up the weighted outputs of the experts for up to `few` slots of item n.
   template <class Lanes, class Take>
   GATEFOLD_HD void sum(const Lanes& lanes, Index n, const Slots& s, bool add, const Take& take) const {
     const Index columns = out.extent(1);
@@ -205,7 +216,7 @@ struct Combine {
     const Index first = n * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       using Value = typename decltype(at)::Value;
-      Value term[few];  // load all before the first use, so that the latencies overlap
+      Value term[few];  // all values are loaded before the first is used, so that the loads overlap
       for (int i = 0; i < few; ++i) term[i] = i < count ? at.load(from[i] + j) : Value(T(0));
       Value total = add ? at.load(out.data() + first + j) : Value(T(0));
       for (int i = 0; i < few; ++i)
@@ -217,7 +228,8 @@ struct Combine {
   GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
 };
 
-/// Writes dz[s] = w[s] dout[item of s] and dw[s] = ⟨dout[item of s], z[s]⟩.
+/// The backward pass of Combine. For each slot s of item n, writes the gradient of the expert's output, dz[s] = w[s]
+/// dout[n], and of the weight, dw[s] = ⟨dout[n], z[s]⟩.
 template <class T, class B>
 struct CombineBackward {
   Groups<B> groups;
@@ -236,7 +248,8 @@ struct CombineBackward {
     const T *from = dout.data() + item * columns, *value = z.data() + s * columns;
     T* to = dz.data() + s * columns;
     const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
-      const auto d = at.load(from + j), v = at.load(value + j);  // before the store, because dz can be z
+      // Load both values before the store, because dz and z can be the same memory.
+      const auto d = at.load(from + j), v = at.load(value + j);
       at.store(to + j, w * d);
       return d * v;
     });

@@ -10,13 +10,14 @@ namespace gatefold {
 
 namespace detail_ {
 
-/// Locked while the zeros of a tensor are written.
+/// A mutex that a thread holds while it writes the deferred zeros of a tensor, because several threads can access the
+/// tensor at once.
 GATEFOLD_UNIQUE inline std::mutex writing_zeros;
 
 }  // namespace detail_
 
 /// Marks a tensor as zero without writing the zeros. They are written at the first access, on the accessing thread. A
-/// product that overwrites every element calls take() instead, and the zeros are never written.
+/// matrix product that overwrites every element calls take() instead; the zeros are then never written.
 template <class B>
 class DeferredZeros {
  public:
@@ -29,12 +30,14 @@ class DeferredZeros {
   }
   ~DeferredZeros() = default;
 
+  /// Marks the tensor as zero without writing the zeros.
   /// @param ctx  the context that writes the zeros at the first access. It must live until then
   template <class Context>
   void defer(Context& ctx) {
     ctx_.store(&ctx, std::memory_order_relaxed);
   }
-  /// Returns whether zeros were deferred, and cancels them. If it returns true, the caller must write all elements.
+  /// Returns whether the zeros of the tensor are still to be written, and cancels them. If it returns true, the caller
+  /// must write all elements.
   bool take() { return ctx_.exchange(nullptr, std::memory_order_relaxed) != nullptr; }
   void write(void* data, std::size_t bytes) const {
     if (ctx_.load(std::memory_order_acquire) != nullptr) write_now(data, bytes);
@@ -52,7 +55,7 @@ class DeferredZeros {
   mutable std::atomic<void*> ctx_{nullptr};
 };
 
-/// Replaces DeferredZeros in tensors that write their zeros at once.
+/// Replaces DeferredZeros (zeros that are written at the first access) in tensors that write their zeros at once.
 struct NoDeferredZeros {
   static bool take() { return false; }
   static void write(void*, std::size_t) {}

@@ -10,10 +10,10 @@
 
 namespace gatefold {
 
-/// As an expected extent in expect_shape, it accepts any extent. Messages print it as `?`.
+/// An expected extent in expect_shape that accepts any extent (size of a dimension). Messages print it as `?`.
 inline constexpr Index any_extent = -1;
 
-/// Throws the error of expect_shape.
+/// Throws the ArgumentError of expect_shape, which names the expected and the given extents.
 /// @param got  [rank] the extents of the view or tensor
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_shape(const char* where, const char* name,
                                                                std::initializer_list<Index> expected, const Index* got,
@@ -32,7 +32,8 @@ inline constexpr Index any_extent = -1;
   throw ArgumentError(message.str());
 }
 
-/// Implements expect_shape for all types. It is not inlined, because the library checks many shapes.
+/// Implements expect_shape for views and tensors of all types. It is not inlined, because the library checks many
+/// shapes and each inlined copy would add code.
 [[gnu::noinline]] inline void expect_extents(const char* where, const char* name, const Index* got, int rank,
                                              bool has_memory, std::initializer_list<Index> expected) {
   bool same = expected.size() == static_cast<std::size_t>(rank);
@@ -47,7 +48,8 @@ inline constexpr Index any_extent = -1;
   expect(size == 0, where, name, Joined{"memory of ", size, " elements"}, "a null pointer");
 }
 
-/// Requires that a view or tensor has the expected extents, and memory unless it is empty:
+/// Requires that a view or tensor has the expected extents (sizes of its dimensions), and memory unless it has no
+/// elements. Example of a message:
 ///
 ///     Mixture.forward: x: expected [?, 512], got [32, 256]
 ///
@@ -62,7 +64,7 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
   expect_extents(where, name, got, V::rank, has_memory, expected);
 }
 
-/// Requires that an output shares no memory with an input:
+/// Requires that an output shares no memory with an input. Example of a message:
 ///
 ///     Mixture.forward: u: expected memory that does not overlap x, got memory of x
 ///

@@ -26,7 +26,8 @@ struct Find;
 
 }  // namespace detail_::pack
 
-/// Returns one tensor of a pack (parameters, gradients, a carry, an optimizer's state) by its name, with any rank:
+/// Returns one tensor of a pack (a struct of named tensors: parameters, gradients, an optimizer's state) by its name.
+/// The tensor can have any rank:
 ///
 ///     auto weight = find(trainer.params, "layers.0.branch.gate.scores.weight");
 ///     weight.rank(), weight.extent(0), weight.size(), weight.data(), weight.view()   // view(): all elements, rank 1
@@ -54,11 +55,12 @@ auto find(P& pack, std::string_view name) {
   }
   return *std::move(found);
 }
-/// Returns one tensor of a pack by its name, as a View of the given rank, so that `weight(d, e)` works on the host:
+/// Returns one tensor of a pack (a struct of named tensors) by its name, as a View of the given rank, so that
+/// `weight(d, e)` works on the host:
 ///
 ///     View<float, 2, Cpu> weight = find<2>(trainer.params, "layers.0.branch.gate.scores.weight");   // [D, E]
 ///
-/// @throws ArgumentError in the cases of `find` without a rank, and if the tensor has a different rank
+/// @throws ArgumentError if no tensor has the name, or if its rank or element type is different
 template <int Rank, class P>
 auto find(P& pack, std::string_view name) {
   auto tensor = find(pack, name);
@@ -68,7 +70,8 @@ auto find(P& pack, std::string_view name) {
 
 namespace detail_::pack {
 
-/// Returns the number of characters to insert, delete or replace to turn one name into the other.
+/// Returns the edit distance of two names: the least number of characters to insert, delete or replace to turn one name
+/// into the other.
 [[gnu::cold]] inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -83,12 +86,14 @@ namespace detail_::pack {
   }
   return row[b.size()];
 }
-/// True if one of the names ends with all parts of the other: `layers.0.branch.up` and `branch.up`.
+/// Returns whether the longer name ends with the shorter one, compared by whole parts between dots. For example, this
+/// is true for `layers.0.branch.up` and `branch.up`.
 [[gnu::cold]] inline bool same_end(std::string_view a, std::string_view b) {
   if (a.size() < b.size()) std::swap(a, b);
   return !b.empty() && a.ends_with(b) && (a.size() == b.size() || a[a.size() - b.size() - 1] == '.');
 }
-/// Returns the likely names for a misspelt one: first those with the same end, then those with the least edit distance.
+/// Returns the names that a misspelt name probably means: first names that end with the same parts, then those with the
+/// least edit distance.
 [[gnu::cold]] inline std::vector<std::string> nearest_names(std::vector<std::string> names, std::string_view name,
                                                             std::size_t count = 3) {
   std::vector<std::string> nearest;
@@ -104,7 +109,7 @@ namespace detail_::pack {
   return nearest;
 }
 
-/// Throws the error of an unknown name.
+/// Throws the error for a name that no tensor of a pack has. The message lists the nearest names.
 [[noreturn, gnu::cold]] inline void throw_unknown_name(std::string_view name, std::vector<std::string> names) {
   std::string nearest;
   for (const std::string& of : nearest_names(std::move(names), name))
@@ -113,7 +118,7 @@ namespace detail_::pack {
   throw_unexpected("find", "name", Joined{"the name of a tensor of the pack", nearest}, name.empty() ? "\"\"" : name);
 }
 
-/// A visitor that finds the tensor with a name.
+/// A visitor for the tensors of a pack. Stores a reference to the first tensor with the given name in `found`.
 template <class T, class B>
 struct Find {
   std::string_view name;

@@ -11,20 +11,23 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Defines tensor types that do not depend on the rank, so that code for tensors of any rank is compiled once.
+/// Tensor types that do not depend on the rank (number of dimensions), so that code for tensors of any rank is compiled
+/// once.
 namespace gatefold {
 
 template <class T, class B>
 class FlatTensor;
 
-/// A type-erased reference to a Tensor or Table, which owns the elements. A FlatTensor restores the element type.
+/// A type-erased reference to a Tensor or Table: one type for all ranks and element types. The elements belong to the
+/// Tensor or Table. A FlatTensor that is made from it has the element type again.
 struct AnyTensor {
   const void* type;  // type_of<T>() of the elements
   void* elements;
   Index size;
   int rank;
   Index extents[4];
-  unsigned char* marks = nullptr;  // marks of touched rows of a Table; null if all rows are touched
+  // one mark per row of a Table, not 0 if the row was written (touched); null if all rows count as touched
+  unsigned char* marks = nullptr;
   void* table = nullptr;
   void (*touch_all)(void* table) = nullptr;
   bool skipped = false;  // Tensor.skip
@@ -33,7 +36,8 @@ struct AnyTensor {
   static const void* type_of() {
     return detail_::type_id<std::remove_const_t<T>>();
   }
-  /// @param constant  true if this object is used only to read the elements
+  /// Makes a reference to the tensor t.
+  /// @param constant  true if the elements are only read through this reference
   template <class T, int Rank, class B>
   explicit AnyTensor(Tensor<T, Rank, B>& t, bool constant = false)
       : type(type_of<T>()),
@@ -60,14 +64,15 @@ struct AnyTensor {
   explicit AnyTensor(FlatTensor<T, B>& t, bool = false) : AnyTensor(t.any_) {}
 };
 
-/// Refers to all elements of a Tensor or Table as one array, and has the extents of the tensor. It does not own the
-/// elements: the tensor must outlive it and stay at its address. Non-const access to elements marks all rows of a Table
-/// as touched, but a call of `rows` does not.
+/// Refers to all elements of a Tensor or Table as one array, and also has the extents of the tensor. It does not own
+/// the elements: the tensor must outlive it and stay at its address. Non-const access to the elements marks all rows of
+/// a Table as written, but a call of `rows` does not.
 template <class T, class B>
 class FlatTensor {
   friend struct AnyTensor;
 
  public:
+  /// Makes a FlatTensor with the element type T from a reference without element type.
   /// @throws ArgumentError unless the elements have type T
   explicit FlatTensor(const AnyTensor& any) : any_(any) {
     expect(any.type == AnyTensor::type_of<T>(), "FlatTensor", "tensor", "elements of the same type as its pack",
@@ -93,7 +98,7 @@ class FlatTensor {
   View<const T, 1, B> view() const { return {data(), size()}; }
   View<T, 1, B> view() { return {data(), size()}; }
   /// Returns the elements as a view with the tensor's extents.
-  /// @pre Rank is rank()
+  /// @pre Rank, the number of dimensions of the view, is rank()
   template <int Rank>
   View<T, Rank, B> as() {
     const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) {
@@ -105,7 +110,8 @@ class FlatTensor {
   int rank() const { return any_.rank; }
   Index extent(int d) const { return any_.extents[d]; }
 
-  /// Returns false for a Table that records touched rows.
+  /// Returns false for a Table that records which rows were written (touched). Otherwise returns true, because all rows
+  /// count as touched.
   bool all_touched() const { return !any_.marks; }
   bool is_skipped() const { return any_.skipped; }
   TableRows<T> rows() const { return {static_cast<T*>(any_.elements), any_.extents[1], any_.marks, all_touched()}; }
@@ -129,7 +135,8 @@ FlatTensor(const Table<T, B>&) -> FlatTensor<const T, B>;
 
 namespace detail_::pack {
 
-/// Finds the element type and the backend of a pack that has both as template arguments, for example Params<T, B>.
+/// Reads the element type T and the backend B of a pack (a struct of tensors) from its template arguments, for example
+/// from Params<T, B>.
 template <class P>
 struct Of {
   static constexpr bool known = false;
@@ -147,7 +154,7 @@ struct Of<Tensor<T, Rank, B>> {
   using Element = T;
   using Backend = B;
 };
-/// A vector, a tuple or another template of packs has the element type and backend of its first pack.
+/// A vector, a tuple or another template whose first argument is a pack has the element type and backend of this pack.
 template <template <class...> class Some, class P, class... More>
 requires(Of<P>::known) struct Of<Some<P, More...>> : Of<P> {
 };

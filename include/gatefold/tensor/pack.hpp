@@ -17,7 +17,8 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Lists all members of a pack (Params, Carry, State), so that the library can visit them by name:
+/// Lists all members of a pack (a struct of tensors such as Params, Carry or State), so that the library can visit them
+/// by name:
 ///
 ///     template <class T, class B>
 ///     struct Params {
@@ -57,14 +58,15 @@ constexpr std::size_t count_names(std::string_view names) {
 
 }  // namespace detail_::pack
 
-/// A pack without tensors, for a policy without parameters, saved values, carry or extra inputs.
+/// A pack (struct of tensors) without tensors. A policy, for example an expert, uses it as the type of its parameters,
+/// saved values, carry or extra inputs if it has none.
 template <class T, class B>
 struct Nothing {
   static void each(auto&&, auto&...) {}
 };
 
-/// The path of a tensor inside a pack, `layers.0.branch.gate.scores.weight`. It lives on the stack, so visiting
-/// allocates nothing unless `str` is called.
+/// The path of a tensor inside a pack (a struct of tensors), for example `layers.0.branch.gate.scores.weight`. The
+/// parts of the path are on the stack, so that a visit of a pack allocates nothing unless `str` is called.
 struct Name {
   const Name* parent = nullptr;
   std::string_view part{};
@@ -77,7 +79,7 @@ struct Name {
     return index >= 0 ? s += std::to_string(index) : s += part;
   }
   bool empty() const { return index < 0 && part.empty() && (!parent || parent->empty()); }
-  /// Prints the same as str(), without making a string.
+  /// Prints the path as returned by str(), but makes no string.
   [[gnu::cold]] friend std::ostream& operator<<(std::ostream& stream, const Name& name) {
     if (name.parent) stream << *name.parent;
     if (name.index < 0 && name.part.empty()) return stream;
@@ -86,17 +88,18 @@ struct Name {
   }
 };
 
-/// False for a pack with `static constexpr bool learned = false;`. Its tensors are part of the model (named, copied,
-/// saved), but optimizers ignore them. Examples are a frozen router and a load bias.
+/// False for a pack (a struct of tensors) that declares `static constexpr bool learned = false;`. Its tensors are part
+/// of the model (named, copied, saved), but optimizers ignore them. Examples are the weights of a fixed router and a
+/// bias that balances the load of experts.
 template <class P>
 inline constexpr bool is_learned = !requires {
   requires !P::learned;
 };
 
-/// True for a pack with `static constexpr bool gradient_is_optional = true;`. Backward of its policy then skips each
-/// gradient tensor for which is_skipped() is true, and adds to the others as always. Gradients of other packs are never
-/// skipped. The constant applies to the tensors that the pack lists itself. Packs inside the pack have their own
-/// constants.
+/// True for a pack (a struct of tensors) that declares `static constexpr bool gradient_is_optional = true;`. The
+/// backward pass then computes no gradient for the tensors of the pack whose gradient tensor is marked by Tensor.skip.
+/// It adds to all other gradients as always. The declaration applies to the tensors that the pack lists itself; packs
+/// inside the pack have their own declarations.
 template <class P>
 inline constexpr bool gradient_is_optional = requires {
   requires P::gradient_is_optional;
@@ -121,8 +124,8 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
-/// True for a pack of which each process holds only a part (distributed/sharded.hpp). `to.lie_as(from)` gives `to` the
-/// same part as `from`.
+/// True for a pack (a struct of tensors) of which each process holds only a part (distributed/sharded.hpp). Its member
+/// function `to.lie_as(from)` gives `to` the same part as `from`.
 template <class P>
 inline constexpr bool is_sharded = requires {
   requires P::sharded;
@@ -133,13 +136,14 @@ struct HasSharded {
 };
 template <class F>
 struct WithSharded : F, HasSharded {};
-/// A visitor that takes sharded packs as a whole: it has a member `sharded`, of any signature.
+/// True for a visitor that gets a sharded pack (a pack divided between processes) as a whole instead of tensor by
+/// tensor: it has a member `sharded`, of any signature.
 template <class F>
 concept SeesSharded = std::is_class_v<F> && !std::is_final_v<F> && !requires {
   &WithSharded<F>::sharded;
 };
 
-/// A visitor for checking `each` at compile time.
+/// A visitor that does nothing. It is used to test at compile time whether a type has the function `each` of a pack.
 struct AnyVisitor {
   void operator()(std::string_view, auto&...) const {}
 };
@@ -147,7 +151,7 @@ template <class P>
 inline constexpr bool is_pack = requires(AnyVisitor f, P& p) {
   P::each(f, p, p);
 };
-/// True if a member of a pack is a tensor, a pack, or a vector or tuple of these.
+/// True if M, the type of a member of a pack, contains tensors: M is a tensor, a pack, or a vector or tuple of these.
 template <class M>
 inline constexpr bool holds_tensors = is_tensor<M> || is_pack<M>;
 template <class M>
@@ -155,8 +159,9 @@ inline constexpr bool holds_tensors<std::vector<M>> = holds_tensors<M>;
 template <class... M>
 inline constexpr bool holds_tensors<std::tuple<M...>> = (holds_tensors<M> || ...);
 
-/// Converts to any type; NoTensor converts to any type that holds no tensors. Neither is ever evaluated. The
-/// conversions are defined, because clang requires a definition for a type of an anonymous namespace.
+/// Two types that help to count the members of a struct at compile time: Anything converts to any type, NoTensor to any
+/// type that holds no tensors. The conversions are never executed. They are defined, because clang requires a
+/// definition for a type of an anonymous namespace.
 struct Anything {
   template <class M>
   operator M() const {
@@ -169,7 +174,7 @@ struct NoTensor {
     std::abort();
   }
 };
-/// Returns true if an aggregate has at least as many members as the sequence has numbers.
+/// Returns true if the struct P (an aggregate) has at least as many members as the index sequence has numbers.
 template <class P, std::size_t... At>
 constexpr bool has_members(std::index_sequence<At...>) {
   return requires { P{(static_cast<void>(At), Anything{})...}; };
@@ -178,7 +183,7 @@ template <class P, std::size_t Member, std::size_t... At>
 constexpr bool holds_tensors_at(std::index_sequence<At...>) {
   return !requires { P{std::conditional_t<At == Member, NoTensor, Anything>{}...}; };
 }
-/// Returns the number of members of an aggregate that hold tensors.
+/// Returns how many members of the struct P (an aggregate) contain tensors.
 template <class P, std::size_t Members = 1>
 constexpr std::size_t count_tensor_members() {
   if constexpr (has_members<P>(std::make_index_sequence<Members>{})) {
@@ -192,7 +197,8 @@ constexpr std::size_t count_tensor_members() {
   }
 }
 
-/// Returns true if P is a pack. If it is not, a static_assert names the missing function.
+/// Returns true if P is a pack: a struct that lists all its tensors with GATEFOLD_PACK. Otherwise a static_assert names
+/// what is missing.
 template <class P>
 constexpr bool check() {
   GATEFOLD_REQUIRE(
@@ -206,8 +212,8 @@ constexpr bool check() {
   return is_pack<P>;
 }
 
-/// Calls f(at, tensors...). It is a separate function, so that it is compiled once per type of tensor and not once for
-/// each of the many tensors of a model.
+/// Calls the visitor f with the name `at` of a tensor and with this tensor of each pack. It is a separate function, so
+/// that it is compiled once per type of tensor and not for each of the many tensors of a model.
 template <class F, class... P>
 [[gnu::noinline]] void visit_tensor(F& f, const Name& at, P&... tensors) {
   f(at, tensors...);
@@ -215,7 +221,8 @@ template <class F, class... P>
 
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more);
-/// The argument f of `each`. It has one type per visitor; a lambda would have one type per visitor and pack.
+/// The functor that is passed to `each`, the function that lists the members of a pack. It has one type per visitor. A
+/// lambda would have one type per visitor and pack, so that more code would be compiled.
 template <bool OnlyLearned, class F>
 struct Parts {
   F& f;
@@ -243,8 +250,9 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    // In Flatten, `only_learned` is a member, not the template argument OnlyLearned. A visit of all tensors and a visit
-    // of the learned tensors then share their code.
+    // The visitor Flatten chooses at run time, with its member `only_learned`, to visit only the tensors that
+    // optimizers update. Visits of all tensors and visits of only these tensors then share their compiled code, which
+    // they would not with the template argument OnlyLearned.
     if constexpr (!is_learned<Pack> && requires { f.only_learned; })
       if (f.only_learned) return;
     if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {
@@ -269,14 +277,16 @@ void for_each_tensor(F&& f, P&... packs) {
 }
 namespace detail_::pack {
 
-/// The only visitor type for AnyTensors, so that the visit of a pack is compiled once. Check::tensor<T>() stops the
-/// compilation if a tensor's type is not supported.
+/// A visitor that passes on each tensor of a pack as an AnyTensor (a reference that does not depend on rank and element
+/// type). All functions that need AnyTensors use this visitor, so that the visit of a pack is compiled once.
+/// Check::tensor<T>() stops the compilation if a tensor's type is not supported.
 template <class Check>
 struct Flatten {
   void* to;
   void (*tensor)(void* to, const Name& at, const AnyTensor* of_each_pack);
   bool only_learned;
-  const bool* constant;  // for each pack: true if it is const; the visit itself ignores const
+  // for each pack: true if the pack is const. The visit casts const away, so this array is the only record
+  const bool* constant;
 
   template <class... T>
   void operator()(const Name& at, T&... tensors) const {
@@ -290,7 +300,8 @@ struct NoCheck {
   template <class>
   static constexpr void tensor() {}
 };
-/// Calls f(name, any) for every tensor, where any[i] is the tensor of pack i. AnyTensor does not record constness.
+/// Visits several packs of the same structure in parallel. Calls f(name, any) for every tensor name; any[i] refers to
+/// the tensor of pack i as an AnyTensor, a type-erased reference that does not record constness.
 template <class Check = NoCheck, class F, class... P>
 void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
   static constexpr bool constant[]{std::is_const_v<P>...};
@@ -301,7 +312,8 @@ void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
                                only_learned, constant};
   visit<false>(flatten, at, const_cast<std::remove_const_t<P>&>(packs)...);
 }
-/// The FlatTensor type for tensors of pack P.
+/// The FlatTensor type (elements and extents, for any rank) for the tensors of the pack P. Its elements are const if P
+/// is const.
 template <class P, class T = typename Of<std::remove_const_t<P>>::Element>
 using FlatOf =
     FlatTensor<std::conditional_t<std::is_const_v<P>, const T, T>, typename Of<std::remove_const_t<P>>::Backend>;
@@ -311,8 +323,9 @@ void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_
   const auto lvalues = [&](FlatOf<P>... tensors) { f(at, tensors...); };
   lvalues(FlatOf<P>(of_each_pack[At])...);
 }
-/// A visitor that passes each tensor to f(name, flat...) as a FlatTensor, for packs whose element type Of<P> does not
-/// know. Leaves out skipped tensors.
+/// A visitor that calls f(name, tensors...) with each tensor of a pack as a FlatTensor (elements and extents, for any
+/// rank). It is for packs whose element type cannot be read from their template arguments. It leaves out tensors that
+/// are marked by Tensor.skip.
 template <class F>
 struct FlattenEach {
   F& f;
@@ -325,11 +338,11 @@ struct FlattenEach {
 
 }  // namespace detail_::pack
 
-/// Calls f(name, tensor...) for every tensor that an optimizer updates, of one pack or of several in parallel. These
-/// are the tensors of learned packs. A tensor is left out if it is skipped (Tensor.skip) in at least one of the packs.
-/// Each tensor is a FlatTensor: elements and extents, for any rank. If f has a member `sharded`, it gets a sharded pack
-/// as a whole instead of its tensors, see for_each_tensor. Then f gets every other tensor with the tensor's own type,
-/// and also skipped tensors.
+/// Calls f(name, tensor...) for every tensor that an optimizer updates, of one pack or of several packs of the same
+/// structure in parallel. It leaves out packs that declare `learned = false`, and tensors that are marked by
+/// Tensor.skip in at least one of the packs. Each tensor is a FlatTensor: elements and extents, for any rank. If f has
+/// a member `sharded`, f.sharded gets a pack that is divided between processes as a whole (see for_each_tensor). Then f
+/// gets every other tensor with the tensor's own type, and also skipped tensors.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (detail_::pack::SeesSharded<std::remove_cvref_t<F>>) {
@@ -389,8 +402,8 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
 
 }  // namespace detail_::pack
 
-/// Requires that `other` (gradients or moments) has the same parts and shapes as `like` (the parameters), except for
-/// skipped tensors (Tensor.skip). Example of a message:
+/// Requires that the pack `other` (gradients or optimizer moments) has the same parts and shapes as the pack `like`
+/// (the parameters). Tensors of `other` that are marked by Tensor.skip are not compared. Example of a message:
 ///
 ///     AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]
 ///
@@ -403,13 +416,15 @@ void expect_like(const char* where, std::string_view name, const P& like, const 
 
 namespace detail_::pack {
 
-/// Calls leaf(a, b). It is a separate function, so that it is compiled once per type of tensor.
+/// Calls leaf(to, from) for a tensor of two packs. It is a separate function, so that it is compiled once per type of
+/// tensor.
 template <class P, class Q, class Leaf>
 [[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
   leaf(to, from);
 }
-/// Gives `to` the same parts as `from`, and calls `to.lie_as(from)` for packs that have this member. Calls leaf(a, b)
-/// for every tensor a of `to` and b of `from`.
+/// Gives the pack `to` the same structure as the pack `from`: vectors get the same size, and `to.lie_as(from)` is
+/// called for packs that have this member. Calls leaf(a, b) for every tensor a of `to` and the corresponding tensor b
+/// of `from`.
 template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {
@@ -427,22 +442,24 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }
-/// The visitor of shape_like. A lambda would have a different type for each pack. With this type, equal parts of two
-/// models are compiled once. Other visitors here have names for the same reason.
+/// Resizes each tensor for shape_like. It is a struct and not a lambda, because a lambda would have a different type
+/// for each pack. With one type, equal parts of two models are compiled once. Other visitors in this file are structs
+/// for the same reason.
 struct ResizeLike {
   void operator()(auto& a, const auto& b) const { a.resize_like(b); }
 };
 
 }  // namespace detail_::pack
 
-/// Gives `to` the tensors and shapes of `from`, which can be on a different backend. The contents of `to` are lost.
+/// Gives the pack `to` the tensors and shapes of the pack `from`, which can be on a different backend. The contents of
+/// `to` are lost.
 template <class P, class Q>
 void shape_like(P& to, const Q& from) {
   detail_::pack::structure_like(to, from, detail_::pack::ResizeLike{});
 }
 
-/// Returns the first Table of a pack, or null if there is none. In a model, this table holds the weights of the
-/// embedding at the start.
+/// Returns the first Table (a matrix for the weights of an embedding) of a pack, or null if there is none. In a model,
+/// this table belongs to the embedding at the start.
 template <class T, class B, class P>
 auto* first_table(P& pack) {
   using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;
@@ -479,7 +496,7 @@ bool holds_sharded(const P& p) {
   return found;
 }
 
-/// Returns the number of values in a pack.
+/// Returns the number of values in a pack: the elements of all its tensors.
 template <class P>
 Index count_values(const P& p) {
   Index n = 0;

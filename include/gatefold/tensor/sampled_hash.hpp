@@ -10,17 +10,18 @@
 
 namespace gatefold {
 
-/// A hash of 8-byte words at equal distances in host memory. It detects that contents were replaced, and its cost does
-/// not depend on their size.
+/// Detects that an array in host memory was replaced: a hash of 8-byte words at equal distances. Its cost does not
+/// depend on the size of the array. h is the hash, s the distance (stride) in words:
 ///
 ///     h ← rotate(h ⊕ word, 23) · 0x9e3779b97f4a7c15,   words 0, s, 2 s, … and the last one                 (1)
 ///
-/// The stride s is odd, because an even one could read the same columns of every row.
+/// The stride s is odd, because with an even one all words could come from the same few columns of a matrix.
 struct SampledHash {
   std::uint64_t hash = 0;
-  std::uint64_t bits = 0;  // bitwise or of all words that were read; 0 if the elements are 0
+  std::uint64_t bits = 0;  // bitwise or of all words that were read; 0 if all of them are 0
 
-  /// Adds x to the hash. Reads all words of x if it has at most `most` words. Does nothing on a device.
+  /// Adds the array x to the hash. Reads all 8-byte words of x if there are at most `most`, and otherwise about `most`
+  /// of them. Does nothing if x is in device memory.
   template <class T, int Rank, class B>
   void add(View<const T, Rank, B> x, std::size_t most = 16) {
     if constexpr (B::is_host) {

@@ -10,24 +10,25 @@
 
 namespace gatefold {
 
-/// The rows of a Table and their marks, for code that writes some rows and marks them.
+/// The rows of a Table (a matrix that records which rows were written) and the marks of the rows, for code that writes
+/// some rows and marks them as written.
 template <class T>
 struct TableRows {
   using Mark = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
   T* data;
   Index columns;
-  Mark* marks;  // one for each row; undefined if `all` is true
+  Mark* marks;  // one mark per row, not 0 if the row was written; undefined if `all` is true
   bool all;
 
   GATEFOLD_HD bool touched(Index row) const { return all || marks[row] != 0; }
 };
 
-/// A matrix of which a step uses few rows, for example the weights of an Embedding. In a pack it is a tensor like any
-/// other. As a gradient it records the rows that backward touched since it was zeroed. All rows that were not touched
-/// are 0, and the functions of backend/touched_rows.hpp skip them.
+/// A matrix of which a training step uses few rows, for example the weights of an Embedding. As a gradient it records
+/// the rows that backward has written (touched) since the matrix was set to 0. All other rows are 0, and the functions
+/// of backend/touched_rows.hpp skip them. In a pack, a Table is a tensor like any other.
 ///
-/// Non-const access to elements by view(), data() or an index touches all rows. Therefore code that does not support
-/// tables is correct, but processes all rows. A call of `rows` touches no row.
+/// Non-const access to elements by view(), data() or an index marks all rows as touched. Code that does not support
+/// tables therefore gets correct results, but processes all rows. A call of `rows` marks no row.
 template <class T, class B>
 class Table {
  public:
@@ -46,7 +47,7 @@ class Table {
     if (other.is_skipped()) return skip();
     resize(other.extent(0), other.extent(1));
   }
-  /// Marks the table as a gradient that is not needed, like Tensor.skip.
+  /// Marks the table as a gradient that is not needed, so that backward passes do not compute it (see Tensor.skip).
   void skip() {
     resize(0, 0);
     elements_.skip();
@@ -71,13 +72,14 @@ class Table {
   Index extent(std::size_t d) const { return elements_.extent(d); }
   Index size() const { return elements_.size(); }
 
-  /// Returns the rows and their marks, for code that writes only touched rows, or marks the rows that it writes.
+  /// Returns the rows of the table and their marks, for code that writes only rows that are marked as written, or that
+  /// marks the rows that it writes.
   TableRows<T> rows() { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   TableRows<const T> rows() const { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   bool all_touched() const { return all_; }
   void touch_all() { all_ = true; }
-  /// Begins to record touched rows: from now on, only marked rows count as touched, no longer all rows. Call it when
-  /// all elements and marks are 0.
+  /// Begins to record which rows are written (touched): from now on, only marked rows count as touched, no longer all
+  /// rows. Call it when all elements and marks of the table are 0.
   void count_marks() { all_ = false; }
 
  private:

@@ -16,11 +16,11 @@
 
 namespace gatefold {
 
-/// An owning, move-only, row-major array on backend B.
+/// An array on backend B that owns its memory. It is row-major and can be moved but not copied.
 ///
-/// Only `clone(ctx, tensor)` makes a copy. The copy constructor is declared, so that a call of it fails a static_assert
-/// that names `clone`. For a deleted constructor, the compiler would list every pack and std::vector around the tensor,
-/// without that advice.
+/// Only `clone(ctx, tensor)` makes a copy. The copy constructor is declared and not deleted, so that a copy by mistake
+/// fails a static_assert that names `clone`. With a deleted constructor, the compiler would list every pack and
+/// std::vector around the tensor, without that advice.
 ///
 /// `resize` keeps the capacity and drops the contents, so a loop allocates nothing after its largest step. Elements are
 /// not initialised (debug builds fill them with NaN or -1 bytes).
@@ -71,7 +71,8 @@ class Tensor {
         "gatefold: resize and the constructor of a Tensor<T, Rank, B> take Rank extents, one for each dimension");
     take({static_cast<Index>(extents)...});
   }
-  /// Resizes to the extents of `other`, or marks this tensor as skipped if `other` is skipped.
+  /// Resizes this tensor to the extents of `other`. If `other` is marked as a gradient that is not needed (skip()),
+  /// marks this tensor in the same way instead.
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
     if (other.is_skipped()) return skip();
@@ -92,7 +93,7 @@ class Tensor {
   View<const T, Rank, B> view() const { return elements(); }
   operator View<T, Rank, B>() { return to_write(); }
   operator View<const T, Rank, B>() const { return elements(); }
-  /// Converts to a view of a different backend that has the same memory.
+  /// Converts to a view of a different backend that uses the same memory, for example from Cpu to CpuBf16.
   template <class To, class = std::enable_if_t<detail_::shape::shares_memory<B, To>()>>
   operator View<T, Rank, To>() {
     return to_write();
@@ -108,7 +109,7 @@ class Tensor {
   Index extent(std::size_t d) const { return view_.extent(static_cast<int>(d)); }
   Index size() const { return view_.size(); }
 
-  /// Returns one element. Host backends only.
+  /// Returns the element at the given indices, one for each dimension. Only for host backends.
   template <class... Extent>
   T& operator()(Extent... i) {
     GATEFOLD_REQUIRE(B::is_host,
@@ -124,8 +125,9 @@ class Tensor {
     return elements()(i...);
   }
 
-  /// Sets all elements to 0, but the zeros are written only when the elements are accessed. If a product overwrites all
-  /// elements, it calls take_zeros, and the zeros are never written. Only for rank 3, the weights of experts.
+  /// Sets all elements to 0, but the zeros are written only when the elements are accessed. A matrix product that
+  /// overwrites all elements calls take_zeros first; the zeros are then never written. Only for rank 3, the weights of
+  /// experts.
   /// @param ctx  must live until the zeros are written
   template <class Context>
   void defer_zeros(Context& ctx) {
@@ -133,13 +135,15 @@ class Tensor {
     copied_.forget();
     zeros_.defer(ctx);
   }
-  /// Returns whether zeros were deferred, and cancels them. If it returns true, the caller must write all elements.
+  /// Returns whether the zeros of defer_zeros are still to be written, and cancels them. If it returns true, the caller
+  /// must write all elements.
   bool take_zeros() { return zeros_.take(); }
 
-  /// Records which pass (CopyStamp::next) has copied the elements. Non-const access to elements clears the record. Only
-  /// for rank 3, the weights of experts.
+  /// Records the number of the pass over the weights (CopyStamp::next) that made a rounded copy of the elements.
+  /// Non-const access to the elements clears the record. Only for rank 3, the weights of experts.
   void copied_by(std::uint64_t pass) const { copied_.set(pass); }
-  /// True if, since copied_by(pass), there was no non-const access to elements and no move of the tensor.
+  /// Returns whether the rounded copy of the elements that was made in the given pass is up to date. This is true if,
+  /// since copied_by(pass), there was no non-const access to the elements and no move of the tensor.
   bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }
 
  private:
@@ -152,8 +156,8 @@ class Tensor {
 
   void take(const Extents& extents);
   void release();
-  /// Gives up a buffer that has become too small. A backend can retire it instead of freeing it, because other code can
-  /// still hold its address, for example a captured CUDA graph.
+  /// Gives up the memory of the tensor, for example because it has become too small. A backend can retire the memory
+  /// instead of freeing it, because other code can still hold its address, for example a captured CUDA graph.
   void outgrow() {
     if constexpr (requires { B::retire(view_.data()); }) {
       if (capacity_ > 0) B::retire(view_.data());
@@ -173,8 +177,8 @@ class Tensor {
   [[no_unique_address]] std::conditional_t<Rank == 3, CopyStamp, NoCopyStamp> copied_;
 };
 
-// Defined outside the class, because members defined inside are inline: optimised builds would compile them again in
-// spite of the instantiations in kernels.hpp.
+// These member functions of Tensor are defined outside the class, because functions defined inside a class are inline.
+// An optimised build would compile inline functions again in each file, in spite of the instantiations in kernels.hpp.
 template <class T, int Rank, class B>
 Tensor<T, Rank, B>::~Tensor() {
   release();

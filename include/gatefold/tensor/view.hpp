@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <span>  // also has std::ranges::borrowed_range, at a quarter of the compile time of <ranges>
+#include <span>  // <span> defines std::ranges::borrowed_range too, at a quarter of the compile time of <ranges>
 #include <string>
 #include <type_traits>
 
@@ -19,7 +19,7 @@ class View;
 
 namespace detail_::shape {
 
-/// True for views and tensors, which define their own conversions.
+/// True for types with a member `rank`: views and tensors of this library, which define their own conversions.
 template <class R>
 concept HasRank = requires {
   std::remove_cvref_t<R>::rank;
@@ -38,20 +38,20 @@ concept HasRank = requires {
   std::abort();
 }
 
-/// True for a type with elements in memory.
+/// True for a type with a function data(), which returns the address of its elements.
 template <class R>
 concept HasData = requires(R& r) {
   r.data();
 };
 
-/// A contiguous host range such as std::span, std::vector or an Eigen vector.
+/// True for a contiguous range in host memory, such as std::span, std::vector or an Eigen vector.
 template <class R, class T>
 concept Span = !HasRank<R> && requires(R & r) {
   { r.data() } -> std::convertible_to<T*>;
   { r.size() } -> std::convertible_to<std::size_t>;
 };
 
-/// A type shaped like Eigen::Matrix or Eigen::Map, recognised without including Eigen.
+/// True for a type with the functions of Eigen::Matrix or Eigen::Map, which is recognised without including Eigen.
 template <class M, class T>
 concept Matrix = !HasRank<M> && requires(M & m) {
   { m.data() } -> std::convertible_to<T*>;
@@ -61,15 +61,16 @@ concept Matrix = !HasRank<M> && requires(M & m) {
   { m.innerStride() } -> std::convertible_to<Index>;
 };
 
-/// True for classes of Eigen that own their elements.
+/// True for Eigen classes that own their elements, for example Eigen::Matrix, but not for Eigen::Map.
 template <class R>
 concept Plain = std::is_same_v<typename R::PlainObject, std::remove_const_t<R>>;
-/// True for all classes of Eigen.
+/// True for all Eigen classes of matrices and vectors: they have a member type PlainObject.
 template <class R>
 concept OfEigen = requires {
   typename R::PlainObject;
 };
-/// An rvalue that owns its elements, for example a vector or an Eigen::Matrix, but not a span, a Map or another view.
+/// True for an rvalue that owns its elements, for example a vector or an Eigen::Matrix, but not a span, a Map or
+/// another view.
 template <class R>
 concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
                     (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
@@ -114,7 +115,7 @@ class View {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 
-  /// Converts from a view of a different backend that has the same memory.
+  /// Converts from a view of a different backend that uses the same memory, for example from Cpu to CpuBf16.
   template <class U, class From,
             class = std::enable_if_t<detail_::shape::shares_memory<From, B>() &&
                                      (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
@@ -184,14 +185,14 @@ class View {
     return data_[offset];
   }
 
-  /// Returns the same elements with different extents: `x.as(N * L, D)`.
+  /// Returns a view of the same elements with different extents, for example `x.as(N * L, D)`. The sizes must be equal.
   template <class... Extent>
   GATEFOLD_HD constexpr View<T, static_cast<int>(sizeof...(Extent)), B> as(Extent... extents) const {
     GATEFOLD_ASSERT((Index(1) * ... * static_cast<Index>(extents)) == size(), "View.as: sizes differ");
     return {data_, extents...};
   }
 
-  /// Returns rows [first, first + count) of the first dimension.
+  /// Returns a view of the rows [first, first + count), that is, of a part of the first dimension.
   GATEFOLD_HD constexpr View rows(Index first, Index count) const {
     GATEFOLD_ASSERT(0 <= first && 0 <= count && first + count <= extents_[0], "View.rows: out of range");
     View part = *this;
@@ -207,14 +208,16 @@ class View {
   Index extents_[std::size_t{Rank}] = {};
 };
 
-/// Returns rows [first, first + count) of a view, or the view itself if it has no memory, for example an optional mask.
+/// Returns rows [first, first + count) of a view. A view without memory, for example an optional mask, is returned
+/// unchanged.
 template <class V>
 GATEFOLD_HD constexpr V rows_if_any(const V& v, Index first, Index count) {
   return v.data() ? v.rows(first, count) : v;
 }
 
-/// Parameter types of policies: In for arguments that are read, Out for arguments that are written. Their template
-/// arguments are not deduced, so that tensors and mutable views convert; T and B come from Params<T, B>.
+/// Types of the parameters of functions: In for views that a function reads, Out for views that it writes. Template
+/// arguments are not deduced from these parameters, so that callers can pass tensors and mutable views, which then
+/// convert. T and B are deduced from other parameters, for example of type Params<T, B>.
 template <class T, int Rank, class B>
 using In = std::type_identity_t<View<const T, Rank, B>>;
 template <class T, int Rank, class B>

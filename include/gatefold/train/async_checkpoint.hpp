@@ -13,7 +13,8 @@
 #include "gatefold/io/snapshot.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Checkpoints that are written while training continues. Not included by gatefold.hpp, because it needs nlohmann-json.
+/// Writes checkpoints of a training run to files while training continues. gatefold.hpp does not include this header,
+/// because the header needs nlohmann-json.
 namespace gatefold {
 
 /// Writes checkpoints on a separate thread, one after the other.
@@ -36,7 +37,7 @@ class AsyncCheckpoint {
     if (std::uncaught_exceptions() == exceptions_) wait();
   }
 
-  /// Waits until the previous checkpoint is written, then begins a new checkpoint.
+  /// Begins to write a checkpoint. First waits until the previous checkpoint is written.
   /// @throws the error of the previous checkpoint, or an error of save_checkpoint (ArgumentError, FileError). In both
   ///         cases no new checkpoint begins
   /// @cost   a copy of the state in host memory; this memory is kept for the next call
@@ -58,7 +59,8 @@ class AsyncCheckpoint {
         path, files::layout_of(detail_::checkpoint::with_counters(metadata, run), std::move(list), options));
     snapshot_.take(&run.context(), sources);
     writing_ = std::async(std::launch::async, [this, begun = std::move(save)]() mutable {
-      const auto own = std::move(begun);  // the thread removes the files if it fails
+      // The thread owns the unfinished files: if writing fails, the destructor of `own` removes them.
+      const auto own = std::move(begun);
       own->write(nullptr, snapshot_.sources());
       own->commit(own->content());
     });
@@ -69,7 +71,7 @@ class AsyncCheckpoint {
     return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   }
   /// Waits until the checkpoint is written.
-  /// @throws FileError under the same conditions as save_checkpoint. An existing file is unchanged then
+  /// @throws FileError under the same conditions as save_checkpoint. If it throws, an existing file is unchanged
   void wait() {
     const OneThread::Scope alone(alone_);
     if (writing_.valid()) writing_.get();
@@ -79,7 +81,7 @@ class AsyncCheckpoint {
   mutable OneThread alone_{"AsyncCheckpoint", "one AsyncCheckpoint"};
   int exceptions_ = std::uncaught_exceptions();
   io::safetensors::Snapshot snapshot_{};
-  std::future<void> writing_{};  // the last member, because its thread reads the others
+  std::future<void> writing_{};  // must be the last member: its destructor waits for a thread that reads the others
 };
 
 }  // namespace gatefold

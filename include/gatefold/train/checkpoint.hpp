@@ -18,8 +18,8 @@
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Saves the complete state of a training run to one or several safetensors files, and loads it. Not included by
-/// gatefold.hpp, because it needs nlohmann-json (gatefold::io).
+/// Saves the complete state of a training run to one or several safetensors files, and loads it. gatefold.hpp does not
+/// include this header, because the header needs nlohmann-json (gatefold::io).
 ///
 ///     save_checkpoint("run.safetensors", trainer);
 ///     load_checkpoint("run.safetensors", trainer);                 // constructed with the same model and optimizer
@@ -136,16 +136,16 @@ inline std::pair<std::string, bool> first_difference(const std::string& a, const
   return {};
 }
 
-/// Requires that a run holds all its experts.
-/// @throws ArgumentError if it holds only some of them (a shard)
+/// Requires that this process has all experts of the model of a run.
+/// @throws ArgumentError if it has only some of them (a shard of a distributed run)
 template <class R>
 void expect_whole(const char* where, const R& run) {
   expect(!holds_sharded(run), where, "run",
          "a run that holds all its experts (on shards use dist::save_checkpoint and dist::load_checkpoint)",
          "a run that holds only some of its experts");
 }
-/// Adds the counters of a run to the caller's metadata.
-/// @throws ArgumentError if a name of the caller begins with `gatefold.`
+/// Returns the caller's metadata together with the counters of a run, for example the number of steps.
+/// @throws ArgumentError if a name in the caller's metadata begins with `gatefold.`
 template <class R>
 io::Metadata with_counters(io::Metadata metadata, const R& run) {
   for (const auto& [key, value] : metadata)
@@ -160,7 +160,8 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
   return metadata;
 }
 
-/// Reads the counters of a run from the metadata of a file. If `write` is false, only checks them.
+/// Reads the counters of a run, for example the number of steps, from the metadata of a file. If `write` is false, it
+/// checks the counters, but does not change the run.
 /// @throws FileError unless the file is a checkpoint of this version and has exactly the counters of the run, without
 ///         negative integers
 template <class R>
@@ -198,7 +199,8 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       fail("unexpected counter of another type of run: \"" + key.substr(0, 200) + "\"");
 }
 
-/// Returns true if R is a run. If it is not, a static_assert names the mistake.
+/// Returns true if R is the type of a training run, for example a Trainer. If it is not, a static_assert names the
+/// mistake.
 template <class R>
 constexpr bool check_run() {
   GATEFOLD_EXPECT(
@@ -208,7 +210,8 @@ constexpr bool check_run() {
   return true;
 }
 
-/// Requires that the counters of the file fit the run. Writes nothing.
+/// Checks that the counters in a checkpoint file, for example the number of steps, fit the run. Does not change the
+/// run.
 /// @throws FileError if the counters do not fit
 template <class R>
 void expect_counters(const std::filesystem::path& path, R& run) {

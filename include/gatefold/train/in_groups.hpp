@@ -13,11 +13,12 @@ namespace gatefold {
 
 namespace detail_::in_groups {
 
-/// Replaces the optimizer type if the first argument of InGroups is not a function of names, so that a static_assert
-/// can name the mistake.
+/// Placeholder for the type of an optimizer in InGroups{belongs, first, rest}. It is deduced if `belongs` is not a
+/// function of tensor names, so that a static_assert can name the mistake.
 struct NoFunction {};
 
-/// Requires that each group of an InGroups inside an optimizer has a tensor. Does nothing if there is no InGroups.
+/// Requires that every group of tensors of an InGroups (several optimizers for groups of parameters) has at least one
+/// tensor. Finds an InGroups also inside another optimizer. Does nothing if there is no InGroups.
 /// @param seen  a function of the name of a tensor; returns true if the optimizer updates this tensor
 template <class O, class Pack, class Seen>
 void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
@@ -30,16 +31,16 @@ void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
 
 }  // namespace detail_::in_groups
 
-/// Returns whether a tensor is a weight, to which weight decay should apply. Biases, gains of norms and parameters of
-/// update rules (for example μ and γ) are not weights. Only the name of a tensor decides: the learned temperature of
-/// cosine scores and the scale of Soft MoE count as weights.
+/// Returns true if a tensor is a weight, to which weight decay should apply. Biases, gains of norms and parameters of
+/// update rules (for example μ and γ) are not weights. The function reads only the name of the tensor. Therefore the
+/// learned temperature of cosine scores and the scale of Soft MoE count as weights.
 inline bool is_weight(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "rule") return false;
   return name.part != "gain" && !name.part.ends_with("bias");
 }
 
-/// Two optimizers, each for its own group of parameters:
+/// Updates two groups of parameters with two different optimizers:
 ///
 ///     optim::AdamW adam{.lr = 1e-3}, decaying{.lr = 1e-3, .decay = 0.1};
 ///     Trainer trainer{ctx, model, loss, InGroups{is_weight, decaying, adam}, Seed{1}};
@@ -53,8 +54,8 @@ inline bool is_weight(const Name& name) {
 /// @param belongs  a function of the name of a tensor, or a lambda without captures. It returns true if `first` updates
 ///         the tensor. `begin` calls it once for each tensor
 /// @param lr       factor of the rates of both optimizers, so that Scheduled can wrap InGroups
-/// @throws ArgumentError unless lr is finite and at least 0; if a group has no tensor; if `belongs` is not the
-///         function that begin called; if options or gradients do not fit. Parameters and state are unchanged then
+/// @throws ArgumentError unless lr is finite and at least 0; if a group has no tensor; if `belongs` is not the function
+///         that begin called; if options or gradients do not fit. Parameters and state are unchanged then
 /// @cost   the steps of both optimizers; no allocation after the first step. `begin` makes a temporary copy of the
 ///         parameters of one group at a time
 template <class FirstT, class RestT>
@@ -76,7 +77,7 @@ struct InGroups {
     typename FirstT::template State<Pack> first;
     typename RestT::template State<Pack> rest;
     ParameterGroup<Pack> of_first, of_rest;
-    bool (*belongs)(const Name&) = nullptr;  // the function with which begin chose the groups
+    bool (*belongs)(const Name&) = nullptr;  // the function that `begin` used to choose the groups
     Index step = 0;
     GATEFOLD_PACK(first, rest, of_first, of_rest)
     void lie_as(const State& other) { belongs = other.belongs; }
@@ -97,7 +98,7 @@ struct InGroups {
     auto others = rest.begin(ctx, of_rest.copy(ctx, params));
     return {std::move(begun), std::move(others), std::move(of_first), std::move(of_rest), belongs};
   }
-  /// Requires that each group has a tensor.
+  /// Requires that each group of tensors has at least one tensor.
   /// @throws ArgumentError if a group of this InGroups, or of an InGroups inside it, has no tensor
   template <class Pack, class Seen>
   void expect_groups(const Pack& params, const Seen& seen) const {

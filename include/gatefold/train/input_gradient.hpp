@@ -61,7 +61,7 @@ class InputGradient {
   }
 
   LossT loss;
-  bool keeps_rounded = true;  // see Trainer::keeps_rounded
+  bool keeps_rounded = true;  // if true, rounded copies of weights are kept (see Trainer::keeps_rounded)
 
  private:
   void run(const Params& params, View<const T, 2, B> x, const Target& target, View<T, 2, B> dx, const Extra& of_loss) {
@@ -85,7 +85,7 @@ class InputGradient {
   gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_;     // [N, out_dim]
   Tensor<T, 1, B> value_;      // [1]
-  RoundedWeights<B> rounded_;  // weights of the current call
+  RoundedWeights<B> rounded_;  // rounded copies of the weights of the current call
 };
 template <class C, class M, class L>
 InputGradient(C&, M, L) -> InputGradient<float, C, M, L>;

@@ -15,8 +15,9 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Makes parameters from a file. The model determines the shapes, and the file has the values. Random numbers are drawn
-/// only if a TensorMap leaves tensors out. Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
+/// Makes the parameters of a model from a file. The model determines the shapes, and the file has the values. Random
+/// values are drawn only if a TensorMap (the names of the tensors in the file) leaves tensors out. gatefold.hpp does
+/// not include this header, because the header needs nlohmann-json (gatefold::io).
 namespace gatefold {
 
 namespace io {

@@ -18,7 +18,8 @@ enum class NotFinite { throws, skips };
 
 namespace functor {
 
-/// Computes verdict = 0 if the measured total is finite, otherwise 1.
+/// Sets *verdict to 0 if *total is finite, otherwise to 1. `total` is a number that is NaN or infinite if a gradient
+/// is.
 template <class T>
 struct Verdict {
   const double* total;

@@ -40,6 +40,7 @@ class NotTrained {
  public:
   /// Selects nothing.
   NotTrained() = default;
+  /// Selects the tensors with the given names.
   /// @param patterns  names of tensors or packs, or patterns with `*` or `**`
   template <class... S,
             class = std::enable_if_t<(sizeof...(S) > 0) && (std::is_convertible_v<S, std::string_view> && ...)>>
@@ -48,12 +49,13 @@ class NotTrained {
     (patterns_.emplace_back(std::string_view(patterns)), ...);
   }
   NotTrained(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
-  /// @param function  a function, or a lambda without captures. It returns true if it selects the tensor of a name
+  /// Selects the tensors for whose names a function returns true.
+  /// @param function  a function of the name of a tensor, or a lambda without captures
   NotTrained(bool (*function)(const Name&)) : selects_(function) {
     expect(function, "NotTrained", "function", "a function of names", "null");
   }
 
-  /// Returns for each tensor of the pack, in the order of for_each_tensor, whether it is selected.
+  /// Returns a value for each tensor of the pack, in the order of for_each_tensor: true if the tensor is selected.
   /// @throws ArgumentError if a pattern or the function selects no tensor; the message proposes similar names
   template <class P>
   std::vector<bool> of(const P& params) const {
@@ -83,7 +85,7 @@ class NotTrained {
     const std::size_t dot = name.find('.');
     return dot == name.npos ? std::string_view{} : name.substr(dot + 1);
   }
-  /// Returns true if the pattern selects the tensor of this name.
+  /// Returns true if the pattern selects the tensor with this name.
   [[gnu::cold]] static bool selects(std::string_view pattern, std::string_view name) {
     if (pattern.empty()) return true;
     const std::string_view part = head(pattern);
@@ -124,15 +126,15 @@ class NotTrained {
 
 namespace detail_::not_trained {
 
-/// The argument `adapts` of adapt_params, which calls it for each pack with `adapt`, in order. Returns whether `adapt`
-/// of this pack is called.
+/// A callback for adapt_params, which calls the member function `adapt` of packs that update their parameters by their
+/// own rule. It is called once for each such pack, in order. If it returns false, adapt_params skips the pack.
 struct AdaptSome {
   const std::vector<bool>& adapts;
   std::size_t& next;
   bool operator()() const { return adapts[next++]; }
 };
-/// Returns gradients of parameters, set to 0. Skips the gradients of selected tensors, and gradients that no code
-/// reads, if the policy declares `gradient_is_optional`.
+/// Returns a pack of gradients that are 0. A gradient gets no memory if its policy declares `gradient_is_optional`, and
+/// either its tensor is not trained (`selected`) or no code reads the gradient.
 template <class C, class P>
 P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses, const std::vector<bool>& selected) {
   const auto here = ctx.here();
@@ -141,19 +143,20 @@ P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses,
   set_zero(ctx, zeros);
   return zeros;
 }
-/// Returns gradients in which every optional gradient is skipped (Tensor.skip), so that backward does not compute it.
-/// Use them if only the adjoint of the items is needed.
+/// Returns a pack in which no optional gradient (see `gradient_is_optional`) has memory, so that backward does not
+/// compute it. Use the pack if you need only the gradient of the items.
 template <class C, class P>
 P no_gradients(C& ctx, const P& params) {
   return gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
                    std::vector<bool>(count_tensors(params), true));
 }
 
-/// Separates the tensors of a pack that a Trainer trains from the others.
+/// Divides the parameters of a Trainer into tensors that are trained and tensors that keep their values.
 template <class C, class Pack>
 class Trained {
  public:
-  /// @throws ArgumentError as NotTrained.of
+  /// Selects the tensors that are not trained by their names.
+  /// @throws ArgumentError if a pattern or function of `except` selects no tensor
   Trained(const Pack& params, const NotTrained& except)
       : selected_(except.of(params)), uses_(detail_::gradient_memory::uses<C>(params)) {
     for (const auto& [begin, end] : uses_.adapting) {
@@ -171,27 +174,29 @@ class Trained {
     if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose, true);
   }
 
-  /// Returns gradients that are 0, with the shapes of the parameters. A gradient that no code reads gets no memory
-  /// (Tensor.skip; detail_::gradient_memory::shape).
+  /// Returns a pack of gradients that are 0 and have the shapes of the parameters. A gradient that no code reads gets
+  /// no memory (Tensor.skip; detail_::gradient_memory::shape).
   Pack gradients(C& ctx, const Pack& params) const {
     return detail_::not_trained::gradients(ctx, params, uses_, selected_);
   }
-  /// Calls f(packs...). During the call, tensors that no optimizer updates are replaced by empty tensors
+  /// Calls f(packs...). During the call, the packs have empty tensors in place of the tensors that no optimizer updates
   /// (ParameterGroup.only).
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     return whole_ ? f(packs...) : stepped_.only(f, packs...);
   }
-  /// Calls adapt_params(ctx, params, grads) for packs without selected tensors.
+  /// Calls the member function `adapt` of packs that update parameters by their own rule (adapt_params). Skips packs
+  /// with tensors that are not trained.
   void adapt(C& ctx, Pack& params, Pack& grads) const {
     std::size_t next = 0;
     gatefold::adapt_params(ctx, params, grads, detail_::not_trained::AdaptSome{adapts_, next});
   }
-  /// The names of the selected tensors.
+  /// Returns the names of the tensors that are not trained.
   const std::vector<std::string>& not_trained() const { return names_; }
 
  private:
-  std::vector<bool> selected_, adapts_;  // entries of selected_: tensors; of adapts_: packs with `adapt`
+  // selected_ has an entry for each tensor (true: not trained), adapts_ for each pack with `adapt` (true: call it).
+  std::vector<bool> selected_, adapts_;
   detail_::gradient_memory::Uses uses_;
   bool whole_ = true;  // true if an optimizer updates all tensors
   ParameterGroup<Pack> stepped_{};
@@ -200,8 +205,9 @@ class Trained {
 
 }  // namespace detail_::not_trained
 
-/// Returns gradients of parameters, set to 0, like the gradients of a Trainer without NotTrained. Unlike zeros_like, it
-/// skips the gradients of tensors that are not learned, if their policy declares `gradient_is_optional`.
+/// Returns a pack of gradients that are 0, like the gradients of a Trainer that trains all parameters. Unlike
+/// zeros_like, it gives no memory to the gradients of tensors that are not learned, if their policy declares
+/// `gradient_is_optional`.
 template <class C, class P>
 P gradients_like(C& ctx, const P& params) {
   return detail_::not_trained::gradients(ctx, params, detail_::gradient_memory::uses<C>(params),

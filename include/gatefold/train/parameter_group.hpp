@@ -15,7 +15,7 @@ namespace gatefold {
 
 namespace detail_::parameter_group {
 
-/// Swaps those tensors of two packs that do not belong to the group.
+/// Swaps the tensors of two packs, except the tensors that belong to the group of an optimizer.
 struct SwapOthers {
   const std::vector<bool>& belongs;
   std::size_t& i;
@@ -23,7 +23,7 @@ struct SwapOthers {
     if (!belongs[i++]) std::swap(t, other);
   }
 };
-/// Copies the tensors that belong to the group.
+/// Copies the tensors of a pack that belong to the group of an optimizer. The other tensors of the copy stay empty.
 template <class C>
 struct CopyChosen {
   C& ctx;
@@ -35,7 +35,7 @@ struct CopyChosen {
     copy(ctx, from.view(), to.view());
   }
 };
-/// Leaves all tensors of the new pack empty. If `skip` is true, marks them as skipped (Tensor.skip).
+/// Leaves all tensors of a new pack empty. If `skip` is true, marks them as skipped (Tensor.skip).
 struct LeaveEmpty {
   bool skip = false;
   void operator()(auto& to, const auto&) const {
@@ -58,13 +58,15 @@ struct LeaveEmpty {
 template <class Pack>
 class ParameterGroup {
  public:
-  /// Marks this class for check::unlisted as a part of an optimizer's state that has no tensors. `begin` of the
-  /// optimizer makes it, so it is neither copied nor saved.
+  /// Declares that this class has no tensors. check::unlisted, which searches packs for tensors that they do not list,
+  /// uses this declaration. The class is a part of an optimizer's state. `begin` of the optimizer makes it, so it is
+  /// neither copied nor saved.
   using HoldsNoTensors = void;
   static void each(auto&&, auto&...) {}
 
-  /// Makes a group that has no pack yet.
+  /// Makes a group without a pack. Calls of `only` throw until it is replaced by a group of a pack.
   ParameterGroup() = default;
+  /// Makes a group of those tensors of a pack for whose names a function returns true.
   /// @param like  a pack with the tensors from which the group is selected
   /// @param keep  a function of the name of a tensor; returns true if the tensor belongs to the group
   /// @param skip  if true, the empty tensors in a call of `only` are skipped (Tensor.skip), and so are moments made for
@@ -79,7 +81,7 @@ class ParameterGroup {
     detail_::pack::visit_any(choose, Name{}, false, like);
   }
 
-  /// Chooses the same tensors as another group.
+  /// Makes this group select the same tensors as the group `other`.
   void lie_as(const ParameterGroup& other) {
     made_ = other.made_;
     skip_ = other.skip_;
@@ -88,8 +90,9 @@ class ParameterGroup {
     aside_.clear();
   }
 
-  /// Calls f(packs...) while the tensors outside the group are empty. All packs must have the structure of `like`.
-  /// @throws ArgumentError if the group has no pack yet, or if the packs have a different number of tensors than `like`
+  /// Calls f(packs...) while all tensors outside the group are empty. Each pack must have the structure of the pack
+  /// from which the group was made.
+  /// @throws ArgumentError if the group has no pack yet, or if the packs have a different number of tensors
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     GATEFOLD_REQUIRE((std::is_same_v<Packs, Pack> && ...),
@@ -116,7 +119,7 @@ class ParameterGroup {
     detail_::pack::structure_like(part, pack, detail_::parameter_group::CopyChosen<C>{ctx, belongs_, i});
     return part;
   }
-  /// Returns the number of values in the group.
+  /// Returns the number of values in the tensors of the group.
   Index count() const { return count_; }
   /// Returns whether the group has no tensors.
   bool empty() const { return std::find(belongs_.begin(), belongs_.end(), true) == belongs_.end(); }
@@ -147,8 +150,8 @@ class ParameterGroup {
   }
 
   bool made_ = false, skip_ = false;
-  std::vector<bool> belongs_;  // in the order of for_each_tensor
-  std::vector<Pack> aside_;    // packs of empty tensors, one for each pack of a call
+  std::vector<bool> belongs_;  // true for tensors of the group; in the order of for_each_tensor
+  std::vector<Pack> aside_;    // packs of empty tensors, one for each pack in a call of `only`
   Index count_ = 0;
 };
 template <class P, class K>

@@ -114,12 +114,13 @@ void select_experts(const R& from, const ExpertLists& list, R& to) {
 
 namespace functor {
 
-/// to[o, i, j] = from[o, list[i], j] for tensors [outer, experts, inner].
+/// Copies the selected experts of a tensor [outer, experts, inner]: to[o, i, j] = from[o, list[i], j].
 template <class T>
 struct SelectExperts {
   const T* from;
   const Index* list;
-  Index before, after, inner;  // number of experts in `from`, in `to`; elements of one expert
+  // before, after: number of experts in `from` and in `to`; inner: number of elements of one expert.
+  Index before, after, inner;
   T* to;
   GATEFOLD_HD void operator()(Index at) const {
     const Index j = at % inner, i = at / inner % after, o = at / inner / after;
@@ -131,25 +132,26 @@ struct SelectExperts {
 
 namespace detail_::select {
 
-/// True for parameters of a Mixture.
+/// True for the type of the parameters of a Mixture.
 template <class P>
 concept OfMixture = requires(P& p) {
   typename P::Gate;
   p.gate;
   p.expert;
 };
-/// True for parameters of the type `Experts`, which have one pack per kind of expert.
+/// True for the type of the parameters of `Experts` (experts of several kinds), which have one pack for each kind.
 template <class P>
 concept OfKinds = requires(P& p) {
   requires detail_::pack::is_tuple<std::remove_cvref_t<decltype(p.kinds)>>;
 };
-/// True if parameters declare which extents of their tensors count experts.
+/// True if a pack of parameters declares (in `expert_extents`) which dimensions of its tensors have one entry per
+/// expert.
 template <class P>
 inline constexpr bool says_extents = requires {
   P::expert_extents[0];
 };
-/// Returns the type of the pack that declares the extents for the tensors of P. This is P itself, or its scores if P
-/// lists the tensors of the scores as its own (Jitter, Fixed).
+/// Returns the type of the pack that declares which dimensions of the tensors of P have one entry per expert. This is P
+/// itself, or the type of its member `scores` if P lists the tensors of its scores as its own (Jitter, Fixed).
 template <class P>
 auto extents_of(const P& p) {
   if constexpr (!says_extents<P> && requires { p.scores; }) {
@@ -174,7 +176,7 @@ class Selection {
     expect(lists.size() >= 1, where, "list", "at least one list", lists.size());
   }
 
-  /// Copies any part of a model or of an optimizer's state. In mixtures, copies only the experts of the list.
+  /// Copies any part of a model or of an optimizer's state. In mixtures, copies only the selected experts.
   template <class P>
   void part(const Name& at, P& to, const P& from) {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -196,7 +198,7 @@ class Selection {
       P::each([&](std::string_view name, auto& a, auto& b) { part(Name{&at, name}, a, std::as_const(b)); }, to, from);
     }
   }
-  /// Requires that the lists fit the mixtures that were found.
+  /// Requires that the number of expert lists fits the number of mixtures in the model.
   /// @throws ArgumentError unless there is a mixture, and one list or one for each mixture
   void expect_mixtures() const {
     expect(mixtures_ > 0, where, "pack", "parameters or a state of a model with a Mixture", "no Mixture");
@@ -222,8 +224,8 @@ class Selection {
     }
     bank(Name{&at, "expert"}, to.expert, from.expert, list);
   }
-  /// Copies the entries of a gate for the experts of the list. The packs of the gate declare which extents of their
-  /// tensors count experts.
+  /// Copies the entries for the selected experts in the tensors of a gate. The packs of the gate declare which
+  /// dimensions of their tensors have one entry per expert.
   template <class P>
   void gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     using Says = ExtentsOf<P>;
@@ -250,7 +252,7 @@ class Selection {
         },
         to, from);
   }
-  /// Copies the experts of the list. The first extent of each of their tensors is the number of experts.
+  /// Copies the parameters of the selected experts. The first extent of each of their tensors is the number of experts.
   template <class P>
   void bank(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -260,7 +262,7 @@ class Selection {
     } else if constexpr (OfKinds<P>) {
       kinds(Name{&at, "kinds"}, to.kinds, from.kinds, list);
     } else if constexpr (detail_::pack::is_sharded<P>) {
-      part(at, to, from);  // reports that shards are not supported
+      part(at, to, from);  // does not compile, because shards are not supported
     } else {
       P::each(
           [&](std::string_view name, auto& a, auto& b) {
@@ -269,8 +271,8 @@ class Selection {
           to, from);
     }
   }
-  /// Copies the experts of the list, which are of several kinds. Experts are numbered consecutively, kind by kind. The
-  /// list must be sorted by kind.
+  /// Copies the parameters of the selected experts of a mixture with several kinds of experts. Experts are numbered
+  /// consecutively, kind by kind. The list of selected experts must be sorted by kind.
   template <class... K>
   void kinds(const Name& at, std::tuple<K...>& to, const std::tuple<K...>& from, const std::vector<Index>& list) {
     Index first = 0;
@@ -287,8 +289,8 @@ class Selection {
     expect(next == list.size(), where, "list", Joined{"experts below ", first, ", sorted by kind"},
            next < list.size() ? list[next] : Index(0));
   }
-  /// Copies the experts of the list along one extent of the tensor, or the whole tensor if `extent` is −1. A tensor
-  /// without values stays empty, for example the moments of a tensor that is not trained.
+  /// Copies the entries of the selected experts in dimension `extent` of a tensor, or the whole tensor if `extent` is
+  /// −1. A tensor without values stays empty, for example the moments of a tensor that is not trained.
   template <class T, int Rank>
   void tensor(const Name& at, Tensor<T, Rank, B>& to, const Tensor<T, Rank, B>& from, int extent,
               const std::vector<Index>& list) {

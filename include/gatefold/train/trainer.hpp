@@ -76,7 +76,7 @@ class Trainer {
  public:
   using Items = gatefold::Items<Layer, T, B>;
   using Extra = gatefold::Extra<Layer, T, B>;
-  using Params = typename Loss::Learned;  // of the model, or ModelAndLoss if the loss has parameters
+  using Params = typename Loss::Learned;  // parameters of the model, or ModelAndLoss if the loss has parameters too
   using Target = typename Loss::Target;
   static_assert(optim::check<OptimizerT, C, Params>());
   GATEFOLD_REQUIRE((detail_::hook::loss::no_batch<LossT>() ==
@@ -110,10 +110,10 @@ class Trainer {
   Trainer(const Trainer& other) : Trainer(optim::refuse_copy(other)) {}
   Trainer(Trainer&&) = default;
 
-  /// Makes one step on a batch, together with the accumulated parts. Returns the loss (2) before the step, without
-  /// auxiliary losses (see `auxiliary`). If the batch has no items, the step uses only the accumulated parts; without
-  /// them, `step` returns 0 and changes nothing. A batch whose targets are all ignored is still a step: its loss is 0,
-  /// its gradient is that of the auxiliary losses, and the optimizer counts it.
+  /// Makes one training step on a batch, together with parts that `accumulate` has added. Returns the loss of all these
+  /// parts before the step, (2), without auxiliary losses (see `auxiliary`). If the batch has no items, the step uses
+  /// only the accumulated parts; without them, `step` returns 0 and changes nothing. A batch whose targets are all
+  /// ignored is still a step: its loss is 0, its gradient has only the auxiliary losses, and the optimizer counts it.
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
@@ -141,8 +141,9 @@ class Trainer {
     if (trained_.only(step_finite, params, grads)) trained_.adapt(ctx_, params, grads);
     return value;
   }
-  /// Accumulates the gradient of a part of a batch for the next step. Returns the loss of the part. Checkpoints do not
-  /// include accumulated parts. A run that loads a checkpoint drops its accumulated parts.
+  /// Computes the gradient of a part of a batch, and keeps it for the next step (gradient accumulation). Returns the
+  /// loss of the part. Checkpoints do not include accumulated parts. A run that loads a checkpoint drops its
+  /// accumulated parts.
   /// @cost  forward and backward; the host waits for the backend once, or twice if a loss ignores targets
   double accumulate(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
@@ -153,18 +154,19 @@ class Trainer {
     waiting_.losses += Waiting::weighted(weight, value);
     return value;
   }
-  /// Drops the accumulated parts. Call it if you used `accumulate` to compute a gradient without a step.
+  /// Drops the gradients of the accumulated parts of a batch. Call it if you used `accumulate` to compute a gradient
+  /// without a step.
   void forget() {
     const auto here = ctx_.here();
     waiting_ = {};
   }
-  /// Returns the number of accumulated parts.
+  /// Returns the number of accumulated parts of a batch. The next step will use their gradients.
   Index waiting() const {
     const auto here = ctx_.here();
     return waiting_.parts;
   }
 
-  /// Computes y = model(x) and saves nothing for backward.
+  /// Computes y = model(x), without saving values for backward.
   void infer(Items x, Out<T, 2, B> y, const Extra& extra = {}) {
     const auto here = ctx_.here();
     expect_items("Trainer.infer", layer_, x);
@@ -185,7 +187,8 @@ class Trainer {
   template <class X, class Y, class E, class Other>
   using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
                                      !std::is_convertible_v<const E&, const Extra&>>;
-  /// Catch-all overloads: for arguments that are not a batch of this Trainer, a static_assert names the mistake.
+  /// These overloads are chosen if the arguments are not a batch of this Trainer. They do not compile, and a
+  /// static_assert names the mistake.
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double step(X&&, Y&&, const E& = {}) {
     return refuse_batch<X, E>();
@@ -203,8 +206,8 @@ class Trainer {
     refuse_batch<X, E>();
   }
 
-  /// Overloads for a call without a target, or without memory for the outputs. The call does not compile, and the error
-  /// names the missing argument.
+  /// These overloads are chosen for a call without a target, or without memory for the outputs. The call does not
+  /// compile, and the error names the missing argument.
   void step(detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); for outputs "
                                     "without a target use trainer.infer(x, y); see docs/how-to/your_data.md">);
   void accumulate(
@@ -217,7 +220,8 @@ class Trainer {
       detail_::policy::Misuse<"gatefold: infer writes its result to y, which must exist before the call: Tensor<float, "
                               "2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
 
-  /// Returns the auxiliary losses of the last batch or part, weighted and summed over all mixtures.
+  /// Returns the auxiliary losses (losses of the gates) of the last batch or part, weighted and summed over all
+  /// mixtures.
   double auxiliary() const {
     const auto here = ctx_.here();
     double total = 0;
@@ -265,15 +269,16 @@ class Trainer {
   const Layer& layer() const { return layer_; }
   C& context() const { return ctx_; }
 
-  // Streams of the seed: one for the parameters of the loss, one for noise. The parts of a model use different streams.
+  // Numbers of the random streams that are derived from the seed for the parameters of the loss and for noise. The
+  // parts of a model use different streams.
   static constexpr std::uint64_t loss_stream = 0x6c6f7373, noise_stream = 0x6e6f6973;
   LossT loss;
   OptimizerT optimizer;
   NotFinite not_finite = NotFinite::throws;
   Index skipped = 0;  // number of steps skipped because the loss or a gradient was not finite
-  /// If true, rounded copies of the weights of experts are kept (2 bytes per weight). In this case, do not write
-  /// weights between the parts of a step through a view that you took before the step. If false, each product rounds
-  /// the weights that it reads, and no memory is used for copies.
+  /// If true, the trainer keeps rounded copies of the weights of experts (2 bytes per weight). In this case, do not
+  /// write weights between the parts of a step through a view that you took before the step. If false, each product
+  /// rounds the weights that it reads, and no memory is used for copies.
   bool keeps_rounded = true;
 
  private:
@@ -287,11 +292,11 @@ class Trainer {
   detail_::not_trained::Trained<C, Params> trained_;  // which tensors of params are trained
 
  public:
-  /// The gradient of the last step; the optimizer can have clipped or reduced it in place. After `accumulate`, it is
-  /// Σ_i n_i ∇L_i / n of the accumulated parts. n is the last n_i that is not 0, so for one part this is ∇L. On shards,
-  /// it has only the terms of this shard until dist::all_reduce adds them up. The gradient of a tensor that is not
-  /// trained is skipped (Tensor.skip). If the tensor's policy does not declare `gradient_is_optional`, this gradient
-  /// exists, but is not used.
+  /// The gradient of the last step, after the optimizer has clipped it or summed it over shards in place. After
+  /// `accumulate`, it is Σ_i n_i ∇L_i / n over the accumulated parts i, with n_i counted targets each. n is the last
+  /// n_i that is not 0, so for one part this is ∇L. On shards, it has only the terms of this shard until
+  /// dist::all_reduce adds them up. The gradient of a tensor that is not trained is skipped (Tensor.skip). If the
+  /// tensor's policy does not declare `gradient_is_optional`, this gradient exists, but is not used.
   Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
@@ -310,20 +315,26 @@ class Trainer {
         "transfer if they are on a device; y of infer must not be const; see docs/how-to/your_data.md");
     return 0;
   }
-  /// The accumulated parts of a batch. `grads` contains Σ_i n_i ∇L_i / unit.
+  /// The accumulated parts of a batch. Part i has n_i counted targets, the loss L_i and the gradient ∇L_i. `grads`
+  /// contains Σ_i n_i ∇L_i / unit.
   struct Waiting {
     Index parts = 0;
-    double weight = 0, unit = 0;       // weight: Σ_i n_i; unit: the last n_i that is not 0
-    double losses = 0, of_latest = 0;  // losses: Σ_i n_i L_i without the latest part; of_latest: its n_i
+    // For parts i with n_i counted targets: weight = Σ_i n_i, and unit is the last n_i that is not 0.
+    double weight = 0, unit = 0;
+    // With L_i the mean loss of part i and n_i its counted targets: losses = Σ_i n_i L_i without the latest part, and
+    // of_latest is n_i of the latest part.
+    double losses = 0, of_latest = 0;
     double mean(double latest) const {
       if (parts == 1) return latest;
       return weight > 0 ? (losses + weighted(of_latest, latest)) / weight : 0;
     }
-    /// Returns n · mean. Returns 0 if n = 0 (no target counts), even if the mean is NaN.
+    /// Returns the sum of n losses with this mean: n · mean. If n is 0 (all targets are ignored), returns 0, even if
+    /// the mean is NaN.
     static double weighted(double n, double mean) { return n > 0 ? n * mean : 0; }
   };
 
-  /// Returns whether the batch has items. Throws before anything changes if an argument does not fit.
+  /// Checks the arguments of a step before anything changes. Returns true if the batch has items.
+  /// @throws ArgumentError if an argument does not fit
   bool expect_batch(const char* where, const Items& x, const Target& target) {
     expect_items(where, layer_, x);
     optim::validate_options(optimizer);
@@ -338,7 +349,8 @@ class Trainer {
   double weight_of(const Items& x, const Target& target) {
     return static_cast<double>(detail_::loss::counted<B>(loss, ctx_, x.extent(0), target));
   }
-  /// Runs forward and backward, and adds the gradient to the accumulated parts. Leaves the loss on the backend.
+  /// Runs forward and backward for one part of a batch, and adds its gradient to the gradient of the accumulated parts.
+  /// The loss stays in memory of the backend.
   void add_part(const Items& x, const Target& target, const Extra& extra, double weight) {
     rounded_.run(ctx_, params, {.keep = keeps_rounded, .written = waiting_.parts == 0},
                  [&] { run_part(x, target, extra, weight); });
@@ -349,7 +361,7 @@ class Trainer {
     layer_.begin(ctx_, model(), x.extent(0), carry_);
     layer_.forward(ctx_, model(), x, carry_, y_, saved, extra);
     Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
-    Waiting before = std::exchange(waiting_, {});  // an exception from here on drops the parts
+    Waiting before = std::exchange(waiting_, {});  // if an exception follows, all accumulated parts are dropped
     if (before.weight == 0) {
       set_zero_later(ctx_, grads);
     } else if (weight > 0 && weight != before.unit) {
@@ -357,7 +369,7 @@ class Trainer {
     }
     if (before.weight == 0 || weight > 0) {
       Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
-      set_zero(ctx_, carry_);  // the carry after the last layer is unused: gradient 0
+      set_zero(ctx_, carry_);  // gradient 0, because the carry after the last layer is not used
       gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
       write_zeros(grads);
       before.unit = weight;
@@ -398,13 +410,14 @@ class Trainer {
 
 namespace detail_::lookup {
 
-/// Placeholder for constructor arguments from which no Trainer can be made.
+/// Placeholder type that is deduced if no Trainer can be made from the constructor arguments.
 template <class... A>
 struct NoTrainer {};
 
 }  // namespace detail_::lookup
 
-/// Deduced for constructor arguments that do not fit a Trainer, so that a static_assert can name the mistake.
+/// This specialisation is deduced if the constructor arguments do not fit a Trainer. Its static_assert names the
+/// mistake.
 template <class... A>
 class Trainer<detail_::lookup::NoTrainer<A...>, void, void, void, void> {
   GATEFOLD_REQUIRE(sizeof...(A) == 0,

@@ -21,7 +21,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/select_experts.hpp"
 
-/// Makes a mixture whose experts begin as copies of a trained dense branch.
+/// Makes a mixture of experts from a trained dense model: each expert begins as a copy of the dense branch.
 namespace gatefold {
 
 namespace functor {
@@ -41,12 +41,13 @@ namespace detail_::upcycling {
 template <class C, class D>
 class Copies;
 
-inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy", a stream of the seed that `init` does not use
+inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy" in ASCII: a random stream that `init` does not use
 
 }  // namespace detail_::upcycling
 
 /// Returns parameters of a model with mixtures, made from a model that has a dense branch in place of each Mixture.
 /// Every expert is a copy of the dense branch, the gates are new, and all other parameters are copied:
+///
 ///     const Stack dense{Residual{rule, OneExpert{Mlp<Gelu>{64, 256}}}, 6};
 ///     const Stack model{Residual{rule, Mixture{gate, Mlp<Gelu>{64, 256}}}, 6};
 ///     auto params = upcycle(ctx, model, dense_params, Seed{1});
@@ -120,13 +121,14 @@ struct RepeatExpert {
 
 namespace detail_::upcycling {
 
-/// Fills a pack of a model with mixtures from the pack of a dense model. Tensors are found by name.
+/// Copies the tensors of a dense model into a pack of a model with mixtures of experts. Finds each tensor by its name.
 template <class C, class D>
 class Copies {
   using B = typename C::Backend;
   using T = typename detail_::pack::Of<D>::Element;
 
  public:
+  /// Prepares copies from a dense model to a model with mixtures.
   /// @param write  if false, the pack is checked but not written
   Copies(C& ctx, const D& dense, Seed seed, double noise, bool write)
       : ctx_(ctx), seed_(seed), noise_(noise), write_(write) {
@@ -169,8 +171,8 @@ class Copies {
     } else if constexpr (detail_::select::OfMixture<P>) {
       ++mixtures_;
       const FillBank fill{*this};
-      detail_::pack::visit<false>(fill, at,
-                                  to.expert);  // the names in the dense model have no `expert`
+      // The name `at` has no part `expert`, because the dense model has no experts.
+      detail_::pack::visit<false>(fill, at, to.expert);
     } else if constexpr (detail_::pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
                        "gatefold: upcycle works in one process, on a model that holds all its "

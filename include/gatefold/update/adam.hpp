@@ -28,13 +28,14 @@ struct AdamRuleBackward;
 
 namespace update {
 
-/// Adam through depth, with decoupled decay of the residual stream.
+/// An update rule that applies Adam over the layers of a model, instead of over training steps. A layer with input x
+/// and branch output u(x) returns y. The moments p and v are passed from layer to layer. κ is a decoupled decay of x.
 ///
 ///     p ← β₁ p + (1−β₁) u(x),   v ← β₂ v + (1−β₂) u(x)²,   p = v = 0 before the first layer             (1)
 ///     y = x + γ p / (√v + ε) − κ x                                                                      (2)
 ///     with bias_correction: p / (1−β₁ᵗ) and v / (1−β₂ᵗ) in (2), t = 1 in the first layer                (3)
 ///
-/// Source: paper 001, sec. 4.1, with u = −f; the paper's μ, β are β₁, β₂, and its m is v.
+/// Source: paper 001, sec. 4.1, whose f is −u; the paper's μ, β are β₁, β₂, and its m is v.
 ///
 /// The paper does not give κ; the default is 0. `reference()` has the settings of the paper's code: ε inside the root,
 /// no bias correction, and κ = 1, so that y contains x only through the branch. The paper uses Adam only in the first
@@ -42,8 +43,8 @@ namespace update {
 ///
 /// In the first layer p = (1−β₁) u and v = (1−β₂) u². With ε = 1e-8 the update is nearly γ (1−β₁)/√(1−β₂) sign(u),
 /// which is about 3.16 sign(u). The branch gets almost no gradient: dy times about 1e-6/u², and at most (1−β₁)/ε for
-/// very small |u|. Finite differences measure only the sign function, so check gradients with a larger ε. An ε inside
-/// the root acts like √ε outside.
+/// very small |u|. Finite differences cannot resolve this gradient, so check gradients with a larger ε. An ε inside the
+/// root acts like √ε outside.
 ///
 /// If v = 0, the slope of the root counts as 0, so that u = 0 gives no NaN. If u² overflows (|u| > 1.8e19 in float),
 /// the step is 0.
@@ -63,13 +64,13 @@ struct Adam {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> p, v;  // [N, D]
-    Index layer = 0;       // completed layers with this rule
+    Index layer = 0;       // number of layers done
     Pass pass{};
     GATEFOLD_PACK(p, v)
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p, v;  // [N, D]; p and v before the layer
+    Tensor<T, 2, B> u, p, v;  // [N, D]; old p, v
     Index layer = 0;          // t
   };
   template <class T, class B>
@@ -145,11 +146,11 @@ namespace functor {
 template <class T>
 struct AdamCoefficients {
   T beta1, rest1, beta2, rest2;  // rest = 1 − β
-  T correction1, correction2;    // factors of the moments, (3); 1 without bias correction
+  T correction1, correction2;    // bias corrections (3); 1 without
   T gamma, keep;                 // keep = 1 − κ
   AdaptiveRoot<T> root;
 
-  /// Returns the moment after the layer from the moment before it.
+  /// Returns the first moment p after a layer, from its value p0 before the layer and the branch output u.
   template <class V>
   GATEFOLD_HD V p(V p0, V u) const {
     return beta1 * p0 + rest1 * u;
@@ -159,14 +160,16 @@ struct AdamCoefficients {
     return beta2 * v0 + rest2 * (u * u);
   }
 };
-/// Computes (1) and (2) of update::Adam. u and y may be the same memory.
+/// Computes the forward pass of the update rule update::Adam for one element: the new moments and y, equations (1) and
+/// (2). u and y may be the same memory.
 template <class T>
 struct AdamRuleStep {
   using Element = T;
   AdamCoefficients<T> c;
   const T *x, *u;
   T *p, *v, *y;
-  T *kept_p, *kept_v;  // the moments before the layer; null: not kept
+  // Memory for the moments before the layer, which backward needs. Null in inference.
+  T *kept_p, *kept_v;
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i);
@@ -179,16 +182,16 @@ struct AdamRuleStep {
     at.store(kept_v + i, v0);
   }
 };
-/// The adjoint of (1) to (3). c₁, c₂ are the factors of (3), p₁, v₁ the moments after the layer, p₀, v₀ the moments
-/// before it, r = r(c₂ v₁) the root of AdaptiveRoot, and a = γ c₁ dy / r:
+/// Computes the backward of the update rule update::Adam, (1) to (3), for one element. c₁, c₂ are the factors of the
+/// bias correction (3). p₀, v₀ are the moments before the layer, p₁, v₁ the moments after it. r = r(c₂ v₁) is the
+/// divisor of AdaptiveRoot, r′ its slope, and a = γ c₁ dy / r:
 ///
 ///     p̄ = dp + a,   v̄ = dv − a c₂ r′ p₁ / r,   dp ← β₁ p̄,   dv ← β₂ v̄
 ///     du = (1−β₁) p̄ + 2 (1−β₂) u v̄
 ///
-/// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. The terms of this factor that contain u² cancel. In the
-/// first layer, only the term with ε remains, and it is smaller than the rounding errors of the terms that cancel.
-/// Therefore the factor is computed with AdaptiveRoot (2), for v = c₂ v₁: that equation does not contain the terms that
-/// cancel.
+/// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms with u² cancel. In the first layer, only a
+/// term with ε remains, which is smaller than the rounding errors of the terms that cancel. Therefore the factor is
+/// computed by AdaptiveRoot (2), with v = c₂ v₁, an equation without these terms.
 template <class T>
 struct AdamRuleBackward {
   using Element = T;

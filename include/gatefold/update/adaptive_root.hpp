@@ -7,12 +7,13 @@
 
 namespace gatefold::functor {
 
-/// The divisor r(v) of adaptive rules, and its slope r′(v), for v >= 0.
+/// The divisor r(v) of the update rules Adam and RmsProp, and its slope r′(v) = dr/dv, for a moving average of squares
+/// v >= 0.
 ///
 ///     r(v) = √v + ε,   or √(v + ε) if `inside` is true                                                  (1)
 ///
-/// The slope of √v at 0 is infinite, but v = 0 only if u = 0. The rules use the product of slope and u, which is 0
-/// then. Therefore the slope of √0 counts as 0.
+/// The slope of √v at v = 0 is infinite, but the function `slope` returns 0 there. The rules only use the slope times
+/// u, the output of the branch, and v = 0 implies u = 0.
 template <class T>
 struct AdaptiveRoot {
   T epsilon;
@@ -29,7 +30,9 @@ struct AdaptiveRoot {
     const V root = sqrt(inside ? v + epsilon : v);
     return where_positive(root, T(0.5) / root, V(0));
   }
-  /// Returns (w r − 2 r′ (w v − rest)) / r, computed without the terms that cancel:
+  /// Returns (w r − 2 r′ (w v − rest)) / r for numbers w and `rest`, with r = r(v) and r′ = r′(v). This is a factor in
+  /// the gradients of the rules Adam and RmsProp. Terms of this expression cancel. Equation (2) is the same factor
+  /// without these terms, so that it has no cancellation error:
   ///
   ///     (w ε + rest / √v) / r,   or (w ε + rest) / r² if `inside`                                     (2)
   ///

@@ -25,14 +25,15 @@ struct ComplexBackward;
 
 namespace update {
 
-/// Heavy-ball momentum with a complex coefficient. The momentum rotates by the phase in each layer, so that it adds to
-/// the stream in some layers and subtracts in others.
+/// An update rule with heavy-ball momentum over the layers and a complex coefficient μ. A layer with input x and branch
+/// output u(x) returns y, and passes the complex momentum p to the next layer. p rotates by a phase in each layer, so
+/// that a contribution to p is added in some layers and subtracted in others.
 ///
 ///     p ← μ p + u(x),   y = x + γ Re p,   μ = modulus · exp(i phase),   p = 0 before the first layer    (1)
 ///
-/// Source: paper 001, eq. (21), with u = −f; Lorraine et al. 2021, arXiv:2102.08431. The paper does not give its μ. The
-/// default modulus is the μ of the paper's heavy ball, and the default phase is π/8. Phase 0 is HeavyBall; phase π is
-/// HeavyBall with negative μ.
+/// Source: paper 001, eq. (21), whose f is −u; Lorraine et al. 2021, arXiv:2102.08431. The paper does not give its μ.
+/// The default modulus is the μ of the paper's heavy ball, and the default phase is π/8. Phase 0 is HeavyBall; phase π
+/// is HeavyBall with negative μ.
 /// @param carry  re, im [N, D], the real and imaginary parts of p
 /// @throws ArgumentError unless modulus, phase and γ are finite
 /// @cost  5·N·D multiply-adds, 2·N·D carried values
@@ -87,7 +88,8 @@ struct ComplexMomentum {
 
 namespace functor {
 
-/// p ← μ p + u,   y = x + γ Re p,   p = re + i im. On entry y contains u.
+/// Computes the update rule ComplexMomentum for one element: p ← μ p + u,   y = x + γ Re p,   with p = re + i im. On
+/// entry, y contains the branch output u.
 template <class T>
 struct ComplexStep {
   using Element = T;
@@ -102,7 +104,8 @@ struct ComplexStep {
     at.store(y + i, at.load(x + i) + gamma * now);
   }
 };
-/// du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim),   dx += dy
+/// Computes the backward of ComplexStep for one element, with dy the gradient of y, (dre, dim) the gradient of the
+/// complex momentum and μ̄ the conjugate of μ: du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim),   dx += dy
 template <class T>
 struct ComplexBackward {
   using Element = T;

@@ -14,17 +14,18 @@
 
 namespace gatefold::update {
 
-/// Applies the rule `first` in the first layer, and the rule `rest` in all later layers: `First{Adam{…},
-/// HeavyBall{…}}`.
+/// An update rule that applies the rule `first` in the first layer of a model, and the rule `rest` in all later layers,
+/// for example First{Adam{…}, HeavyBall{…}}. u is the output of the branch; a and b are the states (carries) of the two
+/// rules.
 ///
 ///     y, a ← first(x, a; u)   in the first layer,   y, b ← rest(x, b; u)   in all others                (1)
 ///     warm: the first layer also does   b ← rest(x, b; u)   with the same u, and drops its y            (2)
 ///
 /// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it.
 ///
-/// The paper does not say whether the momentum begins in the first layer. In its code it does (`warm`), so that layer 2
-/// continues from the momentum of layer 1. With `warm`, the first layer still evaluates its branch once. Its backward
-/// calls the branch's backward once, with the sum of the gradients of both rules.
+/// The paper does not say whether the momentum of `rest` begins in layer 1. In the paper's code it does, as here with
+/// `warm`. Then the first layer updates the states of both rules from one evaluation of the branch. Its backward calls
+/// the branch's backward once, with the sum of the gradients of both rules.
 ///
 /// Every layer has the parameters of both rules. The parameters that a layer does not use have gradient 0. An optimizer
 /// with weight decay, for example AdamW, still decays them.
@@ -59,7 +60,7 @@ struct First {
   struct Carry {
     gatefold::Carry<FirstT, T, B> first;
     gatefold::Carry<RestT, T, B> rest;
-    Index layer = 0;  // completed layers with this rule
+    Index layer = 0;  // number of layers done
     Pass pass{};
     GATEFOLD_PACK(first, rest)
   };
@@ -136,11 +137,13 @@ struct First {
   }
 
  private:
-  /// True if `rest` can update its state from u in the same pass in which `first` processes u.
+  /// True if the second rule, `rest`, can update its state in the same pass over memory in which the rule `first`
+  /// processes the branch output u.
   template <class T, class B>
   static constexpr bool advances =
       detail_::hook::rule::advance<RestT, T, B>() && detail_::hook::rule::advance_backward<RestT, T, B>();
-  /// Computes (1) and (2). run_first(u, y) and run_rest(u, y) apply the rules to an evaluation u.
+  /// Applies the rule `first` in the first layer and the rule `rest` in later layers, equations (1) and (2).
+  /// run_first(f, y) and run_rest(f, y) run a rule; f is a functor that evaluates the branch.
   template <class T, class B, class F, class RunFirst, class RunRest>
   void step(typename B::Context& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> y,
             const RunFirst& run_first, const RunRest& run_rest) const {

@@ -7,11 +7,12 @@
 
 namespace gatefold::update {
 
-/// Heavy-ball momentum through depth.
+/// An update rule with heavy-ball momentum over the layers of a model. A layer with input x and branch output u(x)
+/// returns y, and passes the momentum p to the next layer.
 ///
 ///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
 ///
-/// Source: paper 001 (MomentumSMoE), eq. (10), with u = −f; Polyak 1964. The paper's code stores −γ p instead and
+/// Source: paper 001 (MomentumSMoE), eq. (10), whose f is −u; Polyak 1964. The paper's code stores −γ p instead and
 /// subtracts; for constant γ both are the same update. The defaults μ = 0.7, γ = 1 are the published settings. With μ =
 /// 0, γ = 1 the rule equals Plain, bit for bit for finite values, except for the sign of zero. μ < 0 is the negative
 /// momentum of App. E.4.

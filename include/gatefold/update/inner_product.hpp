@@ -9,13 +9,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns term i of ⟨a, b⟩ in the type `Sum`, for `reduce`.
+/// Returns the product a[i] · b[i] in the type `Sum`: term i of an inner product that the primitive `reduce` sums.
 template <class T, class Sum = T>
 struct InnerProduct {
   const T *a, *b;
   GATEFOLD_HD Sum operator()(Index i) const { return Sum(a[i]) * Sum(b[i]); }
 };
-/// out[n] = ⟨a[n], b[n]⟩, summed in the type `Sum`
+/// Writes the inner product of row n of two matrices: out[n] = ⟨a[n], b[n]⟩, summed in the type `Sum`.
 template <class T, class B, class Sum = T>
 struct RowInnerProduct {
   View<const T, 2, B> a, b;
@@ -31,14 +31,14 @@ struct RowInnerProduct {
 
 namespace update {
 
-/// Sums values over all parts of a batch, for a rule that gets the whole batch at once. There is only one part, so the
-/// values are unchanged.
+/// The default for an argument that sums values over all parts of a batch, for example over processes. WholeBatch is
+/// for a batch with one part and does nothing.
 struct WholeBatch {
   template <class C, class T>
   void operator()(C&, T*, Index) const {}
 };
 
-/// Adds ⟨a, b⟩ over all items to *out, summed in the type `Sum`.
+/// Adds the inner product of two matrices, Σ_n ⟨a[n], b[n]⟩, to *out. The sum has the type `Sum`.
 /// @order  row by row, then the rows in a fixed order
 template <class C, class T, class Sum, class B>
 void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {

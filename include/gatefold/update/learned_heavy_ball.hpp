@@ -29,16 +29,18 @@ struct SigmoidBackward;
 
 namespace update {
 
-/// The source of a step size: an option, a learned parameter, or a function of the item.
+/// Selects how an update rule gets its step size γ: from a fixed option, from a learned parameter, or from a learned
+/// function of each item.
 enum class StepSize { fixed, learned, per_item };
 
-/// Heavy ball that learns its momentum, its step size, or both.
+/// An update rule with heavy-ball momentum over the layers, which learns its coefficient μ, its step size γ, or both. A
+/// layer with input x and branch output u(x) returns y, and passes the momentum p to the next layer.
 ///
 ///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
 ///     per_item:  γ[n] = σ(⟨x[n], w⟩ + b)                                                                (2)
 ///
-/// Source: paper 001, App. E.1, Tables 5 and 6, with u = −f: (i) learns both, the default; (ii) is `.learn_mu = false`;
-/// (iii) is (ii) with `StepSize::per_item`.
+/// Source: paper 001, App. E.1, Tables 5 and 6, whose f is −u: (i) learns both, the default; (ii) is `.learn_mu =
+/// false`; (iii) is (ii) with `StepSize::per_item`.
 ///
 /// Each layer learns its own coefficients. A fixed coefficient has no parameter. The initial values of μ and γ are the
 /// options. For per_item, w is initialised by `initial`, and b is log(γ/(1 − γ)) if 0 < γ < 1, or else 0. Therefore, an
@@ -60,7 +62,7 @@ struct LearnedHeavyBall {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 1, B> mu, gamma;  // [1], or [0] if not learned
-    LinearScalar<T, B> linear;  // of (2); empty if not per item
+    LinearScalar<T, B> linear;  // w, b of (2), or empty
     GATEFOLD_PACK(mu, gamma, linear)
   };
   template <class T, class B>
@@ -142,7 +144,7 @@ struct LearnedHeavyBall {
     expect_finite(where, "mu", mu);
     expect_finite(where, "gamma", gamma);
   }
-  /// Computes (2) if the step size is per item; otherwise does nothing.
+  /// Computes the step size of each item, equation (2). Does nothing unless the option `step` is StepSize::per_item.
   template <class C, class T, class B>
   void step_sizes(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, View<T, 1, B> sizes) const {
     if (step != StepSize::per_item) return;
@@ -154,8 +156,8 @@ struct LearnedHeavyBall {
   functor::Coefficient<T> mu_of(const Params<T, B>& params) const {
     return {T(mu), learn_mu ? params.mu.data() : nullptr};
   }
-  /// Returns γ as a Coefficient.
-  /// @param sizes  γ[n], used only if the step size is per item
+  /// Returns the step size γ as a Coefficient, which can be an option, a learned value, or one value per item.
+  /// @param sizes  [N] γ of each item, used only with StepSize::per_item
   template <class T, class B>
   functor::Coefficient<T> gamma_of(const Params<T, B>& params, const T* sizes) const {
     switch (step) {

@@ -7,7 +7,8 @@
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/momentum.hpp"
 
-/// Heavy ball with coefficients that can be learned, and the gradients of the coefficients.
+/// Functions for update rules with learned momentum (LearnedHeavyBall, ZeroOrderHold): one heavy-ball step over a
+/// layer, and its backward, which also computes the gradients of the coefficients μ and γ.
 ///
 ///     p ← μ p + u(x),   y = x + γ p,   with μ, γ fixed, one per layer, or one per item                  (1)
 namespace gatefold {
@@ -25,13 +26,15 @@ struct LearnedMomentumBackward;
 
 namespace update {
 
-/// p before and after a layer. The gradient of μ is ⟨du, before⟩, and the gradient of γ is ⟨dy, after⟩.
+/// The momentum p before and after a layer, kept for backward: the gradient of μ is ⟨du, before⟩, and the gradient of γ
+/// is ⟨dy, after⟩, with du and dy the gradients of the branch output u and of the result y.
 template <class T, class B>
 struct KeptMomentum {
   Tensor<T, 2, B> before, after;  // [N, D]
 };
 
-/// Computes (1).
+/// Computes one heavy-ball step with learned coefficients, p ← μ p + u(x),   y = x + γ p, for training: keeps p before
+/// and after the layer.
 template <class C, class T, class B, class F>
 void learned_momentum_forward(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                               View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y,
@@ -41,15 +44,17 @@ void learned_momentum_forward(C& ctx, const functor::Coefficient<T>& mu, const f
   B::for_rows(ctx, x.extent(0),
               functor::LearnedMomentumStep<T, B>{mu, gamma, x, kept.after, p, y, kept.before, kept.after});
 }
-/// Computes (1) and keeps nothing for backward.
+/// Computes one heavy-ball step with learned coefficients, p ← μ p + u(x),   y = x + γ p, for inference: keeps nothing
+/// for backward.
 template <class C, class T, class B, class F>
 void learned_momentum_infer(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                             View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y) {
   f(x, y, 0);
   B::for_rows(ctx, x.extent(0), functor::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
 }
-/// Computes the backward of (1). Updates dp and adds to dx. If γ is per item, writes dgamma [N]; otherwise adds to
-/// dgamma [1] unless it is empty. Adds to dmu [1] unless it is empty.
+/// Computes the backward of a heavy-ball step with learned coefficients. Replaces dp, the gradient of p after the
+/// layer, by the gradient of p before it. Adds to dx. If γ is per item, writes dgamma [N]; otherwise adds to dgamma [1]
+/// unless it is empty. Adds to dmu [1] unless it is empty.
 template <class C, class T, class B, class F>
 void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                                View<const T, 2, B> x, const KeptMomentum<T, B>& kept, F&& df, View<const T, 2, B> dy,
@@ -71,7 +76,8 @@ void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const 
 
 namespace functor {
 
-/// A coefficient μ or γ. It is a fixed option, one value in memory for all items, or one value in memory per item.
+/// A coefficient μ or γ of a momentum rule. It is a fixed option, a learned value for all items, or one value per item.
+/// Learned values are read from memory.
 template <class T>
 struct Coefficient {
   T fixed = 0;
@@ -80,13 +86,14 @@ struct Coefficient {
   GATEFOLD_HD T operator()(Index n) const { return learned ? learned[per_item ? n : 0] : fixed; }
 };
 
-/// Applies HeavyBallStep to item n with the coefficients of this item.
+/// Computes one heavy-ball step (HeavyBallStep) for all values of item n, with the coefficients μ and γ of this item.
 template <class T, class B>
 struct LearnedMomentumStep {
   Coefficient<T> mu, gamma;
   View<const T, 2, B> x, u;
   View<T, 2, B> p, y;
-  View<T, 2, B> before, after;  // p before and after the layer; empty: not kept. `after` may be u
+  // Memory for p before and after the layer, which backward needs. Empty in inference. `after` may be the memory of u.
+  View<T, 2, B> before, after;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const HeavyBallStep<T> step{mu(n), gamma(n), &x(n, 0), &u(n, 0), &p(n, 0), &y(n, 0)};
@@ -98,7 +105,8 @@ struct LearnedMomentumStep {
     });
   }
 };
-/// Applies HeavyBallBackward to item n with the coefficients of this item.
+/// Computes the backward of a heavy-ball step (HeavyBallBackward) for all values of item n, with the coefficients μ and
+/// γ of this item.
 template <class T, class B>
 struct LearnedMomentumBackward {
   Coefficient<T> mu, gamma;

@@ -20,7 +20,8 @@ struct LinearScalarBackward;
 
 namespace update {
 
-/// The parameters of a linear function from an item to a scalar. They are empty if `dim` is 0.
+/// A learned linear function from an item x[n] with `dim` values to a number z[n], used by update rules with a step
+/// size per item. If `dim` is 0, the parameters w and b are empty.
 ///
 ///     z[n] = ⟨x[n], w⟩ + b                                                                              (1)
 template <class T, class B>
@@ -42,7 +43,8 @@ struct LinearScalar {
   void forward(typename B::Context& ctx, View<const T, 2, B> x, View<T, 1, B> z) const {
     B::for_rows(ctx, x.extent(0), functor::LinearScalarForward<T, B>{x, weight.data(), bias.data(), z});
   }
-  /// Computes the backward of (1). Adds to dx and grads.
+  /// Computes the backward of the linear function z[n] = ⟨x[n], w⟩ + b. Adds to dx, and to the gradients of w and b in
+  /// `grads`.
   void backward(typename B::Context& ctx, View<const T, 2, B> x, View<const T, 1, B> dz, View<T, 2, B> dx,
                 LinearScalar& grads) const {
     auto mark = ctx.mark();

@@ -10,8 +10,9 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Functions for all rules with momentum, for example HeavyBall (heavy_ball.hpp): the state p, a step, and a step with
-/// look-ahead. Each rule passes its own coefficients.
+/// Functions for update rules with momentum, for example HeavyBall (heavy_ball.hpp): one step over a layer with input
+/// x, branch output u and result y. The momentum p is passed from layer to layer. The branch is evaluated at x, or at a
+/// look-ahead point z. Each rule passes its own coefficients a, μ and γ.
 ///
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {
@@ -29,12 +30,12 @@ struct LookAheadBackward;
 
 namespace update {
 
-/// The momentum, which is carried from layer to layer. It is 0 before the first layer. RuleT only distinguishes the
-/// states of different rules, so that a Chain keeps one state for each rule.
+/// The state of an update rule with momentum, which is passed from layer to layer. The momentum p is 0 before the first
+/// layer. RuleT makes the states of different rules different types, so that a Chain keeps one state for each rule.
 template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
-  Index layer = 0;    // completed layers with this rule
+  Index layer = 0;    // number of layers done
   Pass pass{};
   GATEFOLD_PACK(p)
   void begin(typename B::Context& ctx, Index items, Index dim) {
@@ -45,13 +46,15 @@ struct Momentum {
   void validate(const char* rule, Index items, Index dim) const { expect_shape(rule, "carry.p", p, {items, dim}); }
 };
 
-/// Computes (1) with z = `point`. Before y is computed, its memory contains u.
+/// Computes one momentum step over a layer: p ← μ p + u(z),   y = x + γ p, with the branch u evaluated at z = `point`.
+/// The branch output is first written to the memory of y.
 template <class T, class B, class F>
 void momentum_forward(double mu, double gamma, View<const T, 2, B> x, NonDeduced<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
   f(point, y, 0, functor::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
-/// Computes the backward of momentum_forward. Updates dp, and adds to dx and dpoint, which may be the same memory.
+/// Computes the backward of momentum_forward. Replaces dp, the gradient of the momentum after the layer, by the
+/// gradient of the momentum before it. Adds to dx and dpoint, which may be the same memory.
 template <class C, class T, class B, class F>
 void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> point, F&& df, View<const T, 2, B> dy,
                        View<T, 2, B> dp, View<T, 2, B> dx, View<T, 2, B> dpoint) {
@@ -62,29 +65,31 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
   df(point, du, dpoint, 0);
 }
 
-/// Computes (1) with a = `ahead`. Writes z to `point`, because backward needs it.
+/// Computes one momentum step with look-ahead over a layer: z = x + `ahead` · p,   p ← μ p + u(z),   y = x + γ p.
+/// Writes z to `point`, because backward needs it.
 template <class C, class T, class B, class F>
 void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                 View<T, 2, B> y, View<T, 2, B> point) {
   B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
   momentum_forward(mu, gamma, x, point, f, p, y);
 }
-/// Computes (1) with a = `ahead` and keeps z in `point` for backward.
+/// Computes one momentum step with look-ahead for training: resizes `point`, and writes the point z = x + `ahead` · p
+/// to it for backward.
 template <class C, class T, class B, class F>
 void look_ahead_forward(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                         View<T, 2, B> y, Tensor<T, 2, B>& point) {
   point.resize(x.extent(0), x.extent(1));
   look_ahead(ctx, mu, gamma, ahead, x, f, p, y, point.view());
 }
-/// Computes (1) with a = `ahead` and keeps nothing for backward.
+/// Computes one momentum step with look-ahead for inference. The point z = x + `ahead` · p is in scratch memory.
 template <class C, class T, class B, class F>
 void look_ahead_infer(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                       View<T, 2, B> y) {
   auto mark = ctx.mark();
   look_ahead(ctx, mu, gamma, ahead, x, f, p, y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
 }
-/// Computes the backward of the look-ahead. Adds the branch's gradient with respect to the point z to dx, and `ahead`
-/// times this gradient to dp.
+/// Computes the backward of a momentum step with look-ahead. dz, the gradient with respect to the point z = x + `ahead`
+/// · p, is computed by the branch. Adds dz to dx, and `ahead` · dz to dp.
 template <class C, class T, class B, class F>
 void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Tensor<T, 2, B>& point, F&& df,
                          View<const T, 2, B> dy, View<T, 2, B> dp, View<T, 2, B> dx) {
@@ -99,7 +104,7 @@ void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Te
 
 namespace functor {
 
-/// p ← μ p + u,   y = x + γ p.   u and y may be the same memory
+/// Computes a heavy-ball step for one element: p ← μ p + u,   y = x + γ p.   u and y may be the same memory.
 template <class T>
 struct HeavyBallStep {
   using Element = T;
@@ -113,7 +118,8 @@ struct HeavyBallStep {
     at.store(y + i, at.load(x + i) + gamma * now);
   }
 };
-/// du = γ dy + dp,   dp ← μ du,   dx += dy
+/// Computes the backward of HeavyBallStep for one element, with dy, dp and so on the gradients of y, p and so on: du =
+/// γ dy + dp,   dp ← μ du,   dx += dy
 template <class T>
 struct HeavyBallBackward {
   using Element = T;
@@ -128,6 +134,7 @@ struct HeavyBallBackward {
     at.store(dx + i, at.load(dx + i) + out);
   }
 };
+/// Computes the backward of the momentum update p ← μ p + u for one element, with du and dp the gradients of u and p:
 /// total = du + dp,   dp ← μ dp
 template <class T>
 struct MomentumBackward {
@@ -142,7 +149,8 @@ struct MomentumBackward {
     at.store(dp + i, mu * of_p);
   }
 };
-/// dx += dz,   dp += a dz
+/// Computes the backward of the look-ahead z = x + a p for one element, with dz the gradient of z: dx += dz,   dp += a
+/// dz
 template <class T>
 struct LookAheadBackward {
   using Element = T;

@@ -7,11 +7,12 @@
 
 namespace gatefold::update {
 
-/// Nesterov's accelerated gradient through depth.
+/// An update rule with Nesterov's accelerated gradient over the layers of a model. A layer with input x evaluates its
+/// branch u at a point z, returns y, and passes the momentum p to the next layer.
 ///
 ///     z = x ∓ μ γ p,   p ← μ p + u(z),   y = x + γ p,   p = 0 before the first layer                    (1)
-/// Source: paper 001, App. E.4 (NAG-SMoE), with u = −f; Nesterov 1983. The paper's momentum is γ p, which includes the
-/// step size; the residual stream is the same. The paper prints the point as x − μ γ p. With the paper's sign of p,
+/// Source: paper 001, App. E.4 (NAG-SMoE), whose f is −u; Nesterov 1983. The paper's momentum is γ p, which includes
+/// the step size; the residual stream is the same. The paper prints the point as x − μ γ p. With the paper's sign of p,
 /// this point is behind the stream. Nesterov's point x + μ γ p is ahead, in the direction in which the momentum moves
 /// the stream: use `classical()`.
 /// @param carry  p [N, D]
@@ -19,7 +20,9 @@ namespace gatefold::update {
 /// @cost  3·N·D multiply-adds, N·D carried and N·D kept values
 struct Nesterov {
   double mu = 0.7, gamma = 1;
-  bool ahead = false;  // true: z = x + μ γ p; false: z = x − μ γ p, as in the paper
+  // Selects the point at which the branch is evaluated: z = x + μ γ p if true, or z = x − μ γ p, as in the paper, if
+  // false.
+  bool ahead = false;
 
   static Nesterov classical(double mu = 0.7, double gamma = 1) { return {mu, gamma, true}; }
 

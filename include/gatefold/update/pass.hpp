@@ -12,12 +12,13 @@
 
 namespace gatefold::update {
 
-/// Adds the tensors of a pack to a hash.
+/// A visitor that adds each tensor of a pack (a struct of tensors) to a hash.
 struct HashTensors {
   SampledHash& of_pack;
   void operator()(const Name&, const auto& t) const { of_pack.add(t.view()); }
 };
-/// Returns the SampledHash of a carry, or 0 if all sampled values are 0. On a device, it always returns 0.
+/// Returns a hash of sampled values of a carry (the state that an update rule passes from layer to layer). Returns 0 if
+/// all sampled values are 0, or if the carry is in the memory of a device.
 template <class C>
 std::uint64_t hash_of(const C& carry) {
   SampledHash of_carry;
@@ -25,11 +26,12 @@ std::uint64_t hash_of(const C& carry) {
   return of_carry.bits == 0 ? 0 : of_carry.hash;
 }
 
-/// Detects misuse of a carry:
+/// Detects misuse of a carry, the state that an update rule passes from layer to layer. `dcarry` is its gradient in
+/// backward. Detected are:
 ///
-/// - a second forward pass without begin(), which would continue the momentum of the first pass,
-/// - the carry of a forward that is passed as the `dcarry` of a backward,
-/// - a `dcarry` that is passed to a second backward, unchanged since the first backward.
+/// - a second forward pass through the layers without begin(), which would continue with the state of the first pass,
+/// - the carry of a forward pass as the `dcarry` argument of backward,
+/// - a `dcarry` that is used in a second backward pass without being reset after the first.
 ///
 /// A `dcarry` is refused only if its contents are not 0 and have not changed since the library wrote them. After you
 /// write zeros or a gradient into it, you can use the same object again.
@@ -38,13 +40,14 @@ std::uint64_t hash_of(const C& carry) {
 /// if the layer reads the memory that the previous layer of the pass wrote. Code between the layers that moves items to
 /// other memory and does not use the carry must call follow_pass.
 struct Pass {
-  const void* params = nullptr;  // parameters of the first layer
-  const void* last = nullptr;    // the memory that was written last
-  std::uint64_t left = 0;        // hash_of the carry after the last forward or backward
-  // The arguments of the first backward after the caller wrote the carry, and the dx that the last backward wrote.
+  const void* params = nullptr;  // of first layer
+  const void* last = nullptr;    // last output
+  std::uint64_t left = 0;        // last hash
+  // `of_params` and `of_saved` are arguments of the first backward after the caller wrote the carry. `dx` is the
+  // address of the gradient that the last backward wrote.
   const void *of_params = nullptr, *of_saved = nullptr, *dx = nullptr;
 
-  /// Records that a layer with these parameters reads x and writes y.
+  /// Records the forward of one layer: the address of its parameters, its input x and its output y.
   /// @throws ArgumentError if `of_layer` are the parameters of the first layer again, and x is not the memory that was
   ///         written last
   template <class X, class Y>
@@ -55,14 +58,15 @@ struct Pass {
     if (!params) params = of_layer;
     last = y.data();
   }
-  /// Records that code that does not use the carry moved the items in `from` to `to`.
+  /// Records that code between two layers copied the items from the memory `from` to the memory `to`, so that the next
+  /// layer reads `to`.
   void follow(const void* from, const void* to) {
     if (last == from) last = to;
   }
-  /// Records a backward with these arguments. `now` is the hash of the carry.
-  /// @throws ArgumentError in two cases. First: the carry is still as forward left it, and no backward was recorded.
-  ///         Second: the carry is still as the last backward left it, the parameters and `saved` are those of
-  ///         `of_params` and `of_saved`, and dy is not the dx that the last backward wrote
+  /// Records the backward of one layer with the addresses of its arguments. `now` is the hash of the carry argument.
+  /// @throws ArgumentError if the carry is the one that forward wrote. Also if it is unchanged since the last backward
+  ///         and this call begins a new backward pass, that is, its parameters and `saved` are those of the first call
+  ///         of the last pass, and its dy is not the dx that the last call wrote
   void enter_backward(std::uint64_t now, const void* params_of_call, const void* saved, const void* dy) {
     const bool unchanged = left != 0 && now == left;
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",
@@ -73,14 +77,16 @@ struct Pass {
     left = now;
   }
   void leave_backward(std::uint64_t now, const void* dx_of_call) {
-    left = now == left ? 0 : now;  // a carry that a backward does not change may be used again
+    // If backward did not change the carry, the caller may pass it to backward again.
+    left = now == left ? 0 : now;
     dx = dx_of_call;
   }
 };
 
 namespace passes {
 
-/// Calls f(pass, carry) for the pass of a carry, and for each carry inside it.
+/// Calls f(carry.pass, carry) for a carry that has a Pass (the misuse check), or for the carries inside it, as in the
+/// carry of a Chain.
 template <class C, class F>
 void each(C& carry, const F& f) {
   if constexpr (requires { carry.pass.follow(nullptr, nullptr); }) {
@@ -94,7 +100,8 @@ void each(C& carry, const F& f) {
 
 }  // namespace passes
 
-/// Calls Pass::enter for the pass of a carry. Does nothing if the carry has no pass.
+/// Records the forward of one layer in the Pass of its carry (the misuse check), with Pass::enter. Does nothing if the
+/// carry has no Pass.
 template <class C, class... A>
 void enter_pass(C& carry, const A&... arguments) {
   if constexpr (requires { carry.pass.enter(arguments...); }) carry.pass.enter(arguments...);
@@ -108,12 +115,14 @@ void begin_pass(C& carry) {
                      "gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members.md");
   }
 }
-/// Calls Pass::follow for the passes of a carry and of the carries inside it.
+/// Records that items were copied between two layers, from the memory `from` to `to`. Calls Pass::follow for the carry
+/// and the carries inside it.
 template <class C>
 void follow_pass(C& carry, const void* from, const void* to) {
   passes::each(carry, [&](auto& pass, const auto&) { pass.follow(from, to); });
 }
-/// Records the contents of a carry. Must be called after a forward.
+/// Stores a hash of a carry in its Pass, to detect later whether the carry has changed. Call it after the forward of a
+/// layer.
 template <class C>
 void leave_pass(C& carry) {
   passes::each(carry, [](auto& pass, const auto& of) {
@@ -121,7 +130,8 @@ void leave_pass(C& carry) {
     pass.of_params = nullptr;
   });
 }
-/// Calls Pass::enter_backward. It must be called before a backward, and leave_backward after the backward.
+/// Checks the carry argument of a layer's backward, with Pass::enter_backward. Call it before the backward, and
+/// leave_backward after it.
 template <class C>
 void enter_backward(C& dcarry, const void* params, const void* saved, const void* dy) {
   passes::each(dcarry, [&](auto& pass, const auto& of) { pass.enter_backward(hash_of(of), params, saved, dy); });

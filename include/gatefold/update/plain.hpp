@@ -6,7 +6,8 @@
 
 namespace gatefold::update {
 
-/// The ordinary residual connection: one step of gradient descent.
+/// An update rule that is the ordinary residual connection. A layer with input x and branch output u(x) returns y. In
+/// the view of paper 001, this is one step of gradient descent.
 ///
 ///     y = x + u(x)                                                                                      (1)
 ///

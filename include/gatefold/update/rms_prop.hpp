@@ -22,11 +22,13 @@ struct RmsPropBackward;
 
 namespace update {
 
-/// RMSProp through depth. Divides each step by the root of a moving average of squared steps.
+/// An update rule that applies RMSProp over the layers of a model, instead of over training steps. A layer with input x
+/// and branch output u(x) returns y. Each step is divided by the root of p, a moving average of squared steps that is
+/// passed from layer to layer.
 ///
 ///     p ← μ p + (1−μ) u(x)²,   y = x + γ u(x) / √(p + ε),   p = 0 before the first layer                (1)
 ///
-/// Source: paper 001, App. E.4 (rms-SMoE), with u = −f; Hinton 2012. The paper uses it only in the first layer,
+/// Source: paper 001, App. E.4 (rms-SMoE), whose f is −u; Hinton 2012. The paper uses it only in the first layer,
 /// First{RmsProp{}, HeavyBall{}}, because RmsProp in all layers was unstable. In the first layer p = (1−μ) u². With a
 /// small ε the update is nearly γ sign(u) / √(1−μ), so the branch gets almost no gradient (see Adam).
 /// @param carry  p [N, D], the average of squares
@@ -99,7 +101,7 @@ struct RmsProp {
 
 namespace functor {
 
-/// Computes (1) of update::RmsProp. u and y may be the same memory.
+/// Computes the forward pass of the update rule update::RmsProp, (1), for one element. u and y may be the same memory.
 template <class T>
 struct RmsPropStep {
   using Element = T;
@@ -107,7 +109,7 @@ struct RmsPropStep {
   AdaptiveRoot<T> root;
   const T *x, *u;
   T *p, *y;
-  T* kept_p;  // p before the layer; null: not kept
+  T* kept_p;  // old p, or null
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);
@@ -116,7 +118,8 @@ struct RmsPropStep {
     if (kept_p) at.store(kept_p + i, p0);
   }
 };
-/// The adjoint of (1). p₁ is p after the layer, r = r(p₁) the root of AdaptiveRoot, and a = γ dy / r:
+/// Computes the backward of the update rule update::RmsProp, (1), for one element. p₁ is p after the layer, r = r(p₁)
+/// the divisor of AdaptiveRoot, r′ its slope, and a = γ dy / r:
 ///
 ///     p̄ = dp − a u r′ / r,   du = a + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
 ///

@@ -8,14 +8,15 @@
 
 namespace gatefold::update {
 
-/// Robust heavy-ball momentum, with the branch evaluated at a point ahead of the stream.
+/// An update rule with robust heavy-ball momentum over the layers. A layer with input x evaluates its branch u at a
+/// look-ahead point z, returns y, and passes the momentum q to the next layer.
 ///
 ///     z = x + α γ q,   q ← μ q + u(z),   y = x + γ q,   q = 0 before the first layer                    (1)
 ///     γ = k (1−p)² (1+p) / L,   μ = k p³ / (k−1),   α = p³ / ((k−1) (1−p)² (1+p))                       (2)
 ///
-/// Source: paper 001, eq. (17), (18), with u = −f; Cyrus et al. 2018, arXiv:1710.04753. From (2), α γ = μ / L. The
-/// defaults are the values of the paper's code: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q here because p
-/// is an option. L is the option `l`.
+/// Source: paper 001, eq. (17), (18), whose f is −u; Cyrus et al. 2018, arXiv:1710.04753. From (2), α γ = μ / L. The
+/// defaults are the values of the paper's code: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q because p, k and
+/// L are options (`p`, `k`, `l`).
 /// @param carry  q [N, D], under the name p as in the other rules
 /// @throws ArgumentError unless 1 < k < ∞ (the condition ratio L/m; (2) divides by zero at k = 1), 0 <= p < 1 and 0 < l
 ///         < ∞

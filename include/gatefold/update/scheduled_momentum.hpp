@@ -9,12 +9,13 @@
 
 namespace gatefold::update {
 
-/// Heavy ball with a momentum that follows a schedule over the layers.
+/// An update rule with heavy-ball momentum over the layers and a coefficient μ_t that depends on the number t of the
+/// layer. A layer with input x and branch output u(x) returns y, and passes the momentum p to the next layer.
 ///
 ///     p ← μ_t p + u(x),   y = x + γ p,   p = 0 before the first layer, t = 1 in it                      (1)
 ///
 /// A schedule has `double mu(Index t) const`, and may have `void validate() const`. t counts the layers with this rule.
-/// Source: paper 001, App. E.1 and E.4, with u = −f.
+/// Source: paper 001, App. E.1 and E.4, whose f is −u.
 /// @param carry  p [N, D] and the number of completed layers
 /// @throws ArgumentError unless γ is finite; also the errors of the schedule's `validate`
 /// @cost  as HeavyBall

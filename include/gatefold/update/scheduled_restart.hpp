@@ -6,15 +6,15 @@
 
 namespace gatefold::update {
 
-/// A schedule of growing momentum that returns to 0 every `period` layers.
+/// A schedule for the momentum coefficient μ_t of layer t. The coefficient grows, and returns to 0 every `period`
+/// layers.
 ///
 ///     μ_t = r / (r + 3),   r = (t + offset) mod period,   t = 1 in the first layer                      (1)
 ///
-/// Source: paper 001, App. E.4 (scheduled restart), with period 3. The paper prints t mod 3 and does not say where t
-/// begins, but it restarts GrowingMu "after layer 3" of 6. The default offset −1 matches this: the momenta are 0, 1/4,
-/// 2/5, 0, …, and layers 4, 7, … discard the previous momentum. With `.offset = 0`, t is 1 in the first layer as
-/// printed: the momenta are 1/4, 2/5, 0, 1/4, …, layers 3, 6, … discard the previous momentum, and the first layer has
-/// p = 0 before it.
+/// Source: paper 001, App. E.4 (scheduled restart), with period 3. The paper prints t mod 3 and does not say at which
+/// number t begins, but it restarts the schedule "after layer 3" of 6. The default offset −1 matches this: μ_t is 0,
+/// 1/4, 2/5, 0, …, and layers 4, 7, … discard the previous momentum. With `.offset = 0`, μ_t is 1/4, 2/5, 0, 1/4, …,
+/// and layers 3, 6, … discard the previous momentum.
 /// @throws ArgumentError unless period >= 1 and offset >= −1
 struct RestartingMu {
   Index period = 3, offset = -1;
@@ -29,8 +29,8 @@ struct RestartingMu {
   }
 };
 
-/// Heavy ball with the momentum of RestartingMu, which returns to 0 every few layers: `ScheduledRestart{.schedule =
-/// {.period = 3}, .gamma = 1}`.
+/// An update rule with heavy-ball momentum whose coefficient grows with the layers and returns to 0 every `period`
+/// layers (RestartingMu), for example ScheduledRestart{.schedule = {.period = 3}, .gamma = 1}.
 using ScheduledRestart = ScheduledMomentum<RestartingMu>;
 
 }  // namespace gatefold::update

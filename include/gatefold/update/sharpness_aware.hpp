@@ -25,7 +25,7 @@ struct ScaledSumBackward;
 template <class T, class B>
 struct SharpenBackward;
 
-/// s ← 1/√s, or 0 if s < least. NaN remains NaN.
+/// Replaces s by 1/√s, or by 0 if s < least. NaN remains NaN.
 struct InverseRoot {
   double least;
   double* s;
@@ -36,14 +36,16 @@ struct InverseRoot {
 
 namespace update {
 
-/// Selects the items that share a norm: each item has its own norm, or the whole batch has one norm.
+/// Selects how the rule SharpnessAware normalises the branch output: each item is divided by its own norm, or all items
+/// of a batch by the norm of the whole batch.
 enum class Norm { item, batch };
 
-/// Sharpness-aware minimisation through depth. The branch is evaluated at a point uphill of x.
+/// An update rule with sharpness-aware minimisation (SAM) over the layers of a model. A layer with input x evaluates
+/// its branch u first at x, and then at a point z at the distance ρ from x in the direction of −u(x). It returns y.
 ///
 ///     z = x − ρ u(x) / ‖u(x)‖,   y = x + γ u(z)                                                         (1)
 ///
-/// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412.
+/// Source: paper 001, App. E.4 (SAM-SMoE), whose f is −u; Foret et al. 2020, arXiv:2010.01412.
 ///
 /// By default each item has its own norm, so that an item does not depend on its batch. The paper's code has one norm
 /// over all items: `Norm::batch`. If ‖u(x)‖ is below 1.2e-38 in float or 1.5e-154 in double, the norm counts as 0. Then
@@ -105,8 +107,8 @@ struct SharpnessAware {
   }
 
  private:
-  /// Returns a threshold: a norm counts as 0 if its square is smaller. The threshold is the square of the smallest
-  /// normal T. For double this square would underflow, so the threshold is the smallest normal double.
+  /// Returns the smallest square of a norm that does not count as 0: the square of the smallest normal T. For double
+  /// this square would underflow, so the function returns the smallest normal double.
   template <class T>
   static constexpr double least() {
     if constexpr (std::is_same_v<T, double>) {
@@ -115,7 +117,8 @@ struct SharpnessAware {
       return double(std::numeric_limits<T>::min()) * double(std::numeric_limits<T>::min());
     }
   }
-  /// Computes (1). normalized and y may be the same memory.
+  /// Computes the forward pass of sharpness-aware minimisation, (1), with two evaluations of the branch. `normalized`
+  /// and y may be the same memory.
   template <class C, class T, class B, class F, class SumT>
   void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> normalized, View<T, 2, B> point,
             View<double, 1, B> inverse, const SumT& sum) const {
@@ -147,7 +150,8 @@ struct SharpnessAware {
 
 namespace functor {
 
-/// n = u/‖u‖, in place;   z = x − ρ n.   `inverse` has 1/‖u‖ for each item, or once for all items
+/// Normalises the branch output u in place, n = u/‖u‖, and writes the point z = x − ρ n. `inverse` contains 1/‖u‖, one
+/// value for each item, or one for all items.
 template <class T, class B>
 struct Sharpen {
   T rho;

@@ -5,7 +5,7 @@
 
 namespace gatefold::update {
 
-/// A schedule of momentum that grows from 0 towards 1 with depth.
+/// A schedule for the momentum coefficient μ_t of layer t. It grows from 0 in the first layer towards 1.
 ///
 ///     μ_t = (t − 1) / (t + 2),   t = 1 in the first layer                                               (1)
 ///
@@ -14,7 +14,8 @@ struct GrowingMu {
   double mu(Index t) const { return static_cast<double>(t - 1) / static_cast<double>(t + 2); }
 };
 
-/// Heavy ball with the momentum of GrowingMu, which grows with depth: `TimeVarying{.gamma = 1}`.
+/// An update rule with heavy-ball momentum whose coefficient grows from layer to layer (GrowingMu), for example
+/// TimeVarying{.gamma = 1}.
 using TimeVarying = ScheduledMomentum<GrowingMu>;
 
 }  // namespace gatefold::update

@@ -6,8 +6,9 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
-/// The family of update rules. An update rule combines the residual stream x with the output u of a branch. The rule
-/// itself calls the branch, as f:
+/// Defines what an update rule is. An update rule computes the output y of a layer from its input x and the output u of
+/// its branch (for example a mixture of experts); the simplest rule is y = x + u. The rule calls the branch itself,
+/// through the argument f:
 ///
 ///     forward (ctx, params, x, carry, f, y, saved) const;                // f(point, u, call) writes u = u(point)
 ///     backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const;  // df(point, du, dpoint, call) adds to dpoint
@@ -23,10 +24,10 @@
 /// saves a pass over memory. Optional members are in policy/hooks.hpp.
 namespace gatefold {
 
-/// The argument f of a rule, which evaluates the branch. run(point, u, call, step) computes u = u(point) and then calls
-/// step(at, i) for every element of u, if possible while the element is in the cache. The step may only access element
-/// i of its arrays, and only through `at`, because later rows of u may not be computed yet. On a device, u[i] may still
-/// be in a register.
+/// The functor f that an update rule receives to evaluate its branch. run(point, u, call, step) computes the branch
+/// output u = u(point), and calls step(at, i) for every element i of u, if possible while the element is in the cache.
+/// `step` may access only element i of its arrays, and only through `at`, because other rows of u may not be computed
+/// yet. On a device, u[i] may still be in a register.
 template <class T, class B, class Run>
 struct Evaluation {
   Run run;
@@ -40,7 +41,8 @@ Evaluation<T, B, Run> make_evaluation(const Run& run) {
   return {run};
 }
 
-/// Applies a rule without keeping values for backward.
+/// Applies an update rule for inference, without keeping values for backward. If the rule has no `infer`, calls its
+/// `forward` and discards the saved values.
 template <class T, class B, class U, class F>
 void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {

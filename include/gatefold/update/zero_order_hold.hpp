@@ -33,12 +33,13 @@ struct HoldBackward;
 
 namespace update {
 
-/// Heavy ball discretised by a zero-order hold, with learned coefficients.
+/// An update rule with heavy-ball momentum over the layers, discretised by a zero-order hold, and with learned
+/// coefficients. A layer with input x and branch output u(x) returns y, and passes the momentum p to the next layer.
 ///
 ///     p ← μ_t p + u(x),   y = x + γ_t p,   p = 0 before the first layer                                 (1)
 ///     μ_t = e^{Δ μ},   γ_t[n] = (e^{Δ μ} − 1)/(Δ μ) · Δ · (⟨x[n], w⟩ + b),   Δ = softplus(s)            (2)
 ///
-/// Source: paper 001, App. E.1 (ZOH), with u = −f; each layer learns its own s, μ, w and b.
+/// Source: paper 001, App. E.1 (ZOH), whose f is −u; each layer learns its own s, μ, w and b.
 ///
 /// The paper does not give initial values. Here Δ starts at the option `delta`, and μ starts so that μ_t is the option
 /// `mu`. `initial` draws w and b. Before training, γ_t therefore has mean 0, and a layer can step forward or back. At Δ
@@ -139,8 +140,8 @@ struct ZeroOrderHold {
   }
 
  private:
-  /// Computes (2): held = (μ_t, Δ φ(Δ μ)), linear = ⟨x[n], w⟩ + b, and gamma = γ_t. linear and gamma may be the same
-  /// memory.
+  /// Computes the coefficients μ_t and γ_t of (2) from the parameters. Writes held = (μ_t, Δ φ(Δ μ)) with φ(z) = (e^z −
+  /// 1)/z, linear[n] = ⟨x[n], w⟩ + b, and gamma[n] = γ_t[n]. `linear` and `gamma` may be the same memory.
   template <class C, class T, class B>
   void hold(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, NonDeduced<T*> held, View<T, 1, B> linear,
             NonDeduced<T*> gamma) const {
@@ -167,7 +168,8 @@ template <class T>
 GATEFOLD_HD T held(T z) {
   return z == 0 ? T(1) : std::expm1(z) / z;
 }
-/// φ′(z) = (e^z − φ(z))/z. Near 0 the terms cancel, so the series Σ_k (k+1)/(k+2)! z^k is used there.
+/// Returns the derivative φ′(z) = (e^z − φ(z))/z of φ(z) = (e^z − 1)/z. Near z = 0 the terms of this formula cancel, so
+/// the power series Σ_k (k+1)/(k+2)! z^k is used there.
 template <class T>
 GATEFOLD_HD T held_slope(T z) {
   if (z > T(0.5) || z < T(-0.5)) return (std::exp(z) - held(z)) / z;
@@ -190,7 +192,7 @@ struct ScaleBy {
     at.store(to + i, *scale * at.load(from + i));
   }
 };
-/// held = (μ_t, Δ φ(Δ μ))
+/// Computes held = (μ_t, Δ φ(Δ μ)), the two numbers of ZeroOrderHold from which its coefficients follow.
 template <class T>
 struct Hold {
   const T *step, *mu;
@@ -201,8 +203,9 @@ struct Hold {
     held_values[1] = delta * held(z);
   }
 };
-/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ, and dstep += dΔ σ(step) with dΔ = dμ_t μ_t μ + ds e^{Δ μ}. dheld is (dμ_t, ds). A
-/// null dmu or dstep is skipped.
+/// Computes the gradients of the parameters μ and `step` of ZeroOrderHold from `dheld` = (dμ_t, ds), the gradient of
+/// held = (μ_t, Δ φ(Δ μ)), with Δ = softplus(step): dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ, and dstep += dΔ σ(step) with dΔ
+/// = dμ_t μ_t μ + ds e^{Δ μ}. A null dmu or dstep is skipped.
 template <class T>
 struct HoldBackward {
   const T *step, *mu, *dheld;

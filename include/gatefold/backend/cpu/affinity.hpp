@@ -13,7 +13,7 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-/// The processors on which threads run.
+/// Queries and changes the set of processors on which a thread can run.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Returns the number of processors on which the calling thread can run.
@@ -34,26 +34,29 @@ inline int current_processor() {
 #endif
 }
 
-/// Remembers the processor on which a thread went to sleep. If the waking thread runs on the same processor, it keeps
-/// the thread off that processor until the thread is awake.
+/// Remembers the processor on which a thread went to sleep. If the thread that wakes it runs on the same processor,
+/// that processor is removed from the sleeping thread's affinity mask until the sleeping thread is awake.
 ///
 /// Linux wakes a thread on the processor on which it slept, unless it finds an idle processor. A virtual processor that
-/// its host has put to sleep does not look idle. The thread then waits behind its waker until Linux balances the loads,
-/// up to ten milliseconds. This happened when the waker had meanwhile moved to that processor, or when two pools took
-/// turns: calls of 1.2 ms on two threads took 2.4 ms (2 virtual processors of a Zen 5, Linux 6.18).
+/// its host has put to sleep does not look idle. Without this class, the thread can therefore wait behind its waker
+/// until Linux balances the loads, up to ten milliseconds. This happened when the waker had meanwhile moved to that
+/// processor, or when two pools took turns: calls of 1.2 ms on two threads took 2.4 ms (2 virtual processors of a
+/// Zen 5, Linux 6.18).
 class SleepingThread {
  public:
-  /// The thread that this object belongs to calls this before it sleeps.
+  /// Records the current processor. The thread to which this object belongs calls this just before it sleeps.
   void falls_asleep() {
     give_back();
     processor_ = current_processor();
   }
-  /// The thread that this object belongs to calls this when it is awake.
+  /// Clears the record and restores the affinity mask. The thread to which this object belongs calls this when it is
+  /// awake.
   void is_awake() {
     processor_ = kNone;
     give_back();
   }
-  /// The waking thread, which runs on `processor`, calls this before it wakes `thread`.
+  /// Removes `processor` from the affinity mask of `thread` if `thread` went to sleep on it. The waking thread, which
+  /// runs on `processor`, calls this before it wakes `thread`.
   void keep_off([[maybe_unused]] int processor, [[maybe_unused]] std::thread& thread) {
 #ifdef GATEFOLD_AFFINITY
     if (processor_.load() != processor || processor == kNone) return;
@@ -62,7 +65,7 @@ class SleepingThread {
     if (pthread_getaffinity_np(handle, sizeof set, &set) != 0 || !CPU_ISSET(static_cast<std::size_t>(processor), &set))
       return;
     CPU_CLR(static_cast<std::size_t>(processor), &set);
-    // A thread that woke up meanwhile gives the processor back before it sleeps again.
+    // This is safe even if `thread` has just woken up, because it restores its affinity mask before it sleeps again.
     if (CPU_COUNT(&set) > 0 && pthread_setaffinity_np(handle, sizeof set, &set) == 0) taken_ = processor;
 #endif
   }
@@ -80,7 +83,9 @@ class SleepingThread {
 #endif
   }
 
-  std::atomic<int> processor_{kNone}, taken_{kNone};  // the processor on which it sleeps, and the one it is kept off
+  // processor_: the processor on which the thread sleeps. taken_: the processor that was removed from its affinity
+  // mask.
+  std::atomic<int> processor_{kNone}, taken_{kNone};
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

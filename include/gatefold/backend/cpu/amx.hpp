@@ -16,16 +16,16 @@
 #include "gatefold/core/error.hpp"
 #endif
 
-/// Intel's matrix unit (AMX), in Xeons from the fourth generation on. Each thread has eight tiles of 16 rows of 64
-/// bytes. One instruction multiplies two tiles and adds the product to a third.
+/// Wrappers for Intel's matrix unit (AMX), which Xeons have from the fourth generation on. Each thread has eight tile
+/// registers of 16 rows of 64 bytes. One instruction multiplies two tiles and adds the product to a third.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// While an AmxTiles lives, the tiles of the thread that made it are configured for tile_sum<P>. The class is empty if
-/// P does not use AMX.
+/// Configures the AMX tile registers of the calling thread for matrix products of operand type P (tile_sum<P>), and
+/// releases them in the destructor. The class is empty if P does not use AMX, Intel's matrix unit.
 template <class P, bool = on_amx<P>>
 class AmxTiles {
  public:
-  /// Does nothing, because the products of P need no permission for tiles.
+  /// Does nothing, because products of operand type P do not use AMX, and only AMX needs a permission from Linux.
   static void permit() {}
 };
 
@@ -36,9 +36,9 @@ class AmxTiles<P, true> {
  public:
   static constexpr int rows = 16, words = 16, columns = 16;
 
-  /// Requests the use of the tiles for this process, with all its threads and children, as Linux requires. Call this
-  /// before the first AmxTiles of a process.
-  /// @throws DeviceError if the system does not allow the tiles. Vector registers are no fallback, because their sums
+  /// Requests the permission that Linux requires before a process uses AMX tile registers. It applies to all threads
+  /// and children of the process. Call this before you construct the first AmxTiles of a process.
+  /// @throws DeviceError if the system does not allow AMX. There is no fallback to vector registers, because their sums
   ///         have different bits
   static void permit() {
 #if defined(__linux__)
@@ -58,29 +58,32 @@ class AmxTiles<P, true> {
   AmxTiles& operator=(const AmxTiles&) = delete;
 
  private:
-  // The memory layout that ldtilecfg reads.
+  // The memory layout that the instruction ldtilecfg reads to configure the AMX tile registers.
   struct alignas(64) Configuration {
     std::uint8_t palette, first_row, reserved[14];
     std::uint16_t bytes[16];
     std::uint8_t rows[16];
   };
-  // All tiles are whole, even if a matrix has fewer rows, because a new configuration takes longer than a product of
-  // two tiles.
+  // Configures all AMX tile registers with their full 16 rows, even if a matrix has fewer rows. A new configuration
+  // would take longer than a product of two tiles.
   static constexpr Configuration all_whole{
       1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, rows, rows}};
 };
 
-/// Holds sums [R · 16, C · 16] in the AMX tiles 0 to 3.
+/// A matrix of float sums with R · 16 rows and C · 16 columns, held in the AMX tile registers 0 to 3. R and C are
+/// 1 or 2.
 template <int R, int C>
 struct AmxSums {
   AmxSums() {
-    asm volatile("" ::: "memory");  // for g++ 12, which does not treat loads of tiles as reads of memory
+    // Keeps g++ 12 from moving writes to memory past the loads of tiles, which it does not treat as reads of memory.
+    asm volatile("" ::: "memory");
     _tile_zero(0);
     if constexpr (C == 2) _tile_zero(1);
     if constexpr (R == 2) _tile_zero(2);
     if constexpr (R == 2 && C == 2) _tile_zero(3);
   }
-  /// Adds the product of `a` and `b` over 16 words of the depth. a_stride and b_stride are in floats.
+  /// Adds the matrix product of `a` and `b` to the sums. Each row of `a` and each column of `b` has 16 pairs of
+  /// bfloat16. a_stride and b_stride are distances between rows, in floats (the size of a pair).
   void add(const float* a, Index a_stride, const float* b, Index b_stride) {
     constexpr Index size = sizeof(float);
     _tile_loadd(6, b, b_stride * size);

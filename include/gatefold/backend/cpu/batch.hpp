@@ -10,40 +10,46 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Describes the work of one call of the engine (product.hpp, product_pair.hpp).
+/// Structs that describe the matrix products of one call of the CPU's product engine (product.hpp, product_pair.hpp).
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The product c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. The depth is the dimension over
-/// which a product sums. Row i of c is slot first + i.
+/// The matrix product of one expert: c[rows, columns] = a[rows, depth] b[depth, columns], or c += a b. The product sums
+/// over `depth`. Row i of c belongs to slot first + i; a slot is one item that is assigned to one expert.
 template <class P>
 struct Problem {
   using T = SumOf<P>;
   Operand<T> a, b;
   T* c;
   Index c_stride, rows, columns, depth, first;
-  PackedMatrix<P> packed{};  // b if it was packed before the call; otherwise null
+  PackedMatrix<P> packed{};  // packed copy of matrix b, if there was one before the call; otherwise null
 };
 
 /// The products of all experts.
 template <class P>
 struct Batch {
   using T = SumOf<P>;
-  // The dimension of a product that is divided between experts: rows, depth, or none if there is only one product.
+  // The dimension of the product a b that is divided between the experts: the rows of a, the depth (the dimension over
+  // which the product sums), or none if there is only one product.
   enum class Slots { none, are_rows, are_depth };
 
-  Problem<P> all;  // the extents that all experts share, and the pointers of the first expert
+  // The sizes that the products of all experts have in common, and the pointers to the matrices of the first expert.
+  Problem<P> all;
   Slots slots = Slots::none;
-  const Index* offsets = nullptr;  // [experts + 1]; not used with Slots::none
+  const Index* offsets = nullptr;  // [experts + 1]: the number of each expert's first slot; not used with Slots::none
   Index experts = 1;
-  // upper bound of the slots of all experts together, in any routing; bound() corrects it if there are more slots
+  // Upper bound of the number of slots (rows of work) of all experts together, for every routing. If the present
+  // routing has more slots, bound() returns their number instead.
   Index most_slots = 0;
-  bool accumulate = false;  // whether every sum starts at the present value of c
-  // whether c is small or read soon, so that it is not written with non-temporal stores
+  bool accumulate = false;  // whether the products are added to the present values of c (c += a b)
+  // True if the result c should stay in the cache, because it is small or read soon. It is then not written with
+  // non-temporal stores.
   bool stays_cached = false;
 
-  /// Returns an upper bound of the sum of the rows of all experts, in any routing with the same number of slots.
+  /// Returns an upper bound of the number of rows of the result c, for every routing with the same number of slots. If
+  /// rows are divided between experts, it is the number of rows of all experts together.
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
-  /// Returns an upper bound of the depth of one expert, in any routing with the same number of slots.
+  /// Returns an upper bound of the depth of one expert's product (its number of terms in a sum), for every routing with
+  /// the same number of slots.
   Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
 
   Problem<P> operator[](Index e) const {
@@ -61,7 +67,8 @@ struct Batch {
       skip_rows(p.b, first);
       p.c += e * p.rows * p.columns;
       p.depth = count;
-      if (count == 0 && accumulate) p.rows = 0;  // no terms: do not touch the expert's c
+      // An expert without slots adds nothing to its c, so its product is skipped: it gets no rows.
+      if (count == 0 && accumulate) p.rows = 0;
     }
     return p;
   }
@@ -76,13 +83,14 @@ struct Batch {
   }
 };
 
-/// Two products, one after the other, for all experts: see product_pair.hpp, eq. (1).
+/// Describes two matrix products for each expert, one after the other, as in an MLP: c = epilogue(a up) down. See
+/// product_pair.hpp, eq. (1).
 template <class P>
 struct PairBatch {
   using T = SumOf<P>;
-  Operand<T> a{};                              // [N, depth]; can be gathered, unlike up and down
-  std::array<const T*, 2> up{};                // [experts, depth, hidden]
-  std::array<PackedMatrix<P>, 2> packed_up{};  // `up` if it was packed before the call; otherwise null
+  Operand<T> a{};                // [N, depth]: one row for each item. Rows can be gathered, unlike those of the weights
+  std::array<const T*, 2> up{};  // [experts, depth, hidden]
+  std::array<PackedMatrix<P>, 2> packed_up{};  // packed copies of the matrices `up`, if they exist before the call
   PackedMatrix<P> packed_down{};
   Index ups = 1;
   const T* down = nullptr;  // [experts, hidden, columns]
@@ -90,7 +98,9 @@ struct PairBatch {
   Index depth = 0, hidden = 0, columns = 0;
   const Index* offsets = nullptr;  // [experts + 1]
   Index experts = 0;
-  Index slots = 0;  // upper bound of the slots in any routing; most_slots() corrects it if there are more slots
+  // Upper bound of the number of slots (rows of work) for every routing. If the present routing has more, most_slots()
+  // returns their number.
+  Index slots = 0;
 
   Index blocks() const { return std::max<Index>(divide_up(depth, Tile<P>::depth), 1); }
   Index chunks() const { return std::max<Index>(divide_up(hidden, Tile<P>::depth), 1); }

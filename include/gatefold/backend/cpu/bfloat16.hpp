@@ -16,13 +16,14 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A vector with the bits of a float register: one 32-bit integer for each lane. The casts use __builtin_bit_cast,
-/// because object files compiled with different -march would share instantiations of std::bit_cast.
+/// A SIMD vector for the bits of a float register: one 32-bit integer for each lane. Casts to it use
+/// __builtin_bit_cast. With std::bit_cast, a linker would keep one instantiation for all object files, even if they are
+/// compiled with different -march.
 using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
-/// A vector of as many bfloat16 numbers as a float register has lanes.
+/// A SIMD vector of bfloat16 numbers that has as many lanes as a float register.
 using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 
-/// Returns v, rounded like Bfloat16::from if P is Bfloat16.
+/// Returns v rounded to bfloat16, as Bfloat16::from does, if P is Bfloat16. Otherwise returns v.
 template <class P, class T>
 GATEFOLD_INLINE T rounded(T v) {
   if constexpr (std::is_same_v<P, Bfloat16>) {
@@ -45,7 +46,7 @@ GATEFOLD_INLINE Register<T> rounded(Register<T> v) {
 /// Loads `count` bfloat16 numbers into the first lanes of a float register, and sets the other lanes to 0. Memory after
 /// the last of these numbers is not read.
 GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
-// g++ 12 splits the conversion below into halves
+// Converts with AVX-512 intrinsics, because g++ 12 splits the general conversion below into two of half the width.
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (packet::is<float, float, 64>)
     if (count == Register<float>::size)
@@ -72,22 +73,24 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
 }
 
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
-// Pairs of bfloat16 as the lanes of a float register; the first value of a pair is in the lower half. The instructions
-// treat subnormal numbers as 0, and so does pair().
+// The functions below return pairs of bfloat16 in the 32-bit lanes of a float register. The first value of a pair is in
+// the lower half. The conversion instructions treat subnormal numbers as 0, and the scalar function pair() does the
+// same.
 
-/// Returns pairs of neighbouring values: lane i holds values 2 i and 2 i + 1 of `first` followed by `second`.
+/// Rounds two registers to bfloat16 and returns neighbouring values as pairs. Lane i holds values 2 i and 2 i + 1 of
+/// the sequence that consists of `first`, then `second`.
 GATEFOLD_INLINE Register<float> pairs_along(Register<float> first, Register<float> second) {
   return Register<float>(
       _mm512_castsi512_ps(__builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(second.packet(), first.packet()))));
 }
-/// Returns pairs of values of two rows: lane i holds upper[i] and lower[i].
+/// Rounds two rows of values to bfloat16 and returns them as pairs: lane i holds upper[i] and lower[i].
 GATEFOLD_INLINE Register<float> pairs_across(Register<float> upper, Register<float> lower) {
   alignas(64) static constexpr std::uint16_t order[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return Register<float>(_mm512_castsi512_ps(_mm512_permutexvar_epi16(
       _mm512_load_si512(order), __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(lower.packet(), upper.packet())))));
 }
-/// Rounds two values to bfloat16 and returns the pair as one lane.
+/// Rounds two values to bfloat16 and returns the pair in the bits of one float, with `first` in the lower half.
 inline float pair(float first, float second) {
   const auto half = [](float v) -> std::uint32_t {
     return Bfloat16::from(std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v).bits;

@@ -19,31 +19,34 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The memory in which the sums of a block of rows are computed: panels of Tile::columns columns.
+/// Points to the memory in which a matrix product computes its sums for a block of rows. The columns of the sums are
+/// divided into panels of Tile::columns columns.
 template <class T>
 struct Sums {
   T* data;
   SumsLayout layout;
-  bool uncached = false;  // whether the sums are in no cache before they are written
+  bool uncached = false;  // whether this memory is not in a cache yet and should be prefetched
 
-  /// Returns sums in contiguous panels.
+  /// Describes contiguous memory for sums: all rows of the first panel of Tile::columns columns, then all rows of the
+  /// next.
   static Sums panels(T* data, Index rows) { return {data, SumsLayout::panels(rows, Tile<T>::columns)}; }
-  /// Returns sums in the rows of a matrix, in place.
+  /// Describes sums that are computed in place, in the rows of a row-major result matrix.
   static Sums rows(T* data, Index stride) { return {data, {stride, Tile<T>::columns, Tile<T>::columns}, true}; }
-  /// Returns the sums from column x on. x is a multiple of Tile::columns.
+  /// Returns the part of these sums that begins at column x, a multiple of Tile::columns.
   Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, uncached}; }
 };
 
-/// Multiplies a block of rows by blocks of weights, one after the other, and prefetches the weights that the task reads
-/// next. Each task has one BlockProduct.
+/// Multiplies a block of rows by blocks of an expert's weights, one block after the other. Meanwhile it prefetches the
+/// weights that the task reads next. Each task has its own BlockProduct.
 template <class P>
 class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Returns the size of the memory, in words, in which a task packs weights, or converts them from packed bfloat16. It
-  /// is one panel, or a whole block if tasks pack whole blocks (`packs`).
-  /// @param depth, columns  extents of an expert's weights
+  /// Returns the size of the buffer in which a task packs weights, or converts packed weights from bfloat16 to floats.
+  /// The size is in words (elements of packed operands). It is one panel of columns, or a whole block of weights if
+  /// `packs` is true.
+  /// @param depth, columns  size of an expert's weight matrix
   static Index memory(bool packs, Index depth, Index columns) {
     if (!packs) return panel_size;
     return std::max(panel_size,
@@ -52,17 +55,19 @@ class BlockProduct {
 
   explicit BlockProduct(T* panels) : panels_(panels) {}
 
-  /// Computes to = a b, or to += a b.
+  /// Computes the matrix product `to` = a b, or `to` += a b, for one block b of weights.
   /// @param a     [rows, words] packed
-  /// @param into  how to store the sums; Into::stream only if `to` is aligned rows of a matrix, in whole panels
+  /// @param into  whether sums are stored, added, or written with non-temporal stores. Into::stream requires that `to`
+  ///              is aligned rows of a matrix, in whole panels
   /// @param next  the weights that the task needs after `b`, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
     if (b.packed) return packed(rows, a, b, next, into, to);
     if constexpr (!on_amx<P>)
       if (!b.b.lines_are_rows && !b.b.rows) return in_place(rows, a, b, next, into, to);
-    // If each column of B is contiguous in memory (lines_are_rows), each panel is packed just before its use, so that
-    // it is in the first-level cache. Otherwise all panels are packed at once, because this reads long runs of memory.
+    // If the columns of B are contiguous in memory (lines_are_rows), each panel of columns is packed just before its
+    // use, so that it is in the first-level cache. Otherwise all panels are packed at once, because this reads long
+    // runs of memory.
     const bool at_once = !b.b.lines_are_rows;
     if (at_once) b.pack(panels_);
     const Index panels = divide_up(b.columns, width);
@@ -78,13 +83,15 @@ class BlockProduct {
  private:
   static constexpr Index width = Tile<P>::columns, panel_size = Tile<P>::depth * width;
 
-  // Returns whether `tiles` tiles together can issue all prefetches of a panel. If not, the tile that reads the panel
-  // from memory prefetches (tile_from_memory.hpp).
+  // Returns whether `tiles` register tiles can prefetch a whole panel of weights while they compute. Each tile
+  // prefetches a fixed number of cache lines. If this is not enough, the tile that reads the panel from memory
+  // prefetches (tile_from_memory.hpp).
   static bool prefetches(Index tiles) {
     return tiles * (Tile<P>::depth / 2) * Prefetch::line >= panel_size * Index(sizeof(T));
   }
 
-  // The weights that the task reads after the panels of `b` that end at column `end`.
+  // Finds the weights that a task reads after block `b` up to column `end`. These are the next columns of `b` or, at
+  // its end, the first columns of block `next`.
   struct After {
     const WeightBlock<P>* block;  // or null
     Index column;
@@ -102,7 +109,8 @@ class BlockProduct {
     const Index words = b.words(), most = few ? panels_at_once<P>(rows.count) : 1;
     for (Index x = 0, panels = 1; x < b.columns; x += panels * width) {
       panels = b.columns - x >= most * width ? most : 1;
-      // If at most half a panel is left, tile_sum computes it, because it skips the second register.
+      // A panel is as wide as two registers. If the columns that are left fit into one register, tile_sum computes
+      // them, because it skips the second register.
       const bool first = !many && b.columns - x > Tile<P>::size;
       if constexpr (std::is_same_v<T, float>)
         if (first && few && b.packed.half) {
@@ -120,8 +128,8 @@ class BlockProduct {
     }
   }
 
-  // The first tile of a panel reads the weights in place and packs them for the other tiles. An incomplete panel is
-  // packed before the first tile.
+  // Multiplies by a block of weights that is not packed. For each panel of columns, the first tile of rows reads the
+  // weights in place and packs them for the other tiles. An incomplete panel is packed before the first tile.
   void in_place(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
                 const Sums<T>& to) {
     const bool many = prefetches(rows.tiles - 1);
@@ -153,8 +161,8 @@ class BlockProduct {
     sum_from_memory<P>(rows.size(0), panels, words, a, source, to.data, to.layout.stride, to.layout.panel, into);
   }
 
-  // Computes the tiles of the packed panel at x, from tile `first` on.
-  // @param prefetch  prefetch(t) returns the lines that tile t has to prefetch
+  // Multiplies the tiles of rows, from tile `first` on, by the packed panel of weights that begins at column x.
+  // @param prefetch  prefetch(t) returns a description of the memory that tile t prefetches
   template <class F>
   static void tiles(const RowBlock& rows, Index first, const T* a, const WeightBlock<P>& b, const T* panel, Index x,
                     Into into, const Sums<T>& to, const F& prefetch) {

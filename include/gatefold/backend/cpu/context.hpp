@@ -18,17 +18,19 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Threads and memory of one caller: scratch, scratch of each thread for its own tasks, and objects that inference
-/// keeps between calls. Two threads can run at the same time with one context each. A second thread in the same context
-/// gets an ArgumentError.
+/// The threads and the scratch (temporary memory) with which one caller uses the CPU backend. A context also keeps
+/// objects that inference reuses between calls. Several threads can compute at the same time if each has its own
+/// context. A second thread that uses a context at the same time gets an ArgumentError.
 template <class B>
 class BasicContext : public Scratch<B>, public ObjectPool {
  public:
   using Backend = B;
-  /// @param threads  number of threads of the context (cpu/thread_pool.hpp); 0 means available_threads()
+  /// Makes a context with a thread pool of its own (cpu/thread_pool.hpp).
+  /// @param threads  number of threads of the context; 0 means available_threads()
   /// @param eager    whether even short loops are shared between threads. This is slow; tests use it to find races
   /// @throws ArgumentError if `threads` is negative or more than the library's executor supports (32767)
   explicit BasicContext(int threads = 0, bool eager = false);
+  /// Makes a context whose threads come from your own executor, for example a thread pool.
   /// @param executor  provides the threads, see cpu/executor.hpp; it must outlive the context
   /// @param threads   the most threads that the context uses, including the calling thread
   /// @throws ArgumentError unless threads is positive
@@ -41,14 +43,15 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   ExecutorRef executor() const { return executor_; }
   int threads() const { return threads_; }
   bool eager() const { return eager_; }
-  /// Returns the number of bytes of scratch that this context has allocated, in use or not.
+  /// Returns the number of bytes of scratch (temporary memory) that this context has allocated, in use or not.
   std::size_t capacity() const {
     std::size_t n = Scratch<B>::capacity();
     for (const auto& worker : workers_) n += worker->capacity();
     return n;
   }
 
-  /// While the returned object lives, products whose weights are in `packed` read the packed weights.
+  /// Makes matrix products read the packed copies of weights in `packed`, as long as the returned object exists.
+  /// Weights without a packed copy are read as usual.
   /// @throws ArgumentError if `packed` was made by a file compiled for registers of a different width
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
@@ -61,7 +64,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return Use{this->here(), *this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
-  /// Returns the packed form of w for products of P, if it is in the PackedWeights in use; otherwise null.
+  /// Returns the packed copy of the weights w for products of operand type P, from the PackedWeights that use() has
+  /// set. Returns null if there is none.
   template <class P>
   PackedMatrix<P> packed(const SumOf<P>* w) const {
     return packed_ ? packed_->template find<P>(w) : PackedMatrix<P>{};
@@ -71,7 +75,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   template <class, class>
   friend struct Primitives;
 
-  /// Returns one context of a single thread for each thread of this context. The first call makes them.
+  /// Returns a list of contexts with a single thread, one for each thread of this context. The first call makes them.
   const std::vector<std::unique_ptr<BasicContext>>& workers();
 
   int threads_;

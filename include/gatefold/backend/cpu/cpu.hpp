@@ -8,19 +8,20 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE {
 
-/// The CPU backend: packed register tiles on Eigen's vector types, with threads from an executor (cpu/executor.hpp).
+/// The backend that computes on the CPU. Its matrix products use vector instructions, through Eigen's vector types, and
+/// packed operands. Its threads come from an executor (cpu/executor.hpp).
 ///
 /// Cpu is a different type for each instruction set (cpu/instruction_set.hpp). Files compiled with different -march can
-/// be linked together. Each of them has its own backend, and they exchange plain pointers.
+/// therefore be linked into one program. Each of them has its own backend, and they exchange plain pointers.
 ///
 /// @order  every result is bitwise the same for any number of threads; an element of a product depends only on its own
 ///         row and the weights (cpu/product.hpp gives the order of sums)
 struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 
-/// A CPU backend that multiplies bfloat16 in the products of experts. Floats are rounded (nearest, ties to even) when a
-/// product packs them: weights, items, hidden values and their gradients. Sums stay floats. The values that an MLP
-/// saves for its backward pass are stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses
-/// and optimizers are computed as with Cpu. Doubles are not rounded.
+/// A CPU backend that multiplies in bfloat16 in the matrix products of experts. A product rounds floats (to nearest,
+/// ties to even) when it packs them: weights, items, hidden values and their gradients. Sums stay floats. The values
+/// that an MLP saves for its backward pass are stored in bfloat16. Parameters, gradients, gates, attention, update
+/// rules, losses and optimizers are computed as with Cpu. Doubles are not rounded.
 ///
 ///     CpuBf16::Context ctx;   // replaces Cpu::Context; tensors are Tensor<float, 2, CpuBf16>
 ///
@@ -34,10 +35,10 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 /// @throws DeviceError from the first product, in files compiled for AMX, if the system does not allow its use
 /// @order  the order of Cpu; pairs are added in the order of cpu/tile.hpp, and their subnormal operands and sums are 0
 struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
-  /// The type in which an expert saves its values for the backward pass (backend.hpp).
+  /// The type in which an expert stores values of type T that its backward pass needs: bfloat16 if T is float.
   template <class T>
   using Stored = RoundedFloats::Of<T>;
-  /// The primitives whose products do not round their operands.
+  /// The same backend functions, but with matrix products that do not round their operands to bfloat16.
   using FullPrecision = cpu::Primitives<CpuBf16, AsTheyAre>;
 };
 

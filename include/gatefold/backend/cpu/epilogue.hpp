@@ -12,26 +12,29 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Calls epilogues for finished sums, and describes the memory layout of these sums.
+/// Calls the epilogue of a matrix product (for example bias and activation) for its finished sums. Also describes the
+/// memory layout of these sums.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// True if an epilogue runs on registers. An epilogue that accepts only scalars has the member
-/// `static constexpr bool scalar_only = true;` and is called element by element.
+/// True if an epilogue, which a product applies to its sums, can be called with whole vector registers. An epilogue
+/// that accepts only scalars has the member `static constexpr bool scalar_only = true;` and is called element by
+/// element.
 template <class E, class T>
 concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
 const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };
 
-/// The memory layout of sums [rows, columns], in panels of `width` columns:
+/// The memory layout of a matrix of sums [rows, columns]. The columns are divided into panels of `width` columns, and
+/// panels are `panel` elements apart:
 ///
 ///     element (i, x) = data[i · stride + x / width · panel + x mod width]
 struct SumsLayout {
   Index stride, width, panel;
 
-  /// Returns the layout of contiguous panels [rows, width].
+  /// Returns a layout in which each panel [rows, width] is contiguous, and the next panel follows it directly.
   static SumsLayout panels(Index rows, Index width) { return {width, width, rows * width}; }
 
-  /// Calls f(x, count, element) for each panel of row i, up to column `columns`. The panel has `count` columns from x
-  /// on, and its first sum is data[element].
+  /// Calls f(x, count, element) for each panel of row i, up to column `columns`. A panel is a group of at most `width`
+  /// columns. It has `count` columns, begins at column x, and its first sum is data[element].
   template <class F>
   void each_panel(Index i, Index columns, const F& f) const {
     for (Index x = 0, at = i * stride; x < columns; x += width, at += panel)
@@ -39,9 +42,9 @@ struct SumsLayout {
   }
 };
 
-/// Calls an epilogue for `rows` × `columns` sums, once for each element, and stores the results.
+/// Calls the epilogue of a product once for each of `rows` × `columns` sums, and stores the results in c.
 /// @param sums  [rows, columns] in      can be read up to the end of the last register of a row
-/// @param c     [rows, c_stride] out    its element (0, 0) is element (s, j) of expert e
+/// @param c     [rows, c_stride] out    the block of expert e's result that begins at row s and column j
 template <class T, class E>
 void run_epilogue(const E& epilogue, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
                   Index j, T* c, Index c_stride) {
@@ -65,11 +68,12 @@ void run_epilogue(const E& epilogue, const T* sums, SumsLayout layout, Index row
   }
 }
 
-/// An epilogue with its type erased, so that the engine is compiled once for each element type.
+/// An epilogue (the function that a product applies to each sum) with its type erased. The code of products is
+/// therefore compiled once for each element type, not once for each epilogue.
 template <class T>
 struct Epilogue {
   const void* epilogue;
-  bool stores;  // whether the epilogue stores the sums and has no other effect
+  bool stores;  // true if the epilogue only stores the sums, without a change
   void (*run)(const void*, const T*, SumsLayout, Index, Index, Index, Index, Index, T*, Index);
 
   template <class E>
@@ -82,13 +86,15 @@ struct Epilogue {
   }
 };
 
-/// Computes `rows` × `columns` hidden values and stores them in `hidden`, with shape [rows, Tile::stride]. A hidden
-/// value is the result of the epilogue for one sum of each of M matrices.
-/// @param M  number of matrices of the first product
+/// Computes hidden values [rows, columns] of an MLP from the sums of its first product, and stores them in `hidden`
+/// [rows, Tile::stride]. A hidden value is the epilogue's result for one sum of each of M weight matrices.
+/// @param M  number of weight matrices of the first product, 1 or 2
 template <std::size_t M, class T, class E>
 void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
                 Index j, T* hidden) {
-  const E g = epilogue;  // a local copy, which no store through a pointer changes
+  // A local copy of the epilogue, which stores through pointers cannot change, so that compilers can keep its members
+  // in registers.
+  const E g = epilogue;
   for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
     layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
       const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x, auto load) {
@@ -99,7 +105,8 @@ void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Inde
         for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
       } else {
         const auto load = [](const T* p) { return Register<T>::load(p); };
-        if (count == Tile<T>::columns) {  // the usual case, without a loop of two iterations
+        // The usual case: a whole panel of columns. It is two vector registers wide, so that no loop is needed.
+        if (count == Tile<T>::columns) {
           value(each, RegisterAccess<T>{}, 0, load);
           value(each, RegisterAccess<T>{}, Register<T>::size, load);
         } else {
@@ -109,14 +116,16 @@ void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Inde
     });
 }
 
-/// The epilogue that turns the first sums of a pair of products into hidden values, with its type erased.
+/// The epilogue that turns sums of the first product of an MLP into hidden values, for example an activation function.
+/// Its type is erased.
 template <class T>
 struct HiddenEpilogue {
   const void* epilogue;
   void (*run)(const void*, const T* const* sums, SumsLayout, Index rows, Index columns, Index e, Index s, Index j,
               T* hidden);
 
-  /// @param M  number of matrices of the first product
+  /// Erases the type of an epilogue.
+  /// @param M  number of weight matrices of the first product of the MLP, 1 or 2
   template <std::size_t M, class E>
   static HiddenEpilogue with(const E& epilogue) {
     return {&epilogue, [](const void* f, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e,

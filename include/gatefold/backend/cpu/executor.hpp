@@ -5,12 +5,12 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-/// Executors, which provide the threads of the CPU backend: the library's own (thread_pool.hpp), or the thread pool
-/// of a program.
+/// An executor provides the threads of the CPU backend. It is the library's own thread pool (thread_pool.hpp), or the
+/// thread pool of your program.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The function f(worker) that an executor runs. f must outlive this object and must not throw. The object is two
-/// pointers and can be copied freely.
+/// A reference to the function f(worker) that an executor calls on its threads. f must outlive this object and must not
+/// throw. The object is two pointers and can be copied freely.
 class WorkerFunction {
  public:
   template <class F>
@@ -24,7 +24,7 @@ class WorkerFunction {
   void (*call_)(void*, int);
 };
 
-/// An executor runs a function on several threads.
+/// An executor, for example a thread pool, runs a function on several threads.
 ///
 ///     run(count, f)   calls f(worker) for numbers 0 <= worker < count, each number at most once, on any threads, at
 ///                     the same time if possible, and returns when these calls have returned
@@ -36,7 +36,7 @@ concept Executor = requires(E& executor, int count, WorkerFunction f) {
   executor.run(count, f);
 };
 
-/// A reference to an executor of any type. It is an executor too.
+/// A reference to an executor (a thread pool) of any type. The reference is an executor too.
 class ExecutorRef {
  public:
   template <Executor E>

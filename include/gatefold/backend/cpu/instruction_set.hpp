@@ -5,8 +5,8 @@
 #error "gatefold: Eigen: expected version 3.4 or 5, got an older one"
 #endif
 
-/// The instruction set for which a file is compiled, with a suffix for -ffast-math, as the name of an inline namespace
-/// around the CPU backend.
+/// Defines the name of the inline namespace around the CPU backend. The name contains the instruction set for which a
+/// file is compiled, and a suffix for -ffast-math.
 ///
 /// Register width, packed weights and rounding depend on the instruction set, and a linker keeps only one copy of a
 /// function that several object files define. Therefore `gatefold::Cpu`, and with it every template over a backend, is
@@ -22,9 +22,10 @@
 #define GATEFOLD_INSTRUCTION_SET avx512_amx_bf16
 #define GATEFOLD_BFLOAT16_PAIRS
 #define GATEFOLD_AMX
+// For Intel processors with bfloat16 instructions, clang defines only the last of these macros, __tune_corei7__.
 #elif defined(EIGEN_VECTORIZE_AVX512BF16) &&                                                 \
     (defined(__cooperlake__) || defined(__sapphirerapids__) || defined(__emeraldrapids__) || \
-     defined(__graniterapids__) || defined(__tune_corei7__))  // clang defines the last one for all of them
+     defined(__graniterapids__) || defined(__tune_corei7__))
 #define GATEFOLD_INSTRUCTION_SET avx512_bf16_intel
 #elif defined(EIGEN_VECTORIZE_AVX512BF16)
 #define GATEFOLD_INSTRUCTION_SET avx512_bf16
@@ -79,8 +80,8 @@
 #define GATEFOLD_CPU_ABI GATEFOLD_INSTRUCTION_SET
 #endif
 
-// The namespace around the CPU backend, for example on_avx2. Without the prefix, gatefold would contain the names of
-// instruction sets.
+// The name of the namespace around the CPU backend, for example on_avx2. Without the prefix `on_`, the namespace
+// gatefold would contain bare names of instruction sets, such as avx2.
 #define GATEFOLD_CPU_NAMESPACE_OF(name) on_##name
 #define GATEFOLD_CPU_NAMESPACE_FOR(name) GATEFOLD_CPU_NAMESPACE_OF(name)
 #define GATEFOLD_CPU_NAMESPACE GATEFOLD_CPU_NAMESPACE_FOR(GATEFOLD_CPU_ABI)

@@ -12,27 +12,29 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Loops, sums and the counting sort of the CPU backend. The division of work between threads never changes a result.
+/// The parallel loops, sums and the counting sort of the CPU backend. The division of work between threads never
+/// changes a result.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Calls f(i) for begin <= i < end. All functions that f calls are inlined, because they are outside the namespace of
-/// the instruction set: a linker would keep one copy of them for all object files, although instruction sets round a
-/// sum of products differently.
+/// Calls f(i) for begin <= i < end. The attribute `flatten` inlines all functions that f calls. Otherwise a linker
+/// would keep one copy of such a function for all object files, although files compiled for different instruction sets
+/// round a sum of products differently.
 template <class F>
 [[gnu::flatten]] void each_index(Index begin, Index end, const F& f) {
   for (Index i = begin; i < end; ++i) f(i);
 }
 
-/// Calls f(i) for i < n, in long runs that a compiler can vectorise. If f is a RegisterFunctor, calls f(at, i) for one
-/// register after the other instead.
+/// Calls f(i) for 0 <= i < n on several threads, in long runs that a compiler can vectorise. If f is a RegisterFunctor
+/// (works on vector registers), calls f(at, i) once for each register of elements instead; i is its first element.
 template <class Context, class F>
 void for_each(Context& ctx, Index n, const F& f) {
-  // `parallel_from` and `line` are numbers of elements. A thread gets whole cache lines.
+  // Loops with fewer than `parallel_from` elements run on one thread. Otherwise each thread gets a multiple of `line`
+  // elements, so that it works on whole cache lines.
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_elements, line = ctx.eager() ? 1 : 64;
   const Index chunks = n < parallel_from ? 1 : ctx.threads();
   const Index chunk = divide_up(divide_up(n, chunks), line) * line;
   parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
-    // a local copy, which no store in the loop can alias
+    // A local copy of f, which stores in the loop cannot change, so that compilers can keep its members in registers.
     const F g = f;
     const Index begin = c * chunk, end = std::min(n, (c + 1) * chunk);
     if constexpr (RegisterFunctor<F>) {
@@ -43,7 +45,8 @@ void for_each(Context& ctx, Index n, const F& f) {
   });
 }
 
-/// Calls f(lanes, row) for row < n. A row can take long, so two rows for each thread are enough to use all threads.
+/// Calls f(lanes, row) for each row < n, on several threads. f loops over the columns of its row with the functions of
+/// `lanes`. Two rows for each thread are enough to use all threads, because the work for a row can be large.
 template <class Context, class F>
 void for_rows(Context& ctx, Index n, const F& f) {
   const int threads = ctx.threads();
@@ -55,8 +58,8 @@ void for_rows(Context& ctx, Index n, const F& f) {
                });
 }
 
-/// Adds Σ_i f(i) over i < n to *out.
-/// @order  in order within blocks of 4096, then the blocks in order
+/// Adds the sum of f(i) over 0 <= i < n to *out.
+/// @order  each block of 4096 consecutive terms is summed in order; then the sums of the blocks are added in order
 template <class T, class Context, class F>
 void reduce(Context& ctx, Index n, const F& f, T* out) {
   constexpr Index block = 4096, few = 64;
@@ -74,15 +77,17 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   *out += total;
 }
 
-/// Sorts positions by key, with a stable counting sort. For each chunk, a task counts the keys. One pass turns the
-/// counts into places in `order`. For each chunk, a task then writes the positions of the keys to these places.
-/// @param offsets  [groups + 1] out
+/// Sorts the positions 0 to n - 1 by their keys, for example by expert, with a stable, parallel counting sort. First,
+/// the keys of each chunk of positions are counted, one task for each chunk. The counts are then turned into places in
+/// `order`. At last, a task for each chunk writes its positions to these places.
+/// @param offsets  [groups + 1] out  the place in `order` at which the positions of each key begin
 /// @param order    out  positions of the keys that are not negative
 /// @throws ArgumentError unless every key is less than groups
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_keys;
-  // Each chunk has at least `groups` keys, so that its counters cost less than its keys.
+  // Each chunk of keys needs `groups` counters. With at least `groups` keys in a chunk, its counters cost less than its
+  // keys.
   const Index worth = ctx.eager() ? n : n / std::max<Index>(groups, 1);
   const Index chunks = n < parallel_from ? 1 : std::clamp<Index>(worth, 1, ctx.threads());
   const auto mark = ctx.mark();
@@ -114,7 +119,8 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
   });
 }
 
-/// db[e] (+)= Σ_s weight[s] dc[rows[s]] over the slots of expert e. Rows are read in long runs and a few at a time,
+/// Sums rows of values for each expert e, for example for the gradient of a bias: db[e] = Σ_s weight[s] dc[rows[s]]
+/// over the slots s (rows of work) of the expert, or db[e] += …. Several rows are read together and in long runs,
 /// because memory is faster then.
 /// @param dc      [·, columns] in       rows of values
 /// @param rows    [slots] in            the row of dc that each slot reads; if null, slot s reads row s

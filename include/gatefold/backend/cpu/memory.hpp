@@ -16,7 +16,7 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 inline constexpr std::size_t line_size = 64;
 
 /// Allocates memory that begins at a cache line. On Linux, `madvise` requests huge pages for large blocks, because
-/// products read megabytes of weights, and a page of 4 KiB would end every few rows.
+/// products read megabytes of weights, and a page of 4 KiB holds only a few rows of them.
 /// @throws std::bad_alloc
 [[gnu::noinline]] inline void* allocate(std::size_t bytes) {
   void* p = ::operator new(bytes, std::align_val_t(line_size));

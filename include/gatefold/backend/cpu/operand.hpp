@@ -5,16 +5,17 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A matrix that is a factor of a product, as lines: the lines of A are its rows, the lines of B its columns. A line
-/// runs along the depth, the dimension over which the product sums. k is a position in a line.
+/// One factor of a matrix product A B, described by its *lines*. A line is a row of A or a column of B, because each
+/// element of the product is the dot product of such a row and such a column. k is a position in a line.
 ///
 ///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (1)
 template <class T>
 struct Operand {
   const T* data = nullptr;
-  Index stride = 0;  // elements between rows in memory
+  Index stride = 0;  // distance between rows in memory, in elements
   bool lines_are_rows = true;
-  const Index* rows = nullptr;  // if not null, row r of the operand is row rows[r] of data
+  // Row indices of a gather: row r of the operand is row rows[r] of data. Null if rows are not gathered.
+  const Index* rows = nullptr;
 
   const T* at(Index row, Index column) const { return data + (rows ? rows[row] : row) * stride + column; }
 };

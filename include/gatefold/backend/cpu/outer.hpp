@@ -22,9 +22,9 @@ void transpose(const From& from, const To& to) {
       for (Index j = 0; j < from.extent(2); ++j) to(e, j, i) = from(e, i, j);
 }
 
-/// Estimates the cycles of c[rows, columns] = aᵀ b, if both factors have `depth` rows. The estimate has the
-/// multiply-adds in whole registers of a row of c, the transposition of `a` on its way to the tile, and the copy of
-/// `b`.
+/// Estimates the processor cycles of the matrix product c[rows, columns] = aᵀ b of two factors with `depth` rows. The
+/// estimate adds up the multiply-adds in whole vector registers of a row of c, the transposition of `a`, and the copy
+/// of `b`.
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;
@@ -32,22 +32,22 @@ double outer_cycles(Index rows, Index columns, Index depth) {
   return static_cast<double>(depth) *
          (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
 }
-/// Returns whether it is faster to compute cᵀ = bᵀ a and to transpose the result. The estimate assumes that threads
-/// share the product, and that one thread transposes c in about one cycle per element.
+/// Returns whether c = aᵀ b is faster if cᵀ = bᵀ a is computed and the result is transposed. The estimate assumes that
+/// all threads share the product, and that one thread transposes c in about one cycle per element.
 template <class T>
 bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
   const auto copies = static_cast<double>(Index(accumulate ? 2 : 1) * threads * rows * columns);
   return outer_cycles<T>(columns, rows, depth) + copies < outer_cycles<T>(rows, columns, depth);
 }
 
-/// Computes gradients of weights: c[e] (+)= a[e]ᵀ b[e]. The products sum over the rows of both factors, the slots of an
-/// expert. c is contiguous.
+/// Computes gradients of weights, one matrix product for each expert e: c[e] = a[e]ᵀ b[e], or c[e] += a[e]ᵀ b[e]. The
+/// products sum over the rows of both factors, which are the slots (rows of work) of an expert. c is contiguous.
 ///
-/// A narrow c, for example of a gate or of a few filters, leaves most of a register empty. The wide factor also has to
-/// be transposed on its way to the tile. If cᵀ = bᵀ a is faster, it is computed instead. Every sum is the same, bit for
-/// bit.
+/// If c has few columns, for example for a gate or a few filters, its rows fill only a small part of a vector register,
+/// and the wide factor has to be transposed first. The function therefore computes cᵀ = bᵀ a instead if this is faster.
+/// Every sum is the same, bit for bit.
 /// @param batch  batch.all.depth is the average number of slots of an expert, estimated from an upper bound of all
-///         slots. The choice depends on no other property of the routing
+///               slots. The choice between c and cᵀ depends on no other property of the routing
 /// @cost   that of Product; if c is transposed, also scratch of the size of c and up to two copies
 /// @order  the order of Product, whether c is transposed or not
 template <class P, class Context, class V>

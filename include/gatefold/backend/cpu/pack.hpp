@@ -10,10 +10,11 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Packs operands of a product in the order in which the register tile reads them, in words (words.hpp).
+/// Packs operands of matrix products: copies them in the order in which the innermost loop of a product reads them. The
+/// elements of packed operands are called words (words.hpp).
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Copies words to a matrix: to[r, c] = word c of row r of `from`.
+/// Copies words (elements of packed operands) to a matrix: to[r, c] = word c of row r of `from`.
 template <class T, class Rows>
 void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride) {
   constexpr int size = Register<T>::size;
@@ -25,13 +26,14 @@ void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride
   }
 }
 
-/// Copies words to the transposed matrix: to[c, r] = word c of row r of `from`.
-/// @param ahead  distance in elements from a word that is read to the word that is prefetched at the same time
+/// Copies words (elements of packed operands) to a transposed matrix: to[c, r] = word c of row r of `from`.
+/// @param ahead  if not 0, each read of words also prefetches the memory that is this many elements later
 template <class T, class Rows>
 [[gnu::noinline]] void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride,
                                        Index ahead = 0) {
   using Packet = typename Register<T>::Packet;
-  // fewer than `worth` columns are not transposed in registers, but word by word
+  // Fewer columns than `worth` are copied word by word. For more columns, a transposition in vector registers is
+  // faster.
   constexpr int size = Register<T>::size, worth = (size + 1) / 2;
   Index r = 0;
   for (; r + size <= rows; r += size) {
@@ -57,25 +59,28 @@ template <class T, class Rows>
   }
 }
 
-/// Packs rows of A for the register tile: to[i, w] is word w of row line + i. Rows of `to` are Tile::stride apart.
+/// Packs rows of the left factor A of a product: to[i, w] is word w (packed element) of row line + i, from column k on.
+/// Rows of `to` are Tile::stride elements apart.
 template <class P>
 void pack_rows(const Operand<SumOf<P>>& a, Index line, Index lines, Index k, Index depth, SumOf<P>* to) {
   a.lines_are_rows ? copy_block(LinesOfWords<P>{a, line, k, depth}, lines, words<P>(depth), to, Tile<P>::stride)
                    : transpose_block(RowsOfWords<P>{a, line, k, depth}, words<P>(depth), lines, to, Tile<P>::stride);
 }
 
-/// Packs columns of B for the register tile: consecutive panels [words, Tile::columns], the last one padded with zeros.
+/// Packs columns of the right factor B of a product into consecutive panels of Tile::columns columns. A panel has the
+/// shape [words, Tile::columns], and the last panel is padded with zeros.
 template <class P>
 void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, Index depth, SumOf<P>* to) {
   constexpr Index width = Tile<P>::columns, group = tuning.copied_rows;
   const Index rows = words<P>(depth), whole = lines / width * width, panel = rows * width;
   if (b.lines_are_rows) {
-    // The lines of the next transposition are far apart, so they are prefetched during this one.
+    // While it transposes a group of columns of B, transpose_block prefetches the next group, because it is far away in
+    // memory.
     const Index ahead = b.rows ? 0 : Register<SumOf<P>>::size * b.stride;
     for (Index j = 0; j < whole; j += width)
       transpose_block(LinesOfWords<P>{b, line + j, k, depth}, width, rows, to + j * rows, width, ahead);
   } else {
-    // Copies a few rows at a time, so that memory is read in long runs.
+    // Copies a few rows of B to all panels before it reads the next rows, because this reads memory in long runs.
     for (Index x = 0; x < rows; x += group)
       for (Index j = 0; j < whole; j += width)
         copy_block(RowsOfWords<P>{b, line + j, k, depth}.from_row(x), rows - x < group ? rows - x : group, width,

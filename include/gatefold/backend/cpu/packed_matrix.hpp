@@ -13,18 +13,20 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The type of a function that does the work of sum_from_memory (tile_from_memory.hpp) for panels of bfloat16, which
-/// are `panel` elements apart.
+/// The type of a function that multiplies rows of floats by packed weights that are stored as bfloat16. Panels (groups
+/// of columns) of the weights are `panel` elements apart. See sum_from_memory (tile_from_memory.hpp).
 using HalfTile = void(Index rows, Index panels, Index depth, const float* a, const Bfloat16* b, Index panel,
                       float* sums, Index stride, Index sums_panel, Into into);
 
-/// A matrix [depth, columns] of one expert, packed in the order in which the register tile reads it:
+/// The weight matrix [depth, columns] of one expert, packed in the order in which the innermost loop of a product reads
+/// it:
 ///
-///     [blocks of Tile::depth values of k][panels of Tile::columns columns][word, column]
+///     [blocks of Tile::depth rows][panels of Tile::columns columns][word, column]
 ///
 /// The last panel is padded with zeros. The elements are words (words.hpp). If words are floats, they can also be
-/// bfloat16, in half the size. Both pointers are null if there is no matrix. A matrix in half the size has a pointer to
-/// the function that multiplies by it (half_tile), so that only programs that freeze weights compile this function.
+/// stored as bfloat16, in half the size. Both pointers are null if there is no matrix. A matrix of bfloat16 also has a
+/// pointer to the function that multiplies by it (half_tile), so that only programs that freeze weights compile this
+/// function.
 template <class P>
 struct PackedMatrix {
   using T = SumOf<P>;
@@ -35,22 +37,26 @@ struct PackedMatrix {
   explicit operator bool() const { return full || half; }
 
   static Index padded(Index columns) { return divide_up(columns, Tile<P>::columns) * Tile<P>::columns; }
-  /// Returns the size in words of a packed matrix.
+  /// Returns the size of a packed matrix [depth, columns] in words (packed elements).
   static Index size(Index depth, Index columns) { return words<P>(depth) * padded(columns); }
-  /// Returns the offset in words of the panel of `column`, in the block that holds `length` values from k on.
+  /// Returns where the panel (group of columns) that begins at `column` is in a packed matrix, in the block of `length`
+  /// rows from row k on. The result is an offset in words (packed elements).
   static Index at(Index columns, Index k, Index length, Index column) {
     return words<P>(k) * padded(columns) + column * words<P>(length);
   }
 
-  /// Returns the matrix that begins `count` words later, for example the matrix of the next expert.
+  /// Returns the packed matrix that begins `count` words (packed elements) later, for example the matrix of the next
+  /// expert.
   PackedMatrix operator+(Index count) const {
     return {full ? full + count : nullptr, half ? half + count : nullptr, half_tile};
   }
-  /// Divides the `count` words from `word` on into n parts, and returns a Prefetch that begins at part t.
+  /// Returns a Prefetch, which describes memory to prefetch. It begins at part t of n equal parts of the `count` words
+  /// (packed elements) from offset `word` on.
   Prefetch prefetch(Index word, Index count, Index t, Index n) const {
     return full ? Prefetch::part(full + word, count, t, n) : Prefetch::part(half + word, count, t, n);
   }
-  /// Returns the panel that begins at `word`. A panel of bfloat16 is converted to floats in `buffer`.
+  /// Returns a pointer to the packed panel (group of columns) that begins at offset `word`. If the matrix is stored as
+  /// bfloat16, the panel is first converted to floats in `buffer`.
   /// @param rows    number of words in a column
   /// @param buffer  [rows, Tile::columns] memory for the converted panel
   const T* panel(Index word, Index rows, T* buffer) const {

@@ -21,7 +21,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Packed copies of expert weights, found by the address of the plain weights. Frozen models hold a PackedWeights.
+/// Packed copies of expert weights, which make matrix products faster. A copy is found by the address of the plain
+/// weights. Frozen models (models prepared for inference) hold a PackedWeights.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -38,7 +39,8 @@ class PackedWeights {
     for (const Entry& entry : entries_) release(entry.packed);
   }
 
-  /// Packs w [E, depth, columns] for products of P, and replaces an earlier packed form of the same weights.
+  /// Packs the weights w [E, depth, columns] of E experts for products of operand type P. Replaces an earlier packed
+  /// copy of the same weights.
   /// @param round  whether float weights are rounded to bfloat16; with P = Bfloat16 they are always rounded
   template <class P, class Context>
   void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
@@ -64,8 +66,8 @@ class PackedWeights {
     });
   }
 
-  /// Checks that this file can read the panels. Call it before reading, because a struct of the user can hold weights
-  /// that a file compiled with a different -march has packed.
+  /// Checks that the code that calls this can read the packed weights. A model can hold weights that a file compiled
+  /// with a different -march has packed, with panels of a different width. Call this before you read them.
   /// @throws ArgumentError unless panels are as wide in this file as in the file that packed them
   void expect_readable() const {
     expect(panel_columns_ == Tile<float>::columns, "Cpu::Context.use", "packed weights",
@@ -73,8 +75,8 @@ class PackedWeights {
            panel_columns_);
   }
 
-  /// Returns the packed form, for products of P, of the weights whose first expert is at address w. Returns null if
-  /// these weights are not packed.
+  /// Returns the packed copy, for products of operand type P, of the experts' weights at address w. Returns null if
+  /// there is no such copy.
   template <class P>
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
@@ -93,7 +95,8 @@ class PackedWeights {
     std::size_t bytes;
     bool half, rounds;
   };
-  /// Returns memory for `entry`. If the same weights already have an entry of this size and type, its memory is reused.
+  /// Returns memory for the packed weights that `entry` describes. If the same weights already have an entry of this
+  /// size and type, its memory is reused.
   void* memory(Entry entry) {
     for (auto before = entries_.begin(); before != entries_.end(); ++before)
       if (before->plain == entry.plain && before->rounds == entry.rounds) {

@@ -8,28 +8,30 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/core/config.hpp"
 
-/// The vector types of compilers, in the width that Eigen chooses, and the vector instructions that have no operator.
+/// SIMD vectors: the vector types of compilers, in the width that Eigen chooses, and functions for vector instructions
+/// that have no operator in C++.
 ///
-/// Eigen's own functions for them are inline functions. They have the same names in object files compiled for different
-/// instruction sets, so a linker would keep one copy for all. The functions here are inside the inline namespace of the
-/// instruction set.
+/// Eigen has such functions too, but they are inline functions with the same names in object files compiled for
+/// different instruction sets, so a linker would keep one copy for all. The functions here are inside the inline
+/// namespace of the instruction set.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet {
 
-/// A vector of T, or T itself if the target has no vector of T.
+/// The type of a SIMD vector of T, or T itself if the target has no vector of T.
 template <class T>
 using Of = typename Eigen::internal::packet_traits<T>::type;
 
 template <class T>
 inline constexpr int size = static_cast<int>(sizeof(Of<T>) / sizeof(T));
 
-/// True if A is T, and a vector of T has `bytes` bytes.
+/// True if A is T, and a SIMD vector of T has `bytes` bytes. Used to select the intrinsics of one vector type.
 template <class T, class A, int bytes>
 inline constexpr bool is = std::is_same_v<A, T>&& size<T> != 1 && size<T> * sizeof(T) == bytes;
 
 #if defined(EIGEN_VECTORIZE_AVX512)
-// Masks of all lanes. g++ 12 defines many AVX-512 intrinsics with an uninitialized vector, and warns about it in the
-// functions into which they are inlined (GCC bug 105593). A pragma around its headers has no effect on precompiled
-// headers and with -flto. The zeroing forms with these masks compile to the same instructions, without a warning.
+// Masks that select all lanes of an AVX-512 vector. They are passed to the zeroing (maskz) forms of intrinsics. g++ 12
+// defines many of the plain forms with an uninitialized vector, and warns about it in the functions into which they are
+// inlined (GCC bug 105593). The zeroing forms compile to the same instructions, without a warning. A pragma around the
+// headers has no effect on precompiled headers and with -flto.
 inline constexpr __mmask8 all8 = 0xff;
 inline constexpr __mmask16 all16 = 0xffff;
 #endif
@@ -60,7 +62,7 @@ GATEFOLD_INLINE void stream_vector(float* p, __m512 v) { _mm512_stream_ps(p, v);
 GATEFOLD_INLINE void stream_vector(double* p, __m512d v) { _mm512_stream_pd(p, v); }
 #endif
 #endif
-/// Stores v at p, which is aligned, with a non-temporal store if the target has one. Use it for values that are not
+/// Stores v at the aligned address p, with a non-temporal store if the target has one. Use it for values that are not
 /// read soon. The values are visible to other threads after end_of_stream().
 template <class T>
 GATEFOLD_INLINE void stream(T* p, const Of<T>& v) {
@@ -74,7 +76,7 @@ GATEFOLD_INLINE void stream(T* p, const Of<T>& v) {
   }
 #endif
 }
-/// Makes the values that stream() has stored visible to other threads.
+/// Makes the values that stream() has written with non-temporal stores visible to other threads.
 GATEFOLD_INLINE void end_of_stream() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
@@ -97,7 +99,7 @@ GATEFOLD_INLINE Of<T> lane_numbers() {
   (std::make_integer_sequence<int, size<T>>{});
 }
 
-/// Returns a · b + c, rounded once if the target has a fused instruction.
+/// Returns a · b + c, rounded once if the target has a fused multiply-add instruction, and twice otherwise.
 template <class T>
 GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -117,8 +119,9 @@ GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
   return a * b + c;
 }
 
-/// Returns v, and hides from the compiler how v was computed. Without this function, compilers fuse a product with a
-/// sum in some copies of an expression and not in others. With -ffast-math they also turn x + a - b into x + (a - b).
+/// Returns v unchanged, and hides from the compiler how v was computed. Otherwise compilers fuse a product with a later
+/// sum in some copies of an expression and not in others, which changes rounding. With -ffast-math they also turn
+/// x + a - b into x + (a - b).
 template <class P>
 GATEFOLD_INLINE P sealed(P v) {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
@@ -186,7 +189,8 @@ GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
   }
 }
 
-/// Returns v · 2^n for integers n, rounded once if the result is a normal number and |n| <= 252 (2044 in double).
+/// Returns v · 2^n for whole numbers n. The result is rounded only once if it is a normal number and |n| <= 252
+/// (2044 in double).
 template <class T>
 GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -196,7 +200,8 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
   if constexpr (size<T> == 1) {
     return std::isnan(n) ? n : std::ldexp(v, static_cast<int>(n));
   } else {
-    // With m mantissa bits, a sum with 1.5 · 2^m has an integer in its last bits.
+    // Adding 1.5 · 2^m, with m mantissa bits in T, rounds a number to an integer and leaves it in the last bits of the
+    // sum.
     using Bits = decltype(v < v);
     constexpr int mantissa = std::is_same_v<T, float> ? 23 : 52, bias = std::is_same_v<T, float> ? 127 : 1023;
     constexpr T large = std::is_same_v<T, float> ? T(0x1.8p23) : T(0x1.8p52);
@@ -204,13 +209,13 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
       return reinterpret_cast<Of<T>>(reinterpret_cast<Bits>(e + filled(T(large + bias))) << mantissa);
     };
     const Of<T> half = sealed(sealed(n * filled(T(0.5)) + filled(large)) - filled(large));
-    // two factors, because 2^n can overflow although v · 2^n does not
+    // Multiplies by 2^n in two steps, because 2^n can overflow even if v · 2^n does not.
     return sealed(v * power(half)) * power(sealed(n - half));
   }
 }
 
-// sum_of returns the sum of the lanes, and largest_of the largest lane. Both combine the two halves of the vector, then
-// the halves of the result, and so on, until one lane is left.
+// sum_of returns the sum of the lanes of a SIMD vector, and largest_of returns the largest lane. Both combine the two
+// halves of the vector, then the halves of the result, and so on, until one lane is left.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE float sum_of(__m128 v) {
   const __m128 half = _mm_add_ps(v, _mm_movehl_ps(v, v));
@@ -251,7 +256,7 @@ GATEFOLD_INLINE double sum_of(__m512d v) {
 GATEFOLD_INLINE double largest_of(__m512d v) { return largest_of(_mm256_max_pd(lower(v), upper(v))); }
 #endif
 
-/// Returns the sum of all lanes.
+/// Returns the sum of all lanes of a SIMD vector.
 /// @order  adds the second half of the lanes to the first, and repeats this until one lane is left. On AVX-512, the
 ///         last four doubles are added as pairs of neighbours
 template <class T>
@@ -266,7 +271,7 @@ GATEFOLD_INLINE T sum(const Of<T>& v) {
     return all[0];
   }
 }
-/// Returns the largest lane.
+/// Returns the value of the largest lane of a SIMD vector.
 template <class T>
 GATEFOLD_INLINE T largest(const Of<T>& v) {
   if constexpr (requires { largest_of(v); }) {
@@ -280,9 +285,9 @@ GATEFOLD_INLINE T largest(const Of<T>& v) {
   }
 }
 
-// Steps of a transposition. `low` and `high` interleave the elements of the lower or upper halves of a and b, in every
-// 16 bytes. `low_pair` and `high_pair` return the lower or upper pairs of a, then of b, in every 16 bytes. The
-// functions with `part` in their names move parts of 16 bytes.
+// Shuffles of two SIMD vectors a and b, which are the steps of a matrix transposition. `low` and `high` interleave the
+// elements of the lower or upper halves of a and b, in every 16 bytes. `low_pair` and `high_pair` return the lower or
+// upper pairs of a, then of b, in every 16 bytes. The functions with `part` in their names move parts of 16 bytes.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE __m128 low(__m128 a, __m128 b) { return _mm_unpacklo_ps(a, b); }
 GATEFOLD_INLINE __m128 high(__m128 a, __m128 b) { return _mm_unpackhi_ps(a, b); }
@@ -321,8 +326,9 @@ GATEFOLD_INLINE __m512 low_pair(__m512 a, __m512 b) { return _mm512_maskz_shuffl
 GATEFOLD_INLINE __m512 high_pair(__m512 a, __m512 b) { return _mm512_maskz_shuffle_ps(all16, a, b, 0xee); }
 GATEFOLD_INLINE __m512d low(__m512d a, __m512d b) { return _mm512_maskz_unpacklo_pd(all8, a, b); }
 GATEFOLD_INLINE __m512d high(__m512d a, __m512d b) { return _mm512_maskz_unpackhi_pd(all8, a, b); }
-/// The functions with `parts` in their names return two parts of a, then the same two parts of b. A part is 16 bytes:
-/// parts 0 and 1 (low), 2 and 3 (high), 0 and 2 (even), 1 and 3 (odd).
+/// Shuffles of two AVX-512 vectors a and b in parts of 16 bytes, for a transposition. They return two parts of a, then
+/// the same two parts of b: parts 0 and 1 (low_parts), 2 and 3 (high_parts), 0 and 2 (even_parts), or 1 and 3
+/// (odd_parts).
 GATEFOLD_INLINE __m512 low_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0x44); }
 GATEFOLD_INLINE __m512 high_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0xee); }
 GATEFOLD_INLINE __m512 even_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0x88); }
@@ -333,7 +339,7 @@ GATEFOLD_INLINE __m512d even_parts(__m512d a, __m512d b) { return _mm512_maskz_s
 GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0xdd); }
 #endif
 
-/// Transposes `size` vectors in place: swaps rows[i][j] and rows[j][i].
+/// Transposes a square matrix in place, which is stored as `size` SIMD vectors: swaps rows[i][j] and rows[j][i].
 template <class T>
 void transpose(Of<T>* rows) {
   constexpr int n = size<T>;
@@ -353,7 +359,8 @@ void transpose(Of<T>* rows) {
         t[i + 2] = low_pair(b, d);
         t[i + 3] = high_pair(b, d);
       }
-    // Now part p of t[part · q + j] is part q of row part · p + j.
+    // An intermediate vector t[i] consists of parts of 16 bytes, with `part` elements each. Part p of t[part · q + j]
+    // is part q of row part · p + j of the transposed matrix.
     for (int j = 0; j < part; ++j) {
       if constexpr (parts == 1) rows[j] = t[j];
       if constexpr (parts == 2) {

@@ -19,13 +19,15 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The blocks of one expert's weights, in the order in which a task of a pair of products (product_pair.hpp) uses them.
-/// For each chunk of hidden columns, the blocks of the first product come first, then the blocks of the second.
+/// The blocks of one expert's weights, in the order in which a task uses them to compute the two products of an MLP
+/// (product_pair.hpp). For each chunk of hidden columns, the blocks of the first product come first, then the blocks of
+/// the second.
 template <class P>
 class PairWeights {
   using T = SumOf<P>;
 
  public:
+  /// Refers to the weights of expert e.
   /// @param shared  memory of packed_size() words for the packed weights of this expert, or null
   PairWeights(const PairBatch<P>& batch, Index e, T* shared) : b_(batch), e_(e), shared_(shared) {}
 
@@ -38,7 +40,7 @@ class PairWeights {
     const Index m = n / b_.blocks(), k = n % b_.blocks() * kDepth;
     return block(up(m), packed_up(m), b_.hidden, k, std::min(kDepth, b_.depth - k), j, b_.hidden);
   }
-  /// Packs block i into the shared memory.
+  /// Packs block i of the expert's weights into the memory that all tasks share.
   void pack(Index i) const {
     const WeightBlock<P> block = (*this)[i];
     block.pack(shared_ + (block.packed.full - shared_));
@@ -70,19 +72,20 @@ class PairWeights {
   T* const shared_;
 };
 
-/// The scratch memory of one thread. PairMemory has the sizes.
+/// Pointers to the scratch memory of one thread. The struct PairMemory computes the sizes.
 template <class T>
 struct PairWorker {
   T *a, *hidden, *first, *sums, *panels;
 };
 
-/// Computes both products for a block of rows of one expert, one chunk of hidden columns at a time.
+/// Computes both matrix products of an MLP for a block of rows of one expert, one chunk of hidden columns at a time.
 template <class P>
 class PairTask {
   using T = SumOf<P>;
 
  public:
-  /// @param rows  the rows of the block, among the slots of the expert
+  /// Packs the input of a block of rows.
+  /// @param rows  the block: slots (rows of work) of expert e, numbered over all experts
   /// @param end   the number of the first block of `weights` that the task does not use
   PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
            const PairWeights<P>& weights, Index end, const PairWorker<T>& worker)
@@ -99,7 +102,8 @@ class PairTask {
                    packed_a(block));
   }
 
-  /// Computes one chunk of hidden columns, and sums = hidden · down for it; if `add` is true, sums += hidden · down.
+  /// Computes one chunk of hidden columns and multiplies it by its part of the second weight matrix: sums =
+  /// hidden · down, or sums += hidden · down if `add` is true.
   void run(Index chunk, bool add, const Sums<T>& sums) {
     const Index size = rows_.count * kDepth;
     Index i = chunk * weights_.of_chunk();
@@ -113,13 +117,15 @@ class PairTask {
  private:
   static constexpr Index kDepth = Tile<P>::depth;
 
-  // Computes hidden [rows, Tile::stride], in words, from the first sums. One call computes all rows, so that the
-  // epilogue reads and writes long runs. Tried: one call after every tile; 3 % slower.
+  // Computes the hidden values [rows, Tile::stride] from the sums of the first product. One call of the epilogue
+  // computes all rows, so that it reads and writes long runs of memory. Tried: one call after every register tile; 3 %
+  // slower.
   void activate(Index j, Index columns) const {
     const T* sums[] = {w_.first, b_.ups > 1 ? w_.first + rows_.count * kDepth : nullptr};
     epilogue_.run(epilogue_.epilogue, sums, SumsLayout::panels(rows_.count, Tile<T>::columns), rows_.count, columns, e_,
                   rows_.first, j, w_.hidden);
-    // Rounds the values in place, which is safe, because a row of words ends before the values that are not read yet.
+    // Rounds the hidden values to bfloat16 in place. This overwrites no value that is still needed, because a row of
+    // rounded values ends before the values that are not read yet.
     if constexpr (!std::is_same_v<P, T>)
       pack_rows<P>(Operand<T>{w_.hidden, Tile<T>::stride}, 0, rows_.count, 0, columns, w_.hidden);
   }

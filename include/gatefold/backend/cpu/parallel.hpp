@@ -12,8 +12,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The function f(task, worker) that parallel_for runs. f must outlive this object. The type of f is erased, so that
-/// run_tasks is compiled once for all functions.
+/// A reference to the function f(task, worker) that parallel_for runs. f must outlive this object. The type of f is
+/// erased, so that the code that distributes tasks (run_tasks) is compiled once for all functions.
 class TaskFunction {
  public:
   template <class F>
@@ -30,8 +30,8 @@ class TaskFunction {
   void (*call_)(const void*, Index, int);
 };
 
-/// Does the work of parallel_for, with the type of f erased. It is a template, so that kernels.hpp can build it once
-/// for ExecutorRef.
+/// Does the work of parallel_for for a function f whose type is erased. It is a template, so that the library
+/// gatefold::kernels can contain its code (kernels.hpp).
 template <class E>
 void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (threads <= 1 || tasks <= 1) {
@@ -42,7 +42,8 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   constexpr int most_parts = 64;
   const int parts = std::min(count, most_parts);
   const auto begin = [&](int part) { return part * tasks / parts; };
-  std::atomic<Index> next[most_parts];  // next task of each part
+  // The tasks are divided into parts. next[i] is the number of the next task of part i to run.
+  std::atomic<Index> next[most_parts];
   for (int part = 0; part < parts; ++part) next[part].store(begin(part), std::memory_order_relaxed);
   std::atomic<bool> failed{false};
   std::exception_ptr error;
@@ -64,12 +65,12 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (error) std::rethrow_exception(error);
 }
 
-/// Calls f(task, worker) for every task < tasks, on at most `threads` threads of the executor; `worker` < threads is
-/// the number of the thread.
+/// Calls f(task, worker) for each task from 0 to tasks - 1, on at most `threads` threads of the executor. `worker` is
+/// the number of the thread and less than `threads`.
 ///
-/// A worker starts with its own part of the tasks, in increasing order, and then helps with the other parts. If calls
-/// follow each other on the same rows, a worker therefore finds its earlier results in its caches. Tried: one queue for
-/// all workers; on two processors, large layers were 2 % and small models 6 % slower.
+/// A worker starts with its own part of the tasks, in increasing order, and then helps with the other parts. If several
+/// calls work on the same rows, a worker therefore finds its earlier results in its caches. Tried: one queue for all
+/// workers; on two processors, large layers were 2 % and small models 6 % slower.
 ///
 /// The first exception that a task throws stops the distribution of tasks and is rethrown on the calling thread. The
 /// calling thread runs tasks too, and all tasks that the executor's threads do not take.

@@ -11,17 +11,18 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A run of `size` consecutive numbers of one Philox stream from number `first` on, computed side by side. They equal
-/// the numbers of `uniform`, bit for bit.
+/// Computes `size` consecutive random numbers of one Philox stream at the same time, from number `first` on. They equal
+/// the numbers that gatefold::uniform returns one by one, bit for bit.
 ///
-/// A register holds one word of several blocks, each in 64 bits whose upper half is ignored. The multiplication of a
-/// round reads the lower halves and leaves both words of its result in place.
+/// Philox turns a counter into a block of four words of 32 bits, in several rounds. Here a SIMD register holds the same
+/// word of several blocks, each in 64 bits whose upper half is ignored. The multiplication of a round reads the lower
+/// halves and leaves both words of its result in place.
 struct PhiloxRun {
   static constexpr int size = 16;
 
   PhiloxRun(Random at, std::uint64_t first) {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(EIGEN_VECTORIZE_AVX2)
-    // several registers at once, because a round has to wait for its multiplication
+    // Computes several registers in turn, because each round has to wait for the result of its multiplication.
     constexpr int parts = size / Lanes::size;
     Lanes c[parts][4];
     for (int i = 0; i < parts; ++i) {
@@ -56,7 +57,7 @@ struct PhiloxRun {
 #endif
   }
 
-  /// Returns number j of the run: the value of gatefold::uniform for number first + j.
+  /// Returns random number j of this run. It equals the value of gatefold::uniform for number first + j of the stream.
   template <class T>
   T uniform(int j) const {
     return Philox::uniform<T>(static_cast<std::uint32_t>(words_[0][j]), static_cast<std::uint32_t>(words_[1][j]));

@@ -5,37 +5,39 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Describes memory that is read soon. A tile prefetches it while it computes, one cache line at a time, because a
-/// burst of prefetches would delay the loads of the tile. A tile prefetches depth / 2 lines.
+/// Describes memory to prefetch, because it is read soon. The innermost loop of a product (a register tile) prefetches
+/// it while it computes, one cache line at a time, because a burst of prefetches would delay its own loads. A tile that
+/// sums over `depth` words (packed elements) prefetches depth / 2 lines.
 struct Prefetch {
   static constexpr Index line = 64;
 
   struct Lines {
     const char* next;
-    // run: number of consecutive lines, or 0 if all lines are consecutive. jump: bytes from the last line of a run to
-    // the first line of the next run.
+    // `next` is the next cache line to prefetch. `run` is the number of consecutive lines, or 0 if all lines are
+    // consecutive. `jump` is the number of bytes from the last line of a run to the first line of the next run.
     Index run, jump;
   };
   Lines first;
-  Index count = 0;  // number of lines of `first`, after which `then` follows; if 0, `then` is not used
+  // After `count` cache lines of `first`, prefetching continues with `then`. If `count` is 0, `then` is not used.
+  Index count = 0;
   Lines then{};
 
-  /// Returns a Prefetch without effect: its only line is already in the cache.
+  /// Returns a Prefetch without effect: it has only the cache line at `present`, which is already in the cache.
   static Prefetch nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
-  /// Divides `count` elements into n parts, and returns a Prefetch of consecutive lines that begins at part t.
+  /// Returns a Prefetch of consecutive cache lines that begins at part t, if `count` elements are divided into n parts.
   template <class T>
   static Prefetch part(const T* data, Index count, Index t, Index n) {
     return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
   }
-  /// Divides the cache lines of `rows` rows into n parts, and returns a Prefetch of rows that begins with the row in
-  /// which part t begins.
+  /// Returns a Prefetch of the rows of a matrix. It begins with the row in which part t begins, if the cache lines of
+  /// `rows` rows are divided into n parts.
   /// @param bytes   size of a row, at least 1
   /// @param stride  bytes from row to row
   static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
     const Index run = divide_up(bytes, line), row = t * (rows * run) / n / run;
     return {{static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line}};
   }
-  /// Returns a Prefetch of rows of memory, followed by the lines of this object.
+  /// Returns a Prefetch that has the lines of `rows` rows of a matrix first, and then the lines of this object.
   Prefetch after_rows(const void* data, Index rows, Index bytes, Index stride) const {
     Prefetch all = Prefetch::rows(data, rows, bytes, stride, 0, 1);
     all.count = rows * all.first.run;

@@ -26,19 +26,22 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The primitives (backend.hpp) of a backend B on the processors of this machine.
-/// @tparam Operands  operand types of grouped products: Operands::Of<T> is T, or the type to which T is rounded
-///         (words.hpp)
+/// The functions that every backend must have (the primitives, see backend.hpp), for a backend B that computes on the
+/// CPU.
+/// @tparam Operands  selects the operand types of grouped products (one matrix product for each expert):
+///                   Operands::Of<T> is T, or the type to which T is rounded (words.hpp)
 template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = true;
   using Context = BasicContext<B>;
-  /// The type to which grouped products convert operands of type T before they multiply.
+  /// The type to which grouped products (one matrix product for each expert) convert operands of type T before they
+  /// multiply.
   template <class T>
   using Of = typename Operands::template Of<T>;
 
   using PackedWeights = cpu::PackedWeights;
-  /// Packs w [E, depth, columns] and stores the result in `packed`, in place of an earlier packed form of w.
+  /// Packs the experts' weights w [E, depth, columns] and stores the packed copy in `packed`, in place of an earlier
+  /// copy.
   /// @param round  whether floats are rounded to bfloat16
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
@@ -64,9 +67,10 @@ struct Primitives {
   static void for_each(Context& ctx, Index n, const F& f);
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f);
-  /// If tasks can be divided evenly between threads, worker i runs the tasks i, i + threads, i + 2 threads, … The
-  /// context of a worker therefore needs the same memory in every call with the same sizes. Otherwise one call gets all
-  /// tasks, and its primitives use the threads.
+  /// Runs n tasks by calls of f(context, first, count). If tasks can be divided evenly between threads, worker i runs
+  /// the tasks i, i + threads, i + 2 threads, … with a context of its own. This context therefore needs the same memory
+  /// in every call with the same sizes. Otherwise one call of f gets all tasks, and the primitives that it calls use
+  /// the threads.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);
@@ -101,8 +105,9 @@ struct Primitives {
   static void gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, bool accumulate,
                    View<T, 2, B> c, const E& epilogue);
 
-  /// Divides c into blocks of rows. One thread computes the product of a block, and then calls f while the rows are in
-  /// its cache.
+  /// Computes the matrix product c of a and b (or bᵀ), and calls f for each finished row of c. The rows are divided
+  /// into blocks. One thread computes the product of a block, and then calls f for its rows while they are in the
+  /// thread's cache.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f);
@@ -132,7 +137,7 @@ struct Primitives {
                           View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {});
 
  private:
-  /// Returns the batch of a product of two matrices.
+  /// Describes the product of two matrices as a Batch, the form in which the product engine takes its work (batch.hpp).
   /// @param first  the row number that the epilogue gets for row 0 of c
   template <class T>
   static Batch<T> one_product(View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
@@ -148,8 +153,8 @@ struct Primitives {
   }
 };
 
-// These functions are defined outside the class, because functions defined inside a class are inline. With
-// optimisation, each file would compile inline functions again, although kernels.hpp declares them as extern templates.
+// The functions below are defined outside the class, because functions defined inside a class are inline. An optimising
+// compiler compiles inline functions again in each source file, even if kernels.hpp declares them as extern templates.
 template <class B, class Operands>
 template <class F>
 void Primitives<B, Operands>::for_each(Context& ctx, Index n, const F& f) {

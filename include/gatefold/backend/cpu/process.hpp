@@ -2,7 +2,7 @@
 
 #if __has_include(<unistd.h>) && !defined(_WIN32)
 #define GATEFOLD_POSIX_PROCESS 1
-#include <signal.h>  // NOLINT(modernize-deprecated-headers): <csignal> need not declare what POSIX adds
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): <csignal> need not declare POSIX signal functions
 #include <unistd.h>
 #endif
 
@@ -10,8 +10,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Returns a positive number that differs between a child of fork() and its parent. On systems without fork() it is the
-/// same in every process.
+/// Returns a positive number that identifies this process. A child of fork() gets a different number than its parent.
+/// On systems without fork() the number is the same in every process.
 inline long process_id() {
 #ifdef GATEFOLD_POSIX_PROCESS
   return static_cast<long>(getpid());
@@ -20,8 +20,9 @@ inline long process_id() {
 #endif
 }
 
-/// While a SignalsBlocked lives, no signal is delivered to the thread that made it. Threads started meanwhile never
-/// receive signals, because they inherit the signal mask. Does nothing on systems without POSIX signals.
+/// Blocks all signals for the thread that constructs the object, until the object is destroyed. Threads started
+/// meanwhile never receive signals, because they inherit the signal mask. Does nothing on systems without POSIX
+/// signals.
 class SignalsBlocked {
  public:
   SignalsBlocked(const SignalsBlocked&) = delete;

@@ -22,11 +22,12 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// One engine for the plain product, the grouped product and the grouped outer product.
+/// Computes matrix products c = A B on the CPU: single products, grouped products (one for each expert), and grouped
+/// outer products (gradients of the experts' weights).
 ///
 /// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one work item. One thread runs
-/// a task, from packing its rows of A to the epilogue. One expert with all rows is divided into about as many tasks as
-/// many experts with a few rows each, and all tasks cost about the same.
+/// a task, from packing its rows of A to the epilogue (the function that is applied to each sum). One expert with all
+/// rows is divided into about as many tasks as many experts with a few rows each, and all tasks cost about the same.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
@@ -34,8 +35,9 @@ class Product {
   using T = SumOf<P>;
 
  public:
-  /// Computes the products of all experts of a batch.
-  /// @param packed_bytes  size of the memory for packed B. If a work item needs more, one work item is packed at a time
+  /// Computes the matrix products c = a b, or c += a b, of all experts of a batch.
+  /// @param packed_bytes  size of the memory for packed weights b. If a work item (a range of columns of b) needs more,
+  ///                      one work item is packed at a time
   /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), the sum of an
   ///         element is (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating. If the depth is 0, the sum
   ///         is 0 (or c). The epilogue runs once, on the complete sum. The order is the same for every path, tile and
@@ -51,17 +53,18 @@ class Product {
 
   struct WorkItem {
     Problem<P> p;
-    Index e, column, columns;  // expert; first column and number of columns in c
-    Index k, depth;            // beginning and length of the chunk of the depth
-    bool add, last;            // add: c holds the sum so far; last: the chunk is the last
-    // whether the first chain is added to 0, so that a chain that underflows to -0 gives 0
+    Index e, column, columns;  // number of the expert; first column and number of columns of this item in c
+    Index k, depth;            // the terms of the sums that this item computes: [k, k + depth)
+    bool add, last;            // add: c holds the sums of earlier terms; last: no terms follow
+    // True if sums begin with an addition to 0. A first chain of terms that underflows to -0 then gives +0.
     bool from_zero;
     WeightPath path;
     Index row_blocks;
-    T* packed;  // [blocks of k][panels][k, column]; only for WeightPath::by_call
+    T* packed;  // packed weights of this item, [blocks of k][panels][k, column], for WeightPath::by_call
     Index begin = 0;
 
-    // width() and blocks() are the sizes along columns and depth, in blocks of weights.
+    // width() returns the number of blocks of weights along the columns of this work item, and blocks() along its
+    // depth, the dimension over which the product sums.
     Index width() const { return divide_up(columns, kDepth); }
     Index blocks() const { return std::max<Index>(divide_up(depth, kDepth), 1); }
     Index size() const { return width() * blocks(); }
@@ -100,8 +103,9 @@ class Product {
     for (Index k = 0; k == 0 || k < schedule_.depth(); k += memory_.chunk) run_chunk(k);
   }
 
-  // Computes the chunk of the depth that begins at k, in waves. A wave packs as many work items as fit into the packed
-  // memory, then computes them.
+  // Adds the terms of one chunk of the depth, the dimension over which products sum, to all results. The chunk begins
+  // at term k. Work items are computed in groups (waves): a wave packs as many items as fit into the memory for packed
+  // weights, then computes them.
   void run_chunk(Index k) {
     const Index width = std::min(schedule_.columns(), PackedMatrix<P>::padded(batch_.all.columns));
     Index used = 0;
@@ -150,12 +154,14 @@ class Product {
     BlockProduct<P> product(w.panels);
     const bool streams = schedule_.streams(p);
     for (Index i = 0; i < item.size(); ++i) {
-      const bool first = i < item.width(), last = i + item.width() >= item.size();  // first and last block of k
+      // `first` and `last`: whether this block of weights has the first, or the last, terms of the sums.
+      const bool first = i < item.width(), last = i + item.width() >= item.size();
       const bool more = i + 1 < item.size();
       const WeightBlock<P> b = item[i], next = more ? item[i + 1] : b;
       if (i % item.width() == 0) pack_rows<P>(p.a, rows.first, rows.count, b.k, b.depth, w.a);
       T* const c = p.c + rows.first * p.c_stride + b.column;
-      // With an epilogue that only stores, sums of whole panels are computed directly in c.
+      // If the epilogue only stores the sums, and the block consists of whole panels of columns, sums are computed
+      // directly in c.
       const bool in_c = epilogue_.stores && b.columns % kColumns == 0;
       const bool begun = !first || item.add || item.from_zero;
       const Into into = in_c && streams ? Into::stream : begun ? Into::add : Into::store;
@@ -178,7 +184,8 @@ class Product {
     const Into into = streams ? Into::stream : item.add ? Into::add : Into::store;
     if constexpr (std::is_same_v<P, T>) {
       rank_update<P>(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, into, c, p.c_stride);
-    } else {  // The operands are rounded once, not for every row of c.
+    } else {
+      // Rounds both operands to bfloat16 before the product, so that they are not rounded again for every row of c.
       const Index depth = words<P>(item.depth);
       copy_block(RowsOfWords<P>{p.a, rows.first, 0, item.depth}, depth, rows.count, w.a, rows.count);
       copy_block(RowsOfWords<P>{p.b, item.column, 0, item.depth}, depth, item.columns, w.panels, item.columns);
@@ -188,10 +195,11 @@ class Product {
     if (streams) packet::end_of_stream();
   }
 
-  // A gradient that is stored has the same bits as a gradient that is added to zeros.
+  // Returns whether sums begin with an addition to 0. This is so for gradients that replace c. They then have the same
+  // bits as gradients that are added to zeros.
   bool from_zero(Index k) const { return batch_.slots == Batch<P>::Slots::are_depth && !batch_.accumulate && k == 0; }
 
-  // Sets `sums` to the present c, or to 0 if c is null, in whole registers.
+  // Initialises `sums` with the present values of c, or with 0 if c is null. It writes whole vector registers.
   static void load(const T* c, Index c_stride, Index rows, Index columns, const Sums<T>& sums) {
     using V = Register<T>;
     for (Index i = 0; i < rows; ++i)
@@ -219,7 +227,8 @@ class Product {
   T* const workers_;
 };
 
-// Defined outside the class, because functions defined inside it are inline (see primitives.hpp).
+// run() is defined outside the class, because it would otherwise be inline, and an optimising compiler would compile it
+// in each source file in spite of `extern template` (see primitives.hpp).
 template <class P>
 template <class Context>
 void Product<P>::run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue, Index packed_bytes) {

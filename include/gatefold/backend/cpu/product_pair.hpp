@@ -15,14 +15,17 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Two grouped products, one after the other. The result of the first is used while it is in the cache:
+/// Computes the two matrix products of an MLP for all experts. The result of the first product, `hidden`, is used while
+/// it is in the cache. For each slot s (row of work) of expert e:
 ///
 ///     hidden[s] = epilogue(a[row(s)] up_e),   c[s] = last(hidden[s] down_e)                              (1)
 ///
-/// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time. A chunk
-/// of that size is one chain of the second product's sum, so all bits are the same as with two separate products. If an
-/// expert is skinny (one tile of rows, or a few tiles if threads would have no work), its chunks are separate tasks.
-/// Their sums are added in order at the end.
+/// A task computes both products for a block of rows of one expert, one chunk of Tile::depth columns of `hidden` at a
+/// time. Such a chunk is one chain of the second product's sum (tile.hpp), so all bits are the same as with two
+/// separate products.
+///
+/// An expert is skinny if it has one tile of rows, or a few tiles if threads would have no work. Its chunks are
+/// separate tasks, and their sums are added in order at the end.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
@@ -30,11 +33,11 @@ class ProductPair {
   using T = SumOf<P>;
 
  public:
-  /// Computes (1) for all experts of a batch.
-  /// @param hidden, last  the epilogues of the first and the second product of (1)
+  /// Computes eq. (1), the two products of an MLP, for all experts of a batch.
+  /// @param hidden, last  the epilogues (functions applied to each sum) of the first and the second product
   /// @order  the order of two separate products (product.hpp)
-  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as in PairMemory, which depends on the sizes of the batch
-  ///         and not on the routing
+  /// @cost   2·S·hidden·(ups·depth + columns) flop for S slots and `ups` matrices in the first product; scratch as in
+  ///         PairMemory, which depends on the sizes of the batch and not on the routing
   template <class Context>
   static void run(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<T>& hidden, const Epilogue<T>& last,
                   Index packed_bytes = tuning.packed_bytes);
@@ -44,11 +47,13 @@ class ProductPair {
 
   struct WorkItem {
     Index e, first, rows;
-    Index row_blocks;  // if 0, the chunks of the expert are tasks
+    // Number of tasks, each of which computes a block of rows. If it is 0, each task computes a chunk of hidden columns
+    // instead.
+    Index row_blocks;
     WeightPath path;
-    // packed weights that tasks share: the up matrices, then down; null if tasks share no packed weights
+    // Packed weights of this expert that its tasks share: the matrices `up`, then `down`. Null if the tasks share none.
     T* packed;
-    T* partial;  // [chunks][rows, padded columns], if chunks are tasks
+    T* partial;  // sums [chunks][rows, padded columns], if each task computes a chunk of hidden columns
     Index begin = 0;
 
     RowBlock slots() const {
@@ -79,7 +84,8 @@ class ProductPair {
   }
   PairWeights<P> weights(const WorkItem& item) const { return {b_, item.e, item.packed}; }
 
-  // Runs the experts in waves. A wave ends if memory for packed weights or for the sums of skinny experts is full.
+  // Computes the experts in groups (waves), one wave after the other. A wave ends if the memory for packed weights, or
+  // for the sums of skinny experts (experts with few rows), is full.
   void run() {
     Index packed = 0, skinny_rows = 0;
     for (Index e = 0; e < b_.experts; ++e) {
@@ -133,7 +139,7 @@ class ProductPair {
     task.run(chunk, false, Sums<T>::panels(sums_of_chunk(item, chunk), item.rows));
   }
 
-  // Adds n values: to += from. n is a multiple of the size of a register.
+  // Adds n values of `from` to `to`. n is a multiple of the number of elements in a register.
   static void add_sums(Index n, const T* from, T* to) {
     using V = Register<T>;
     for (Index i = 0; i < n; i += V::size) (V::load(to + i) + V::load(from + i)).store(to + i);
@@ -159,7 +165,8 @@ class ProductPair {
   Wave<WorkItem> wave_;
 };
 
-// Defined outside the class, like Product::run.
+// run() is defined outside the class, because it would otherwise be inline, and an optimising compiler would compile it
+// in each source file in spite of `extern template` (see primitives.hpp).
 template <class P>
 template <class Context>
 void ProductPair<P>::run(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<SumOf<P>>& hidden,

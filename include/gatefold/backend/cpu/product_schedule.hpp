@@ -15,15 +15,18 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Decides how Product computes each expert, from the numbers of rows and before any work is done. Also computes the
-/// largest memory that a Product can need, only from the sizes.
+/// Decides how Product, the engine for matrix products, divides the work of each expert. The decision depends on the
+/// number of rows of each expert and is made before any work is done. Also computes the largest memory that a Product
+/// can need, only from the sizes.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Chooses the number of threads, the blocks of rows, and the path of each expert's B.
+/// Chooses the number of threads and the sizes of tasks. For each expert, also chooses how its weights B reach the
+/// innermost loop (WeightPath), for example packed or read in place.
 template <class P>
 class ProductSchedule {
  public:
-  /// @param stores  whether the epilogue only stores the sums
+  /// Chooses the sizes of the tasks for one batch of matrix products.
+  /// @param stores  whether the epilogue (the function applied to each sum) only stores the sums
   ProductSchedule(const Batch<P>& batch, bool stores, int threads) : b_(batch), stores_(stores), threads_(threads) {
     Index work = 0, most_tiles = 0;
     for (Index e = 0; e < b_.experts; ++e) {
@@ -35,7 +38,8 @@ class ProductSchedule {
     }
     empty_ = most_tiles == 0;
     if (work < tuning.serial_work) threads_ = 1;
-    // Large blocks reuse packed operands more often; smaller blocks keep all threads busy.
+    // Large tasks reuse packed operands more often; small tasks keep all threads busy. Therefore tasks are made smaller
+    // only until there are enough of them.
     const auto idle = [&] { return threads_ > 1 && tasks() < tuning.product_tasks_each * threads_; };
     while (idle() && panels_ > tuning.product_panels) panels_ /= 2;
     while (idle() && block_tiles_ > 1) block_tiles_ /= 2;
@@ -44,11 +48,12 @@ class ProductSchedule {
 
   bool empty() const { return empty_; }
   int threads() const { return threads_; }
-  /// Returns the largest depth of all experts.
+  /// Returns the largest depth (number of terms in a sum) of the experts' matrix products.
   Index depth() const { return depth_; }
-  /// Returns the largest number of columns of a work item.
+  /// Returns the largest number of columns of a work item. Work items are the parts into which the columns of a matrix
+  /// product are divided.
   Index columns() const { return panels_ * Tile<P>::columns; }
-  /// Returns the number of tasks that share the rows of an expert.
+  /// Returns the number of tasks into which the rows of an expert's matrix product are divided.
   Index row_blocks(const Problem<P>& p) const { return divide_up(divide_up(p.rows, Tile<P>::rows), block_tiles_); }
   WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
@@ -57,14 +62,15 @@ class ProductSchedule {
     return packs(b_) && row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
-  /// Returns whether tasks cannot read B in place, because B is transposed, gathered, narrower than a panel, or for the
-  /// matrix unit.
+  /// Returns whether the right factor B must be packed. Tasks can read B in place unless it is transposed, gathered,
+  /// narrower than a panel, or for the matrix unit (AMX).
   static bool packs(const Batch<P>& b) {
     return on_amx<P> || b.all.b.lines_are_rows || b.all.b.rows || b.all.columns < Tile<P>::columns;
   }
 
-  /// Returns whether rows of c are written with non-temporal stores, in whole panels. This requires that sums begin at
-  /// 0 and end after one block of the depth, and that no code reads c before all sums are complete.
+  /// Returns whether rows of the result c are written with non-temporal stores, in whole panels of columns. This
+  /// requires that sums begin at 0 and have at most Tile::depth terms, and that no code reads c before all sums are
+  /// complete.
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
@@ -93,12 +99,15 @@ class ProductSchedule {
   Index depth_ = 0, panels_ = tuning.product_columns / Tile<P>::columns, block_tiles_ = tuning_of<P>.product_tiles;
 };
 
-/// The scratch of a Product in elements, computed only from sizes. No routing of the same number of slots needs more,
-/// so later calls reuse the memory of the first call.
+/// The sizes of the scratch memory of a Product (a batch of matrix products), in elements. They are computed from sizes
+/// only, and are sufficient for every routing with the same number of slots. Later calls therefore reuse the memory of
+/// the first call.
 template <class P>
 struct ProductMemory {
-  Index items;            // number of work items in a wave
-  Index packed;           // packed B that tasks share; the parts that do not fit are packed in waves
+  Index items;  // largest number of work items that are computed together
+  // Memory for packed parts of the weights B that several tasks share. If not all parts fit, they are packed and used
+  // in groups (waves), one group after the other.
+  Index packed;
   Index a, sums, panels;  // for each thread
 
   ProductMemory(const Batch<P>& b, int threads, Index budget) {
@@ -111,16 +120,19 @@ struct ProductMemory {
     a = tiles * Tile<P>::rows * Tile<P>::stride;
     sums = tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth));
     panels = BlockProduct<P>::memory(ProductSchedule<P>::packs(b), depth, columns);
-    // A rank update stores rounded columns of B in the memory of the panels.
+    // rank_update, the function for sums with few terms, uses the memory of the panels for a copy of columns of B,
+    // rounded to bfloat16.
     if constexpr (!std::is_same_v<P, SumOf<P>>)
       panels = std::max(panels, words<P>(std::min(depth, tuning_of<P>.rank_update_depth)) * widest);
   }
 
-  /// The part of the depth of B that is packed at a time.
+  /// The number of rows of the right factor B that are packed at a time. Sums are computed in chunks of this many
+  /// terms.
   static constexpr Index chunk = tuning.packed_blocks * Tile<P>::depth;
 
  private:
-  // Returns the memory for packed B of the experts that have no packed form and more rows than one task takes.
+  // Returns the largest memory that packed parts of the weights B can need at the same time, in words (packed
+  // elements). It is needed for experts that have no packed weights yet and more rows than one task takes.
   static Index most_packed(const Batch<P>& b, int threads) {
     const Index rows = b.most_rows(), depth = b.most_depth(), padded = PackedMatrix<P>::padded(b.all.columns);
     const Index unshared = (threads > 1 ? 1 : tuning_of<P>.product_tiles) * Tile<P>::rows;
@@ -131,7 +143,7 @@ struct ProductMemory {
       case Batch<P>::Slots::are_rows:
         return std::min(b.experts, rows / (unshared + 1)) * words<P>(std::min(depth, chunk)) * padded;
       default:
-        // The number of words of each expert's part of the depth, with its padding.
+        // The most rows of the weights B that are packed at a time for all experts together, without padding.
         const Index all = std::min(depth, b.experts * chunk);
         return words<P>(all + std::min(b.experts, all) * (values_of_step<P> - 1)) * padded;
     }

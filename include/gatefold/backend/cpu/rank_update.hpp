@@ -15,11 +15,12 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Computes c[rows, columns] = 0 + s, or c += s, one row of c after the other. s is the sum (1) of tile.hpp over at
-/// most tuning.rank_update_depth values of k. With so few terms, most of the work is reading and writing c, and this
-/// function reads and writes c only once, in the order of memory.
-/// @param a, b   operands whose lines are columns in memory; their words are read in place
-/// @param depth  number of rows of words in `a` and `b`
+/// Computes a matrix product with few terms in each sum s (at most tuning.rank_update_depth): c[rows, columns] = 0 + s,
+/// or c += s. tile.hpp, eq. (1) defines the sum s. With so few terms, most of the work is reading and writing c.
+/// Therefore this function computes one row of c after the other, and reads and writes c only once, in the order of
+/// memory.
+/// @param a, b   the two factors, with one row in memory for each term; rows of words (words.hpp) are read in place
+/// @param depth  number of these rows in `a` and `b`
 /// @param into   Into::stream only if every register of c is whole and aligned
 template <class P>
 [[gnu::noinline]] void rank_update(const Operand<SumOf<P>>& a, Index line, Index rows, const Operand<SumOf<P>>& b,

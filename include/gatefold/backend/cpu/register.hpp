@@ -13,11 +13,11 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. It holds one
+/// A SIMD register of neighbouring elements, with the arithmetic that epilogues and activations use. It holds one
 /// element if the target has no vector unit.
 ///
-/// Every operation is one fixed sequence of instructions. A product is never contracted with a later sum, except in
-/// `madd`. The same expression therefore gives the same bits in full registers, in tails and in every inlined copy.
+/// Every operation is one fixed sequence of instructions. A product is never fused with a later sum, except in `madd`.
+/// The same expression therefore gives the same bits in full registers, in tails and in every inlined copy.
 template <class T>
 class Register {
  public:
@@ -26,7 +26,7 @@ class Register {
 
   Register() = default;
   GATEFOLD_INLINE explicit Register(T value) : packet_(packet::filled(value)) {}
-  /// Converts a constant of a different type, for example V(0.5) for a register of float.
+  /// Makes a register with a constant of a different type in every lane, for example Register<float>(0.5).
   template <class A, std::enable_if_t<std::is_arithmetic_v<A> && !std::is_same_v<A, T>, int> = 0>
   GATEFOLD_INLINE explicit Register(A value) : Register(static_cast<T>(value)) {}
   GATEFOLD_INLINE explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
@@ -56,19 +56,19 @@ class Register {
   GATEFOLD_INLINE Register& operator-=(Register b) { return *this = *this - b; }
   GATEFOLD_INLINE Register& operator*=(Register b) { return *this = *this * b; }
 
-  /// Returns a · b + c, rounded once if the target has a fused instruction, and twice otherwise. This is the same in
-  /// all functions of a program.
+  /// Returns a · b + c, rounded once if the target has a fused multiply-add instruction, and twice otherwise. All
+  /// functions of a program that are compiled for the same target round in the same way.
   GATEFOLD_INLINE friend Register madd(Register a, Register b, Register c) {
     return Register(packet::madd<T>(a.packet_, b.packet_, c.packet_));
   }
   GATEFOLD_INLINE friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
 
-  /// Returns a if v > 0, else b. NaN counts as not positive.
+  /// Returns, for each lane, a if v > 0, else b. NaN counts as not positive.
   GATEFOLD_INLINE friend Register where_positive(Register v, Register a, Register b) {
     return where_less(Register(T(0)), v, a, b);
   }
 
-  /// Returns b if b > a, else a. NaN in b counts as not larger.
+  /// Returns, for each lane, b if b > a, else a. NaN in b counts as not larger.
   GATEFOLD_INLINE friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
   /// Returns the first `count` lanes of v, and `other` in the remaining lanes.
   GATEFOLD_INLINE friend Register keep_first(int count, Register v, T other) {
@@ -77,14 +77,15 @@ class Register {
   }
   /// Returns the sum of all lanes, added in an order that depends only on the target.
   GATEFOLD_INLINE T sum() const { return packet::sum<T>(packet_); }
-  /// Returns the largest lane.
+  /// Returns the value of the largest lane.
   GATEFOLD_INLINE T largest() const { return packet::largest<T>(packet_); }
 
-  /// Returns 1 / v, to 1 ulp if the result is a normal number. For 0, infinities and NaN it is the result of a
-  /// division.
+  /// Returns 1 / v, with an error of at most 1 ulp if the result is a normal number. For 0, infinities and NaN the
+  /// result is that of a division.
   GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (packet::is<T, float, 64>) {  // a division takes four times as long
+    // Uses an approximation and one Newton step, because a division takes four times as long.
+    if constexpr (packet::is<T, float, 64>) {
       const __m512 r = _mm512_maskz_rcp14_ps(packet::all16, v.packet_),
                    error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
       return Register(
@@ -94,8 +95,8 @@ class Register {
     return Register(T(1)) / v;
   }
 
-  /// Returns e^v to 2 ulp, or 0 if e^v is subnormal (in double from v = -708.39 down, slightly earlier). Infinities and
-  /// NaN give the results of the standard library.
+  /// Returns e^v with an error of at most 2 ulp, or 0 if e^v is subnormal. In double, the result is 0 from v = -708.39
+  /// down, slightly before e^v is subnormal. Infinities and NaN give the results of the standard library.
   friend Register exp(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return exp_float(v);
@@ -104,7 +105,8 @@ class Register {
     }
   }
 
-  /// Returns erf(v): to 2 ulp in float; in double with std::erf for each lane.
+  /// Returns the error function erf(v). In float the error is at most 2 ulp; in double std::erf is called for each
+  /// lane.
   friend Register erf(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return erf_float(v);
@@ -123,7 +125,7 @@ class Register {
   /// Returns the square root, correctly rounded.
   GATEFOLD_INLINE friend Register sqrt(Register v) { return Register(packet::sqrt<T>(v.packet_)); }
 
-  /// Returns a register with f(lane) for every lane.
+  /// Returns a register whose lanes are f(x) for each lane x of this register.
   template <class F>
   Register each(const F& f) const {
     alignas(64) T all[std::size_t{size}];
@@ -157,8 +159,8 @@ class Register {
     return static_cast<Mask>((1u << count) - 1);
   }
 #endif
-  // Returns a if x < y, else b. Eigen's functions are not used, because they would turn an AVX-512 mask into a whole
-  // register, and the register back into a mask.
+  // Returns, for each lane, a if x < y, else b. Eigen's functions are not used, because they would turn an AVX-512 mask
+  // into a whole register, and the register back into a mask.
   GATEFOLD_INLINE static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>)
@@ -173,11 +175,11 @@ class Register {
   // and -ffast-math does not change a sum. See packet.hpp.
   GATEFOLD_INLINE static Register sealed(Packet p) { return Register(packet::sealed(p)); }
 
-  // e^v = 2^n e^r, n = round(v / ln 2).
+  // Computes e^v = 2^n e^r with n = round(v / ln 2) and r = v - n ln 2.
   //
   // If the result would be subnormal, it is 0 and is not computed. An instruction with a subnormal number takes a
-  // hundred cycles, also in the products that read the result. A softmax over scores that are far apart would have many
-  // subnormal numbers.
+  // hundred cycles, also in the products that read the result. A softmax over scores that are far apart would otherwise
+  // have many subnormal numbers.
   static Register exp_float(Register v) {
     const Register low(T(-87.33654)), high(T(105)), zero(T(0));
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -191,13 +193,14 @@ class Register {
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
     return where_less(v, low, zero, Register(packet::scaled<T>(exp_of_rest(x, n).packet_, n.packet_)));
   }
-  // Returns round(x / ln 2): the sum of x / ln 2 and 1.5 · 2^23 is rounded to an integer.
+  // Returns round(x / ln 2). The sum of x / ln 2 and 1.5 · 2^23 is a float so large that it is rounded to an integer.
   GATEFOLD_INLINE static Register whole(Register x) {
     const Register large(T(12582912)), sum = sealed(madd(x, Register(T(1.44269504088896341)), large).packet_);
     return sealed((sum - large).packet_);
   }
-  // e^r, r = x - n ln 2, with ln 2 in two parts: 1 + r + r² p(r), where p is a minimax fit (Lawson's algorithm in 40
-  // digits) with a relative error of 3.1e-9 before rounding.
+  // Returns e^r for r = x - n ln 2, computed as 1 + r + r² p(r). The constant ln 2 is the sum of two floats, for
+  // accuracy. p is a minimax polynomial (Lawson's algorithm in 40 digits) with a relative error of 3.1e-9 before
+  // rounding.
   static Register exp_of_rest(Register x, Register n) {
     const Register first = sealed(madd(n, Register(T(-0.693115234375)), x).packet_),
                    r = madd(n, Register(T(-3.1946184945309415e-05)), first);
@@ -207,8 +210,9 @@ class Register {
     return p;
   }
 
-  // exp of the Cephes library: e^v = 2^n e^g, n = floor(v / ln 2 + 1/2), g = v - n ln 2 with ln 2 in two parts, e^g = 1
-  // + 2 g p(g²) / (q(g²) - g p(g²)).
+  // Computes e^v in double like exp of the Cephes library: e^v = 2^n e^g with n = floor(v / ln 2 + 1/2) and g = v - n
+  // ln 2. The constant ln 2 is the sum of two doubles. With polynomials p and q, e^g = 1 + 2 g p(g²) / (q(g²) - g
+  // p(g²)).
   static Register exp_double(Register v) {
     const Register low(T(-708.39)), high(T(709.78)), zero(T(0)), infinity(std::numeric_limits<T>::infinity());
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_));
@@ -226,7 +230,8 @@ class Register {
     return where_less(v, low, zero, where_less(high, v, infinity, Register(packet::scaled<T>(e.packet_, n.packet_))));
   }
 
-  // Two minimax fits (Lawson's algorithm in 40 digits), with relative errors of 1.7e-8 and 3e-9 before rounding:
+  // Computes the error function erf(v) with one of two minimax polynomials p and q (Lawson's algorithm in 40 digits),
+  // with relative errors of 1.7e-8 and 3e-9 before rounding:
   //   t <= 0.9277:      erf(v) = v + v p(v²)
   //   0.9277 < t < 4:   erf(v) = ±(1 - exp(t q(t) - t)),   t = |v|
   static Register erf_float(Register v) {

@@ -8,8 +8,9 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Access to the `count` elements that a register covers: the `at` of an epilogue (backend/epilogue.hpp). Elements
-/// after these are neither read nor written; their lanes are 0.
+/// Loads and stores the first `count` elements of a SIMD register. Elements after these are neither read nor written;
+/// their lanes are 0. An epilogue (a function that a product applies to its sums) gets this object as its argument `at`
+/// (backend/epilogue.hpp).
 template <class T>
 struct RegisterAccess {
   using Value = Register<T>;
@@ -17,9 +18,10 @@ struct RegisterAccess {
 
   GATEFOLD_INLINE Value load(const T* p) const { return Value::load(p, count); }
   GATEFOLD_INLINE void store(T* p, Value v) const { v.store(p, count); }
-  /// Loads floats that are stored as bfloat16 (see the type `Stored` in backend.hpp). Only for T = float.
+  /// Loads values that are stored as bfloat16 and converts them to float (see the type `Stored` in backend.hpp). Only
+  /// for T = float.
   GATEFOLD_INLINE Value load(const Bfloat16* p) const { return load_halves(p, count); }
-  /// Stores floats as bfloat16. Only for T = float.
+  /// Rounds floats to bfloat16 and stores them. Only for T = float.
   GATEFOLD_INLINE void store(Bfloat16* p, Value v) const { store_halves(v, p, count); }
 };
 

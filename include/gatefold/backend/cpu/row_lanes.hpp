@@ -13,8 +13,10 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The lanes of a row on the CPU: one worker, whose loops over columns run on registers (backend/lanes.hpp).
-/// @order  a sum is first computed in each lane of a register, then over the lanes; it depends only on n and the target
+/// The object `lanes` with which a function loops over the columns of its row on the CPU (backend/lanes.hpp). One
+/// thread computes the row, one SIMD register of columns at a time.
+/// @order  a sum is first computed in each lane of a register, then over the lanes; it depends only on the number of
+///         columns n and the target
 struct RowLanes : OneLane {
   template <class T, class F>
   void each(Index n, const F& f) const {
@@ -46,7 +48,8 @@ struct RowLanes : OneLane {
     each<T>(n, [&](auto at, Index j) { top = larger(top, keep_first(at.count, f(at, j), lowest)); });
     return top.largest();
   }
-  /// Calls f(j, u) for the columns j < n in order, with u = number first + j of the random stream `at`.
+  /// Calls f(j, u) for the columns j < n in order. u is the uniform random number with index first + j of the stream
+  /// `at`.
   template <class T, class F>
   void uniform(Random at, Index first, Index n, const F& f) const {
     for (Index begin = 0; begin < n; begin += PhiloxRun::size) {

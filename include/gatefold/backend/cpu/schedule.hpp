@@ -9,34 +9,37 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Divides blocks of rows into tiles, and work items into parts.
+/// Divides the rows of a matrix product into blocks and register tiles, and the work items of a batch of products into
+/// parts that threads compute.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A block of rows [first, first + count), divided into tiles that have as equal heights as possible. The height of all
-/// tiles except the last is a multiple of `unit` (Tile::unit).
+/// A block of rows [first, first + count) of a matrix product, divided into register tiles that have as equal heights
+/// as possible. The height of all tiles except the last is a multiple of `unit` (Tile::unit).
 struct RowBlock {
   Index first, count, tiles, unit;
 
   Index begin(Index t) const { return std::min(t * divide_up(count, unit) / tiles * unit, count); }
   Index size(Index t) const { return begin(t + 1) - begin(t); }
 
-  /// Returns a block with all rows of an expert, for products of P. `rows` is at least 1.
+  /// Returns one block with all rows of an expert, for matrix products with operands of type P. `rows` is at least 1.
   template <class P>
   static RowBlock all(Index rows) {
     return {0, rows, divide_up(rows, Tile<P>::rows), Tile<P>::unit};
   }
-  /// Divides these rows into n blocks of whole tiles, and returns block i.
+  /// Returns block i, if the rows of this block are divided into n smaller blocks of whole tiles.
   RowBlock block(Index i, Index n) const {
     const Index from = i * tiles / n, to = (i + 1) * tiles / n;
     return {first + begin(from), begin(to) - begin(from), to - from, unit};
   }
 };
 
-/// A wave: work items that all threads compute together. A wave has as many work items as fit into the scratch memory.
+/// A wave: a group of work items (parts of matrix products) that all threads compute together. A large batch is
+/// computed in several waves, because the work items of a wave must fit into the scratch memory.
 /// @tparam Item  has a member `Index begin`, which only the wave uses
 template <class Item>
 class Wave {
  public:
+  /// Makes a wave without work items.
   /// @param items  memory for the largest possible number of items
   Wave(Item* items, ExecutorRef executor, int threads) : items_(items), executor_(executor), threads_(threads) {}
 
@@ -44,6 +47,7 @@ class Wave {
   void clear() { count_ = 0; }
 
   /// Calls f(item, part, worker) for every item of the wave and every part from 0 to parts(item) − 1, on all threads.
+  /// `worker` is the number of the thread.
   template <class P, class F>
   void each_part(const P& parts, const F& f) {
     Index all = 0;
@@ -58,7 +62,8 @@ class Wave {
   }
 
  private:
-  // Returns the last item that begins at or before i. Items without parts have the same `begin` as their successor.
+  // Returns the item that has part number i, if the parts of all items are counted: the last item whose first part
+  // `begin` is at most i. Items without parts are not found, because they have the same `begin` as their successor.
   const Item& find(Index i) const {
     return *(std::upper_bound(items_, items_ + count_, i, [](Index x, const Item& item) { return x < item.begin; }) -
              1);

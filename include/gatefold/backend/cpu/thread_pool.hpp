@@ -28,11 +28,12 @@ inline int available_threads() {
   return threads > 0 ? static_cast<int>(std::min(threads, 1024L)) : usable_processors();
 }
 
-/// The executor of the library: threads that wait for work, first spinning, then asleep.
+/// The library's own thread pool, the default executor of the CPU backend. A thread without work first spins, then
+/// sleeps.
 ///
-/// The threads start with the first call that needs them and end with this object. The calling thread is worker 0. A
-/// thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that joined.
-/// Therefore a thread for which the machine has no processor at the moment delays no call.
+/// The threads start with the first call of run() that needs them and end with this object. The calling thread is
+/// worker 0. A thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that
+/// joined. Therefore a thread for which the machine has no processor at the moment delays no call.
 ///
 /// - If there are calls from several threads, or from within f, one call at a time is shared between threads. Each
 ///   other call runs on its calling thread.
@@ -45,7 +46,9 @@ inline int available_threads() {
 ///        system takes to wake it
 class Workers {
  public:
-  static constexpr int kMost = 0x7fff;  // the largest number of threads that a call can count
+  // The largest number of threads of a pool, because `state_` has 15 bits to count the workers inside a call.
+  static constexpr int kMost = 0x7fff;
+  /// Makes a thread pool. Its threads start with the first call of run() that needs them.
   /// @param threads  number of threads, including the calling thread
   explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)) {}
   Workers(const Workers&) = delete;
@@ -72,24 +75,29 @@ class Workers {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::duration;
 
-  /// Measured on 2 processors, with 0, 1 and 3 other busy processes (bench/threads.cpp).
+  /// Numbers that say how long threads wait for work by spinning. They were measured on 2 processors, with 0, 1 and 3
+  /// other busy processes (bench/threads.cpp).
   struct Tuning {
-    // A thread without work spins this long. Tried: 5 and 50 µs; steps of 1 ms took 17 and 9 % longer. 1 ms; no gain.
+    // How long a thread without work spins before it sleeps. Tried: with 5 µs, steps of 1 ms took 17 % longer, with 50
+    // µs 9 % longer; 1 ms was no faster than this value.
     Time idle;
-    // The caller spins this long until all threads have left the call. Tried: 5, 100 and 200 µs; no difference.
+    // How long a caller that has done its part of the work spins until the other threads have left the call. Then it
+    // sleeps. Tried: 5, 100 and 200 µs; no difference.
     Time last;
-    // If more time passes between two reads of the clock, another process had the processor. The thread then sleeps, to
-    // leave the processor to it.
+    // If a spinning thread measures more time than this between two reads of the clock, another process had the
+    // processor. The thread then sleeps, to leave the processor to it.
     Time preempted;
-    // Number of calls after which a thread that was preempted spins as long as before. Tried: 64 and 1024. In one of
-    // eighteen runs with 64, and in five with 1024, loops of calls of 2 ms took as long as on one thread, for seconds.
+    // A thread that another process preempted stops spinning, and then spins longer after each call. After this number
+    // of calls it spins as long as before. Tried: 64 and 1024. In one of eighteen runs with 64, and in five with 1024,
+    // loops of calls of 2 ms took as long as on one thread, for seconds.
     int recovery;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
                                   std::chrono::microseconds(500), 16};
 
-  // A State has four fields: the number of the call; the number of workers that the call needs (0 after the caller has
-  // done its part); whether a worker joined the call; the number of workers inside the call.
+  // The state of the current call of run(), four fields in one integer: the number of the call; the number of workers
+  // that the call needs (0 after the caller has done its part); whether a worker joined the call; the number of workers
+  // inside the call.
   using State = std::uint64_t;
   static constexpr int kCallBits = 32, kCountBits = 16;
   static constexpr State kCount = 0xffff0000, kJoined = 0x8000, kInside = 0x7fff;
@@ -115,7 +123,9 @@ class Workers {
   }
 
   void wake() {
-    if (idle_ > Time(0)) {  // idle_ is 0 if there are more threads than processors
+    // idle_, the time for which threads spin, is 0 if there are more threads than processors. Then no thread is kept
+    // off the caller's processor.
+    if (idle_ > Time(0)) {
       const int processor = current_processor();
       for (std::size_t i = 0; i < threads_->size(); ++i) sleeping_[i].keep_off(processor, (*threads_)[i]);
     }
@@ -123,8 +133,8 @@ class Workers {
     wakes_.notify_all();
   }
 
-  // Waits until no worker is inside the call. Returns false if fork() made this process, because this process does not
-  // have the worker threads, and the wait would never end.
+  // Waits until no worker thread is inside the current call. Returns false in a child process of fork(), because it
+  // does not have the worker threads, and the wait would never end.
   bool wait_for_those_inside() {
     const auto left = [this] { return (state_.load() & kInside) == 0; };
     if (spin(kTuning.last, left) == Spun::found) return true;
@@ -139,7 +149,7 @@ class Workers {
   }
 
   void help(int worker, SleepingThread& self) {
-    State seen = 0;  // the call that this thread joined last
+    State seen = 0;  // number of the last call in which this thread took part
     const auto wanted = [&](State state) {
       return state >> kCallBits != seen && worker < static_cast<int>((state & kCount) >> kCountBits);
     };
@@ -185,7 +195,8 @@ class Workers {
       for (int worker = 1; worker < most_; ++worker)
         threads_->emplace_back(
             [this, worker, &self = sleeping_[static_cast<std::size_t>(worker - 1)]] { help(worker, self); });
-    } catch (const std::exception&) {  // no more threads, or no memory for them
+    } catch (const std::exception&) {
+      // If a thread cannot be started, the pool has fewer threads.
     }
   }
   void stop() {
@@ -195,20 +206,22 @@ class Workers {
     wake();
     for (std::thread& thread : *threads_) thread.join();
   }
-  // Leaks the thread objects, because threads of a different process can be neither joined nor detached.
+  // Leaks the std::thread objects. After fork(), the child process can neither join nor detach the threads of its
+  // parent.
   void forget() { static_cast<void>(threads_.release()); }
 
   const int most_;
-  long process_ = 0;     // process that the threads belong to
-  Time idle_{};          // how long a thread without work spins
-  bool joined_ = false;  // whether a thread joined the last call
+  long process_ = 0;     // ID of the process in which the threads were started
+  Time idle_{};          // how long a thread without work spins before it sleeps
+  bool joined_ = false;  // whether a pool thread took part in the last call
   State calls_ = 0;
   std::unique_ptr<std::vector<std::thread>> threads_;
-  std::unique_ptr<SleepingThread[]> sleeping_;  // one for each thread
+  std::unique_ptr<SleepingThread[]> sleeping_;  // for each thread, on which processor it sleeps (affinity.hpp)
   const WorkerFunction* f_ = nullptr;
   std::atomic<bool> busy_{false}, stop_{false};
   alignas(64) std::atomic<State> state_{0};
-  // asleep_: number of threads asleep; wakes_: how often they were woken; waiting_: 1 if the caller is asleep
+  // asleep_: number of threads asleep; wakes_: number of times that sleeping threads were woken; waiting_: 1 if the
+  // caller is asleep
   alignas(64) std::atomic<int> asleep_{0}, wakes_{0}, waiting_{0};
 };
 

@@ -14,19 +14,20 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The innermost loop of every product.
+/// The innermost loop of every matrix product A B, which defines the order of its sums.
 ///
-/// sum_tile, and rank_update (rank_update.hpp) for few terms, compute the sum over one block of at most Tile::depth
-/// values of k as one chain of multiply-adds from zero:
+/// The terms of a sum, numbered by k, are divided into blocks of at most Tile::depth terms. sum_tile, and rank_update
+/// (rank_update.hpp) for few terms, compute the sum of one block as one chain of multiply-adds from zero:
 ///
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
-/// If words are pairs of bfloat16, k grows by 2, and a step adds the term of k + 1 before the term of k. The bits of an
-/// element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes 32 values at a
-/// time: it computes a chain of the even values and a chain of the odd values, and adds their sum to s.
+/// If words (packed elements) are pairs of bfloat16, k grows by 2, and a step adds the term of k + 1 before the term of
+/// k. The bits of an element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes
+/// 32 values at a time: it computes a chain of the even values and a chain of the odd values, and adds their sum to s.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Prefetches lines while a tile computes its sums, one line for every two words.
+/// Prefetches memory while the innermost loop of a product computes. Each call of next() prefetches one cache line. The
+/// loop calls it once for every two words (packed elements) of a row.
 class LookAhead {
  public:
   explicit LookAhead(const Prefetch& prefetch)
@@ -47,11 +48,13 @@ class LookAhead {
   Index left_, count_;
 };
 
-/// The last step of a tile: `store` stores the chains, `add` adds them to the present values, and `stream` adds them to
-/// 0 and writes them with non-temporal stores (packet::stream), in whole, aligned registers.
+/// How the innermost loop of a product writes its sums to memory: `store` stores them, `add` adds them to the present
+/// values, and `stream` adds them to 0 and writes them with non-temporal stores (packet::stream), in whole, aligned
+/// registers.
 enum class Into : char { store, add, stream };
 
-/// A source of words of B for sum_tile: the first registers of one packed panel that is in the cache.
+/// Supplies sum_tile, the innermost loop of a product A B, with elements of B: the first registers of each row of one
+/// packed panel that is in the cache.
 template <class P>
 struct PackedPanel {
   static constexpr int words_of_ahead = 2;
@@ -66,13 +69,13 @@ struct PackedPanel {
   GATEFOLD_INLINE void ahead() { look_ahead.next(); }
 };
 
-/// Computes the chains s (1) of R rows of packed A and C registers of columns of B. Then sums[R, C registers] = s, or
-/// sums += s.
-/// @param depth   number of words in a row
+/// Computes a register tile of a matrix product A B: the sums s of eq. (1) for R rows of packed A and C registers of
+/// columns of B. Stores them in `sums`, or adds them to `sums`.
+/// @param depth   number of words (packed elements) in a row of A
 /// @param b       source of the words of B: load(k, y) is called for k = 0, 1, … in this order, and ahead(), which
 ///                prefetches, before every words_of_ahead values of k
-/// @param stride  elements from row to row of sums
-/// @param panel   elements from one Tile::columns columns of sums to the next
+/// @param stride  distance between rows of `sums`, in elements
+/// @param panel   distance between panels of Tile::columns columns of `sums`, in elements
 template <class P, int R, int C, class Source>
 [[gnu::noinline]] void sum_tile(Index depth, const SumOf<P>* a, const Source& b, SumOf<P>* sums, Index stride,
                                 Index panel, Into into) {
@@ -84,7 +87,8 @@ template <class P, int R, int C, class Source>
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) s[i][j] = packet::filled(T(0));
-  Source source = b;  // a local copy, which no store changes
+  // A local copy of b, which stores to memory cannot change, so that compilers can keep its members in registers.
+  Source source = b;
   const auto step = [&](Index k) __attribute__((always_inline)) {
     Packet y[std::size_t{C}];
     source.template load<C>(k, y);
@@ -114,8 +118,8 @@ template <class P, int R, int C, class Source>
 }
 
 #if defined(GATEFOLD_AMX)
-/// Does the work of sum_tile on the matrix unit, for one packed panel: 16 C columns and `rows` rows, at most 16 R.
-/// AmxTiles must have configured the unit.
+/// Computes a tile of a matrix product with the matrix unit (AMX): `rows` rows, at most R · 16, by C · 16 columns of
+/// one packed panel of B. An object of AmxTiles must have configured the unit.
 template <class P, int R, int C>
 [[gnu::noinline]] void amx_sum(Index rows, Index depth, const float* a, const float* b, float* sums, Index sums_stride,
                                Into into, const Prefetch& prefetch) {
@@ -140,8 +144,9 @@ template <class P, int R, int C>
 }
 #endif
 
-/// Runs sum_tile on one packed panel, with the number of rows known only at run time. The second register of the panel
-/// is skipped if `columns` fit into the first one.
+/// Multiplies `rows` rows of packed A by one packed panel of B. Selects the instance of the innermost loop (sum_tile)
+/// for this number of rows at run time. A panel is two registers wide; the second one is skipped if `columns` fit into
+/// the first.
 /// @param rows  1 to Tile::rows
 /// @param a     readable up to the next multiple of Tile::unit rows
 /// @param into  on the matrix unit only Into::store or Into::add

@@ -20,23 +20,27 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// A register tile that reads its columns of B from memory and not from a panel in the cache. It prefetches the next
-/// columns itself. It is used for a few rows, or for the first of a few tiles.
+/// A version of the innermost loop of a matrix product A B that reads columns of B from memory and not from a panel in
+/// the cache. It prefetches the next columns itself. It is used if A has a few rows, or for the first of a few tiles of
+/// rows.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A source of words of B for sum_tile that reads the rows of B in place. For a few rows of A, packing B first would
-/// cost more than it saves.
+/// Supplies sum_tile, the innermost loop of a product A B, with elements of B if B is not packed. It reads the rows of
+/// B in place. For a few rows of A, packing B first would cost more than it saves.
 template <class P>
 struct RowsInPlace {
   using T = SumOf<P>;
   static constexpr int words_of_ahead = 1;
   const T* row;
-  Index stride;  // elements from row to row
-  Index rows;    // number of rows left; with pairs, an odd last row is half a word
-  // memory for one panel, which is packed while it is read, for the tiles that follow; null if it is not packed
+  Index stride;  // distance between rows of B, in elements
+  // Number of rows of B that are not read yet. If words are pairs of bfloat16 from two rows, the values of an odd last
+  // row are paired with 0.
+  Index rows;
+  // If not null, the memory to which the panel of columns is copied in packed form while it is read. Other tiles then
+  // read the copy.
   T* copy = nullptr;
-  // the weights that are read next; they are prefetched here, because their rows are far apart, and hardware
-  // prefetchers do not find them
+  // Points to the weights that the task reads after the present panel. load() prefetches them, because their rows are
+  // far apart, and hardware prefetchers do not find them.
   const T* next = row;
   Index next_stride = 0;
 
@@ -61,21 +65,21 @@ struct RowsInPlace {
   GATEFOLD_INLINE void ahead() {}
 };
 
-/// A source of words of B for sum_tile that reads contiguous packed panels. W is T, or Bfloat16 for panels in half the
-/// size.
+/// Supplies sum_tile, the innermost loop of a product A B, with elements of B from contiguous packed panels. W is the
+/// type in which they are stored: T, or Bfloat16 in half the size.
 template <class P, class W>
 struct PackedPanels {
   using T = SumOf<P>;
   static constexpr int words_of_ahead = 1;
   const W* words;
-  Index panel;  // elements from panel to panel
+  Index panel;  // distance between panels, in elements
 
   template <int C>
   GATEFOLD_INLINE void load(Index, packet::Of<T>* y) {
     constexpr int size = Register<T>::size, bytes_of_register = size * static_cast<int>(sizeof(W)),
                   bytes = C * bytes_of_register;
-    // Weights of half the size need twice as many lines ahead. Past the end of a panel, this prefetches the panel that
-    // follows in memory.
+    // Weights stored as bfloat16 are prefetched twice as many cache lines ahead as floats. Past the end of a panel,
+    // this prefetches the panel that follows in memory.
     constexpr Index lines = tuning.prefetched_lines * static_cast<Index>(sizeof(T) / sizeof(W)),
                     next = std::max<Index>(lines * Prefetch::line / bytes, 1) * Tile<P>::columns;
 #pragma GCC unroll 16
@@ -89,17 +93,18 @@ struct PackedPanels {
   GATEFOLD_INLINE void ahead() {}
 };
 
-/// Returns the number of panels that a tile of `rows` rows reads at a time. This is the largest power of two, from 1 to
-/// 8, for which the sums leave registers for B. With many sums, additions do not wait for each other; with many panels,
-/// the tile reads long runs of memory.
+/// Returns the number of panels of B that the innermost loop multiplies at the same time by a tile of `rows` rows of A.
+/// This is the largest power of two, from 1 to 8, for which the sums leave vector registers for B. With many sums,
+/// additions do not wait for each other; with many panels, the loop reads long runs of memory.
 template <class P>
 constexpr int panels_at_once(Index rows) {
   return static_cast<int>(std::bit_floor(std::clamp(static_cast<unsigned>((Tile<P>::rows - 2) / rows), 1u, 8u)));
 }
 
-/// Runs sum_tile on one panel, or on panels_at_once panels, with the number of rows known only at run time.
+/// Multiplies `rows` rows of packed A by one panel of B, or by panels_at_once panels if `panels` > 1. Selects the
+/// instance of the innermost loop (sum_tile) for this number of rows at run time.
 /// @param rows   1 to Tile::rows
-/// @param depth  number of words in a row
+/// @param depth  number of words (packed elements) in a row of A
 template <class P, class Source>
 void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, const Source& b, SumOf<P>* sums,
                      Index stride, Index panel, Into into) {
@@ -112,8 +117,8 @@ void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, c
   kernels[static_cast<std::size_t>(rows - 1)][panels > 1](depth, a, b, sums, stride, panel, into);
 }
 
-/// Returns the function that multiplies by a PackedMatrix in half the size (PackedMatrix::half_tile). Returns null for
-/// double, and for the matrix unit.
+/// Returns the function that multiplies by packed weights that are stored as bfloat16 (PackedMatrix::half_tile).
+/// Returns null for double and for the matrix unit (AMX), which have no such function.
 template <class P>
 constexpr HalfTile* half_tile() {
   if constexpr (on_amx<P> || !std::is_same_v<SumOf<P>, float>)

@@ -13,33 +13,36 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The weights by which a task multiplies at a time: rows [k, k + depth) and columns [column, column + columns) of one
-/// expert's B. Both numbers, `depth` and `columns`, are at most Tile::depth.
+/// A block of one expert's weight matrix B: its rows [k, k + depth) and columns [column, column + columns). A task
+/// multiplies by one block at a time. `depth` and `columns` are at most Tile::depth.
 template <class P>
 struct WeightBlock {
   using T = SumOf<P>;
   Operand<T> b;
-  PackedMatrix<P> packed;  // this block, [panels][words, Tile::columns]; null if it is not packed
+  PackedMatrix<P> packed;  // the packed copy of this block, [panels][words, Tile::columns]; null if there is none
   Index k, depth, column, columns;
 
   bool empty() const { return depth == 0 || columns == 0; }
-  /// Returns the number of words of a column.
+  /// Returns the number of words (packed elements) in a column of this block.
   Index words() const { return cpu::words<P>(depth); }
   void pack(T* to) const { pack_panels<P>(b, column, columns, k, depth, to); }
-  /// Packs the panel of column x.
+  /// Packs the panel (group of Tile::columns columns) that begins at column x of this block.
   void pack_panel(Index x, T* to) const {
     pack_panels<P>(b, column + x, std::min<Index>(Tile<P>::columns, columns - x), k, depth, to);
   }
-  /// Returns the packed panel of column x. A panel of bfloat16 is converted to floats in `buffer`.
+  /// Returns the packed panel (group of columns) that begins at column x of this block. If it is stored as bfloat16, it
+  /// is first converted to floats in `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
-  /// Divides a block that is not packed into n parts, and returns a Prefetch that begins at part t.
+  /// Returns a Prefetch, which describes memory to prefetch, for this block. It begins at part t of n equal parts. The
+  /// block must not be packed.
   Prefetch prefetch(Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                             : prefetch_rows(0, columns, t, n);
   }
-  /// Divides the panel of column x into n parts, and returns a Prefetch that begins at part t.
+  /// Returns a Prefetch, which describes memory to prefetch, for the panel (group of columns) that begins at column x.
+  /// It begins at part t of n equal parts of the panel.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return packed ? packed.prefetch(x * words(), words() * Tile<P>::columns, t, n)
@@ -49,7 +52,8 @@ struct WeightBlock {
  private:
   static constexpr Index size = sizeof(T);
 
-  // Divides `width` columns from x on, which are stored in rows, into n parts, and returns a Prefetch from part t on.
+  // Returns a Prefetch, which describes memory to prefetch, for `width` columns from column x on, if the weights are
+  // stored row by row. It begins at part t of n equal parts.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);
   }

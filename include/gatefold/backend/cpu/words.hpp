@@ -12,12 +12,12 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Words: the elements of packed operands of a product.
+/// A *word* is an element of a packed operand of a matrix product.
 ///
 /// A product is a template over P, the type that it multiplies: float, double or Bfloat16. If P is Bfloat16, floats are
-/// rounded when they are packed, and their sums are floats. A word of a packed operand has the size of a sum and holds
-/// one value. If P is Bfloat16 and the target multiplies pairs of bfloat16, a word holds two values that follow each
-/// other along the depth. On other targets it holds one rounded float.
+/// rounded when they are packed, and their sums are floats. A word has the size of a sum and holds one value. If P is
+/// Bfloat16 and the target multiplies pairs of bfloat16, a word holds two values that follow each other along the
+/// dimension over which the product sums. On other targets it holds one rounded float.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
@@ -32,8 +32,8 @@ inline constexpr bool bfloat16_pairs = false;
 template <class P>
 inline constexpr int values_of_word = std::is_same_v<P, Bfloat16>&& bfloat16_pairs ? 2 : 1;
 
-/// True if the matrix unit (amx.hpp) multiplies words of P. The matrix unit then computes all sums of P, because vector
-/// registers would add in a different order.
+/// True if the matrix unit (AMX, amx.hpp) computes products with operands of type P. It then computes all sums of these
+/// products, because vector registers would add in a different order.
 #if defined(GATEFOLD_AMX)
 template <class P>
 inline constexpr bool on_amx = std::is_same_v<P, Bfloat16>;
@@ -42,17 +42,18 @@ template <class P>
 inline constexpr bool on_amx = false;
 #endif
 
-/// Lines of words are padded with zeros to a multiple of this many values.
+/// Packed rows of A and packed columns of B, in a product A B, are padded with zeros to a multiple of this many values.
 template <class P>
 inline constexpr int values_of_step = on_amx<P> ? 32 : values_of_word<P>;
 
-/// Returns the number of words of a line of `depth` values.
+/// Returns the number of words (packed elements) that hold `depth` values, with padding.
 template <class P>
 constexpr Index words(Index depth) {
   return divide_up(depth, values_of_step<P>) * (values_of_step<P> / values_of_word<P>);
 }
 
-/// Returns s + x y. For pairs, returns s + x₁ y₁ + x₀ y₀, added in this order, with subnormal numbers treated as 0.
+/// Returns s + x y for each lane. If lanes are pairs of bfloat16, returns s + x₁ y₁ + x₀ y₀, added in this order, with
+/// subnormal numbers treated as 0.
 template <class P>
 GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x, const packet::Of<SumOf<P>>& y,
                                                   const packet::Of<SumOf<P>>& s) {
@@ -65,14 +66,16 @@ GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x,
     return packet::madd<SumOf<P>>(x, y, s);
 }
 
-/// Reads words from a row of `count` values: word w holds value w or, with pairs, values 2 w and 2 w + 1.
+/// Reads words (elements of packed operands) from a row of `count` values. Word w holds value w or, if words are pairs
+/// of bfloat16, values 2 w and 2 w + 1.
 template <class P>
 struct WordsAlong {
   using T = SumOf<P>;
   const T* row;
   Index count;
 
-  /// Returns words w to w + n - 1 in the first lanes; the other lanes are 0.
+  /// Returns the words (packed elements) w to w + n - 1 of the row in the first lanes of a register. The other lanes
+  /// are 0.
   /// @param n  1 to the size of a register
   Register<T> load(Index w, int n) const {
     if constexpr (values_of_word<P> == 1) {
@@ -89,8 +92,8 @@ struct WordsAlong {
       return pairs_along(part(0), part(size));
     }
   }
-  /// Prefetches the memory that load(w, size of a register) would read in a row that begins `elements` elements later.
-  /// That row need not exist.
+  /// Prefetches the memory that load(w, size of a register) would read in a different row, which begins `elements`
+  /// elements later. That row need not exist.
   void prefetch(Index w, Index elements) const {
     constexpr Index values = Register<T>::size * values_of_word<P>, line = 64 / sizeof(T);
     for (Index i = 0; i < values; i += line) __builtin_prefetch(row + w * values_of_word<P> + elements + i);
@@ -105,12 +108,13 @@ struct WordsAlong {
   }
 };
 
-/// Reads words from two rows of values, one below the other: word c holds upper[c] or, with pairs, upper[c] and
-/// lower[c].
+/// Reads words (elements of packed operands) from a row of values, or from two rows if words are pairs of bfloat16.
+/// Word c holds upper[c] or, as a pair, upper[c] and lower[c].
 template <class P>
 struct WordsAcross {
   using T = SumOf<P>;
-  const T *upper, *lower;  // a null pointer means a row of zeros; only allowed with pairs
+  // The two rows. If words are pairs, a null pointer means a row of zeros.
+  const T *upper, *lower;
 
   Register<T> load(Index c, int n) const {
     if constexpr (values_of_word<P> == 1) {
@@ -129,7 +133,8 @@ struct WordsAcross {
   }
 };
 
-/// Reads lines of an operand as words: row r holds the words of values k to k + depth − 1 of line number `line` + r.
+/// Reads an operand as a matrix of words (packed elements). Row r holds the words of line number `line` + r (a row of A
+/// or a column of B), from value k to value k + depth − 1.
 template <class P>
 struct LinesOfWords {
   const Operand<SumOf<P>>& from;
@@ -137,8 +142,8 @@ struct LinesOfWords {
 
   WordsAlong<P> operator[](Index r) const { return {from.at(line + r, k), depth}; }
 };
-/// Reads lines of an operand as words if its lines are columns in memory: row r holds word r of all lines from `line`
-/// on, counted from value k on.
+/// Reads an operand as a matrix of words (packed elements), if its lines (rows of A or columns of B) are columns in
+/// memory. Row r holds word r of all lines from `line` on. Words are counted from value k on.
 template <class P>
 struct RowsOfWords {
   const Operand<SumOf<P>>& from;
@@ -149,7 +154,7 @@ struct RowsOfWords {
     const auto row = [&](Index i) { return i < depth ? from.at(k + i, line) : nullptr; };
     return {row(first), values_of_word<P> == 2 ? row(first + 1) : nullptr};
   }
-  /// Returns the rows from row r on.
+  /// Returns the part of this matrix of words that begins at row r.
   RowsOfWords from_row(Index r) const { return {from, line, k + r * values_of_word<P>, depth - r * values_of_word<P>}; }
 };
 

@@ -16,21 +16,21 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products of floats that are rounded to bfloat16 first. Items are rounded in one pass over them. Weights
-/// are rounded in one pass for each product, or once in advance if packed copies are in use. The hidden values between
-/// the two products of a pair are never stored as floats.
+/// Grouped products (one matrix product for each expert, in one call) whose float factors are rounded to bfloat16.
+/// Items are rounded in one pass. Weights are rounded in one pass for each product, or once in advance if the context
+/// has packed copies. The hidden values between the two products of a pair, as in an MLP, are stored only in bfloat16.
 namespace gatefold::detail_::device {
 
-/// Returns whether Hopper's kernel computes a product whose slots are rows. It does if most of the kernel's large tiles
-/// would be full. The other kernels give the same bits.
+/// Returns whether the kernel for Hopper GPUs (hopper_product.cuh) should compute a grouped product. It should if the
+/// device has code for it and most of the kernel's large tiles would be full. Both kernels give the same bits.
 template <class Context, class B>
 bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
   return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&
          ctx.has_hopper_code();
 }
 
-/// Memory for the rounded rows of slots: in scratch, or in rows of an output that is written only after the rounded
-/// rows have been read.
+/// Memory for rows that have been rounded to bfloat16. It is scratch memory, or the memory of an output matrix that is
+/// written only after the rounded rows have been read.
 struct RoomForRows {
   Bfloat16* data;
   Index stride;
@@ -52,11 +52,12 @@ bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
   return begin(a) < end(c) && begin(c) < end(a);
 }
 
-/// Returns `a` rounded to bfloat16, in the order of its rows or of the slots. In slot order, only the rows of slots in
-/// use are rounded. No copy is made if `a` is rounded already, has whole units (bf16_matrix.cuh) and the right order.
+/// Returns the matrix `a` rounded to bfloat16. Its rows keep their order, or are put in slot order: one row for each
+/// slot (row of work of an expert), sorted by expert. In slot order, only the rows of slots in use are rounded. No copy
+/// is made if the context has a rounded copy already, or if `a` is bfloat16 with suitable alignment and order.
 /// @tparam A    the type of the values of a: float or Bfloat16
-/// @param room  rows for a result in slot order, one for each slot. They are used if they are long enough and do not
-///              overlap a; otherwise the result is in scratch
+/// @param room  memory for a result in slot order. It is used if it is large enough, aligned, and does not overlap a;
+///              otherwise the result is in scratch memory
 template <class A, class Context, class B, class C>
 Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows, bool in_slot_order,
                         View<C, 2, B> room) {
@@ -81,7 +82,8 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
   return rounded_rows(ctx, g, a, rows, in_slot_order, View<float, 2, B>{});
 }
 
-/// Calls f(lanes, n, sum) with `sum`, the sum of row n.
+/// A functor of rows: adds up the partial sums in `row`, and calls f(lanes, n, total). `lanes` are the threads that
+/// process row n together.
 template <class F>
 struct SumOfRow {
   F f;
@@ -93,18 +95,19 @@ struct SumOfRow {
   }
 };
 
-/// Rounds the rows of a that the slots read. While the returned object lives, all products that read these rows use the
-/// rounded rows instead.
-/// @param room  rows in which the rounded rows can be stored, as in rounded_rows
+/// Rounds the rows of `a` that the slots of the experts read to bfloat16. While the returned object lives, all grouped
+/// products that read these rows of `a` use the rounded copy.
+/// @param room  memory in which the rounded rows can be stored, as in rounded_rows
 template <class Context, class B, class C>
 [[nodiscard]] auto round_for_products(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<C, 2, B> room) {
-  const bool in_slot_order = ctx.has_hopper_code();  // required by Hopper's kernel, and accepted by all kernels
+  // Slot order (rows sorted by expert) is required by the kernel for Hopper, and accepted by all kernels.
+  const bool in_slot_order = ctx.has_hopper_code();
   const Bf16Matrix rounded = rounded_rows(ctx, g, a, g.rows.data(), in_slot_order, room);
   return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
 }
 
-/// Returns the packed weights if packed copies are in use. Otherwise rounds the weights of the experts that have slots
-/// into scratch, and returns them.
+/// Returns the weights `w` in bfloat16. If the context has packed copies (rounded in advance), it returns these.
+/// Otherwise it rounds the weights of the experts that have slots into scratch memory.
 template <class Context, class B, std::size_t M>
 EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
                                               const std::array<View<const float, 3, B>, M>& w) {
@@ -125,8 +128,8 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
   return each;
 }
 
-/// Calls f with `transpose` as a compile-time constant. If `transpose` is a bool, f is compiled for both values, and
-/// with it the kernels of both cases.
+/// Calls f with `transpose` as a compile-time constant. If `transpose` is a run-time bool, f and the kernels that it
+/// launches are compiled for both values.
 template <bool Transpose, class F>
 void with_constant(std::bool_constant<Transpose> transpose, const F& f) {
   f(transpose);
@@ -140,10 +143,12 @@ void with_constant(bool transpose, const F& f) {
   }
 }
 
-/// Computes c[s] = epilogue(a[row(s)] op(w_0[e]), …) or, for several a, epilogue(Σ_t a_t[row(s)] op(w_t[e])).
-/// @tparam Rows      whether the rows of `a` can be in any order, or are always in slot order
+/// Computes a grouped product of bfloat16 matrices: c[s] = epilogue(a[row(s)] op(w[e])) for each slot s (one row of
+/// work of expert e). row(s) is the row of `a` that the slot reads; op(w) is w or its transpose. With two matrices w,
+/// the epilogue gets both sums. With several a, it gets the sum Σ_t a_t[row(s)] op(w_t[e]).
+/// @tparam Rows      whether the rows of `a` can be in any order, or are always in slot order (sorted by expert)
 /// @param a          rounded matrices, each [.., depth]
-/// @param hopper     whether to use Hopper's kernel; the rows of `a` are then in slot order
+/// @param hopper     whether to use the kernel for Hopper; the rows of `a` are then in slot order
 /// @param transpose  a bool, as_transposed or as_stored
 /// @param c          the results, in rows of `stride` values
 template <RowsOfA Rows = RowsOfA::any, int Terms, class Transpose, class C, class Context, class B, std::size_t M,
@@ -176,8 +181,10 @@ void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 
   bf16_product(ctx, hopper, g, factors, a[0].extent(1), w, transpose, c.extent(1), c.data(), c.extent(1), epilogue);
 }
 
-/// Calls f(lanes, s, sum) for the slots in use. `sum` is the sum over the columns j of epilogue(a[row(s)] op(w[e]))[j].
-/// @order  sums kSumColumns columns at a time as in finish_column_sum, then adds these sums as in sum_elements
+/// Computes a grouped product without storing it, and calls f(lanes, s, sum) for each slot s (row of work of expert e)
+/// in use. `sum` is the sum over the columns j of epilogue(a[row(s)] op(w[e]))[j]. row(s) is the row of `a` that the
+/// slot reads; op(w) is w or its transpose.
+/// @order  adds up kSumColumns columns at a time as in finish_column_sum, then adds these sums as in sum_elements
 template <class A, class Transpose, class Context, class B, class E, class F>
 void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w,
                    Transpose transpose, Index columns, const E& epilogue, const F& f) {
@@ -193,7 +200,9 @@ void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View
            functor::OnSlot<SumOfRow<F>, ColumnSum, B>{{f, sums.extent(1)}, g.offsets, sums});
 }
 
-/// Computes c[s] = last(middle(a[row(s)] up_0[e], …) down[e]).
+/// Computes two grouped products, one after the other, as in an MLP: c[s] = last(middle(a[row(s)] up[e]) down[e]) for
+/// each slot s (one row of work of expert e). `middle` and `last` are the epilogues of the products (operations on
+/// complete sums). With two matrices `up`, `middle` gets both sums.
 template <class C, class Context, class B, std::size_t M, class E, class L>
 void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                const std::array<View<const float, 3, B>, M>& up, const E& middle, View<const float, 3, B> down,
@@ -209,7 +218,9 @@ void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                        as_stored, c.extent(1), c.data(), c.extent(1), last);
 }
 
-/// Computes dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s]. If dc_rows is given, reads dc[dc_rows[s]] instead of dc[s].
+/// Computes the gradient of each expert's weights: dw[e] is the sum of a[row(s)]ᵀ dc[s] over the slots s (rows of work)
+/// of expert e. If dc_rows is given, row dc_rows[s] of dc is used instead of row s. If `accumulate` is true, the sum is
+/// added to dw[e].
 template <class A, class D, class Context, class B>
 void bf16_outer(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const D, 2, B> dc,
                 View<const Index, 1, B> dc_rows, bool accumulate, View<float, 3, B> dw) {

@@ -10,35 +10,39 @@
 
 namespace gatefold::detail_::device {
 
-/// The places of values in a tile of bfloat16 in shared memory. The tile has rows of 128 bytes, whose 16-byte units are
-/// permuted depending on the row. Copies and ldmatrix therefore have no bank conflicts. It is also the 128-byte swizzle
-/// of wgmma.
+/// The layout of a tile of bfloat16 values in shared memory. A row of the tile has 128 bytes: eight units of 16 bytes,
+/// which are permuted depending on the row number. Copies and ldmatrix instructions therefore have no bank conflicts.
+/// The permutation is the 128-byte swizzle of Hopper's wgmma instructions.
 ///
-/// With the layout along_depth, row r holds 64 values of line r. With along_lines, row k holds the values of 64 lines
-/// at depth k; the rows of the first 64 lines come before the rows of the next 64 lines. In a tile of only 32 lines,
-/// row r holds the values at depths r and r + 32.
+/// A line is a row of a product's first factor or a column of the second; the depth is the position in a line. With the
+/// layout along_depth, row r holds 64 values of line r. With along_lines, row k holds the values of 64 lines at depth
+/// k; the rows of the first 64 lines come before the rows of the next 64 lines. In a tile of only 32 lines, row r holds
+/// the values at depths r and r + 32.
 struct Bf16Place {
   static constexpr int depth = 64, row_bytes = 128, units = 8;
-  /// Returns the offset in bytes of unit `unit` of a row from the beginning of the tile.
+  /// Returns the offset of the 16-byte unit number `unit` of a row, in bytes from the beginning of the tile.
   GATEFOLD_HD static constexpr int at(int row, int unit) { return row * row_bytes + ((unit ^ (row & 7)) << 4); }
-  /// Returns, for the layout along_lines, the offset of the unit that holds `line` at depth k, in a tile of Lines
-  /// lines.
+  /// Returns the offset in bytes of the 16-byte unit that holds the value of `line` at depth k, in a tile of `Lines`
+  /// lines. The layout is along_lines: neighbouring lines are contiguous.
   template <int Lines>
   GATEFOLD_HD static constexpr int of_line(int line, int k) {
     return Lines == 32 ? at(k % 32, line / 8 | k / 32 * 4) : at(line / 64 * 64 + k, line % 64 / 8);
   }
 };
 
-/// One thread's share of copying tiles of an operand, `Lines` × Bf16Place::depth values, to shared memory. The copies
-/// are asynchronous; values outside of the matrix become 0.
-/// @tparam Gathers  whether row i of the operand is stored in row rows[i] of the matrix (Bf16Matrix::rows)
+/// Copies one thread's share of a matrix to shared memory, in tiles of `Lines` × Bf16Place::depth values. The copies
+/// are asynchronous. Values outside of the matrix become 0.
+/// @tparam Gathers  whether row i of the product's factor is row rows[i] of the matrix in memory (Bf16Matrix::rows)
 template <Layout L, bool Gathers, int Lines, int Threads>
 class Bf16Loader {
   static constexpr int D = Bf16Place::depth, row_step = Threads / Bf16Place::units;
-  static constexpr int each = Lines / row_step;  // along_depth: number of lines of a thread
-  // along_lines: at one depth, a row of the tile holds the values of `width` lines, in `across` units of 8 values.
+  // With the layout along_depth (the values of a line are contiguous), a thread copies one 16-byte unit of each of
+  // `each` lines of a tile.
+  static constexpr int each = Lines / row_step;
+  // With the layout along_lines (neighbouring lines are contiguous), a row of the tile has `across` units of 8 values,
+  // from `width` lines, for each depth. A thread copies units of `each_depth` rows.
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
-  static constexpr int each_depth = width / row_step;  // along_lines: number of rows of a thread
+  static constexpr int each_depth = width / row_step;
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;
   static_assert(L == Layout::along_depth ? Lines % row_step == 0 : width % row_step == 0,
                 "gatefold: every thread must copy the same number of units");
@@ -46,8 +50,10 @@ class Bf16Loader {
                 "gatefold: Lines must be 32 or a multiple of 64");
 
  public:
-  /// Prepares for copying tiles that begin at line `first` of an operand with `lines` lines.
-  /// @param depth  depth of the operand; a whole number of units if the layout is along_depth
+  /// Prepares to copy tiles of the matrix `from`, beginning at line `first`. A line is a row of a product's first
+  /// factor or a column of the second.
+  /// @param lines  number of lines
+  /// @param depth  number of values in a line; a multiple of kBf16Unit (8) if the values of a line are contiguous
   __device__ void begin(const Bf16Matrix& from, Index first, Index lines, Index depth) {
     stride_ = static_cast<int>(from.stride);
     left_ = static_cast<int>(depth);
@@ -69,7 +75,7 @@ class Bf16Loader {
     }
   }
 
-  /// Starts the copies of the next tile.
+  /// Starts this thread's asynchronous copies of the next tile to shared memory.
   __device__ void load(unsigned char* to) {
     if constexpr (L == Layout::along_depth) {
       const bool inside = unit() * static_cast<int>(kBf16Unit) < left_;
@@ -90,16 +96,19 @@ class Bf16Loader {
       if constexpr (!Gathers) from_ += Index(D) * stride_;
     }
     left_ -= D;
-    if constexpr (L == Layout::along_lines && Gathers) look_up();  // early, so that the next load() does not wait
+    // Reads the row numbers of the next tile now, so that the next load() does not wait for them.
+    if constexpr (L == Layout::along_lines && Gathers) look_up();
   }
 
  private:
   __device__ static int unit() { return static_cast<int>(threadIdx.x) % Bf16Place::units; }
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / Bf16Place::units + i * row_step; }
 
-  /// Returns, for along_lines, the first line of this thread's units.
+  /// Returns the first of the 8 lines whose values are in this thread's units, for the layout along_lines (neighbouring
+  /// lines are contiguous).
   __device__ static int line() { return unit() % across * static_cast<int>(kBf16Unit); }
-  /// Returns, for along_lines, the depth of this thread's i-th unit within a tile.
+  /// Returns the depth (position in the lines) of this thread's i-th unit within a tile, for the layout along_lines
+  /// (neighbouring lines are contiguous).
   __device__ static int depth(int i) { return row(i) + unit() / across * width; }
 
   __device__ void copy(unsigned char* to, const Bfloat16* from, bool exists) const {
@@ -111,11 +120,15 @@ class Bf16Loader {
     rows_ += D;
   }
 
-  const Bfloat16* from_;  // this thread's unit of the first row of the next tile
-  const Index* rows_;     // along_lines, gathered: row numbers of the tile after the next
+  // State of this thread's copies. from_: address of its 16-byte unit in the first row of the next tile, or in row 0 of
+  // the matrix if rows are gathered. rows_: row numbers of the tile after the next one, if rows are gathered and the
+  // layout is along_lines. left_: number of values of a line that are not copied yet. lines_: number of lines of a tile
+  // that exist in the matrix.
+  const Bfloat16* from_;
+  const Index* rows_;
   Index row_[Gathers ? looked_up : 1];
-  int stride_, left_;  // left_: depth that is left from the next tile on
-  int lines_;          // number of lines of the tile that exist
+  int stride_, left_;
+  int lines_;
 };
 
 }  // namespace gatefold::detail_::device

@@ -10,16 +10,17 @@
 /// Matrices for tensor cores: floats rounded to bfloat16, in rows that begin at multiples of 16 bytes.
 namespace gatefold::detail_::device {
 
-/// A unit: the number of bfloat16 values that are copied at once, 16 bytes.
+/// The number of bfloat16 values in a unit of 16 bytes. Kernels copy whole units.
 inline constexpr Index kBf16Unit = 8;
-/// Returns the length of a row of `columns` values, rounded up to whole units.
+/// Returns `columns` rounded up to a multiple of 8, so that a row of bfloat16 values fills whole units of 16 bytes.
 GATEFOLD_HD constexpr Index bf16_stride(Index columns) { return divide_up(columns, kBf16Unit) * kBf16Unit; }
 
-/// A matrix of bfloat16 whose rows are whole units. Values after the last column are 0.
+/// A matrix of bfloat16 values whose rows begin at multiples of 16 bytes. The values between the last column and the
+/// next multiple of 16 bytes are 0.
 struct Bf16Matrix {
   const Bfloat16* data = nullptr;
-  Index stride = 0;             // values from one row to the next
-  const Index* rows = nullptr;  // row i is stored in row rows[i]; null: row i is stored in row i
+  Index stride = 0;             // number of values from one row to the next
+  const Index* rows = nullptr;  // row i of the matrix is row rows[i] of `data`; if null, it is row i
 
   /// Returns the matrix without its first `count` rows.
   __device__ Bf16Matrix skip(Index count) const {
@@ -27,13 +28,13 @@ struct Bf16Matrix {
   }
 };
 
-/// Selects the rows that are rounded. Without `range` and `offsets`, all rows are rounded. With `range`, the rows from
-/// range[0] to range[last] − 1 are rounded. With `offsets`, every expert has `each` rows, and the rows of the experts
-/// that have slots (offsets[e] < offsets[e + 1]) are rounded.
+/// Selects the rows of a matrix that are rounded to bfloat16. Without `range` and `offsets`, these are all rows. With
+/// `range`, they are the rows from range[0] to range[last] − 1. With `offsets`, the matrix has `each` rows for every
+/// expert, and only the rows of experts with work (offsets[e] < offsets[e + 1]) are rounded.
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
-  const Index* rows = nullptr;  // row i is read from row rows[i]; null: from row i
+  const Index* rows = nullptr;  // row i is read from row rows[i] of the original; if null, from row i
   const Index* offsets = nullptr;
   Index each = 1;
 
@@ -43,8 +44,9 @@ struct RoundedRows {
   }
 };
 
-/// Rounds a row to bfloat16: to[i] = from[row(i)].
-/// @tparam T  the type of the values of `from`: float, or Bfloat16 for a plain copy into whole units
+/// Rounds one row of a matrix to bfloat16. Row i of `to` gets the values of row i of `from`, or of row which.rows[i] if
+/// there are row numbers.
+/// @tparam T  the type of the values of `from`: float, or Bfloat16 to copy them into rows of whole 16-byte units
 template <class T>
 struct RoundRow {
   static constexpr int columns_at_once = kBf16Unit;
@@ -52,7 +54,7 @@ struct RoundRow {
   Index columns;
   Bfloat16* to;
   Index stride;
-  bool whole;  // whether all units of `from` are whole and aligned
+  bool whole;  // whether rows of `from` are aligned and consist of whole units of 8 values
   RoundedRows which;
 
   template <class Lanes>
@@ -87,29 +89,31 @@ struct RoundRow {
   GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns); }
 };
 
-/// Rounds `rows` rows of `from` into `to`, whose rows are `stride` values apart.
-/// @param multiprocessors  the number of multiprocessors to keep busy
+/// Rounds the rows of `from` [rows, columns] that `which` selects to bfloat16. Row i of the result begins at to + i ·
+/// stride.
+/// @param multiprocessors  the number of multiprocessors that the launch should keep busy
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to, Index stride,
                 const RoundedRows& which = {}, int multiprocessors = 1) {
   const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
   if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, stride, whole, which}, multiprocessors);
 }
-/// Rounds `rows` rows of `from` into `to` [rows, bf16_stride(columns)].
+/// Rounds the rows of `from` [rows, columns] that `which` selects to bfloat16, in `to` [rows, bf16_stride(columns)].
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to,
                 const RoundedRows& which = {}, int multiprocessors = 1) {
   round_rows(stream, rows, columns, from, to, bf16_stride(columns), which, multiprocessors);
 }
 
-/// Rows of floats that have been rounded already. A product whose factor is `from` with the row numbers `rows` reads
-/// `rounded` instead. `rounded` is in slot order, unless it has its own row numbers.
+/// A bfloat16 copy of rows of a float matrix, which several products can use. A product that would read the matrix
+/// `from` with the row numbers `rows` reads `rounded` instead. The rows of `rounded` are in slot order (sorted by
+/// expert), unless it has row numbers.
 struct SharedRows {
   const void* from;
   Index columns;
   const Index* rows;
   Bf16Matrix rounded;
-  const SharedRows* before;  // the rest of a linked list, or null
+  const SharedRows* before;  // the next element of the linked list of copies, or null
 
   const Bf16Matrix* find(const void* a, Index of_columns, const Index* of_rows) const {
     for (const SharedRows* s = this; s; s = s->before)

@@ -13,8 +13,8 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products of bfloat16 on tensor cores. Like the products of floats (product.cuh), they read the routing
-/// on the device and gather rows while they copy them.
+/// Grouped products (one matrix product for each expert) of bfloat16 matrices on tensor cores. As in product.cuh, the
+/// kernels read from device memory which rows belong to each expert, and gather these rows while they copy them.
 namespace gatefold::detail_::device {
 
 /// Holds `Count` matrices of bfloat16 of the same shape.
@@ -23,13 +23,15 @@ struct EachBf16 {
   Bf16Matrix of[Count];
 };
 
-/// The number of matrices that a product computes next to each other. If there is one first factor, it is the number of
-/// second factors, one or two. If there are several first factors, each has one second factor, and the number is 1.
+/// The number of result matrices that a kernel computes at the same time and passes to one epilogue. It is `Count` if
+/// one first factor is multiplied by `Count` second factors (two for a gated unit). It is 1 for a sum of `Terms`
+/// products, which has as many first as second factors.
 template <int Terms, int Count>
 inline constexpr int matrices_of = Count / Terms;
 
-/// Computes c[s] = epilogue(a[row(s)] op(b_e), …), or epilogue(Σ_t a_t[row(s)] op(b_te)). There is one block for each
-/// tile.
+/// Computes a grouped product: c[s] = epilogue(a[row(s)] op(b_e)) for each slot s (one row of work of expert e), or
+/// epilogue(Σ_t a_t[row(s)] op(b_te)) for a sum of products. row(s) is the row of `a` that the slot reads; op(b) is b
+/// or its transpose. There is one thread block for each tile of c.
 /// @param b_step  number of values of b from one expert to the next
 /// @param stride  number of values in a row of c
 template <class Shape, Layout OfB, bool Gathers, int Terms, int Count, class C, class E>
@@ -39,7 +41,8 @@ static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads 
   extern __shared__ __align__(128) unsigned char bf16_ring[];
   constexpr int Matrices = matrices_of<Terms, Count>, tile_columns = Shape::columns / Matrices;
   const Index column_tiles = divide_up(stride, tile_columns);
-  __shared__ Bf16TilePlace place;  // in shared memory, to leave the registers to the sums
+  // The position of the tile is in shared memory, because the registers are needed for the sums.
+  __shared__ Bf16TilePlace place;
   if (threadIdx.x < 32) {
     const RowTile tile = find_row_tile(offsets, experts, Shape::rows, blockIdx.x / column_tiles);
     const Index first = tile.expert < 0 ? 0 : offsets[tile.expert];
@@ -57,7 +60,8 @@ static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads 
   sums.finish(bf16_ring, place, c + place.first * row_elements<C>(stride), stride, epilogue);
 }
 
-/// Launches a kernel whose blocks need more dynamic shared memory than the default limit. It raises the limit first.
+/// Launches a kernel whose thread blocks need `bytes` bytes of dynamic shared memory, more than the default limit. It
+/// raises the limit first.
 template <class... P, class... Q>
 void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, int threads, int bytes,
                       Q&&... arguments) {
@@ -66,25 +70,29 @@ void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, i
   kernel<<<grid(blocks), threads, static_cast<std::size_t>(bytes), stream>>>(arguments...);
 }
 
-/// Returns the number of rows of a tile for `slots` slots. It is small enough that most rows of a tile are used.
+/// Returns the number of rows that a tile should have if `experts` experts share `slots` rows. If there are few rows
+/// for each expert, tiles are small, so that most of their rows are used.
 inline int bf16_tile_rows(Index slots, Index experts) {
-  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
+  const Index some = experts < slots ? experts : slots;  // at most this many experts have rows
   if (slots <= some * Bf16Skinny::rows) return Bf16Skinny::rows;
   return slots <= some * Bf16SomeRows::rows ? Bf16SomeRows::rows : Bf16ManyRows::rows;
 }
 
-/// Returns the number of columns of a skinny tile. It is smaller if there would be too few wide tiles to keep the
-/// device busy.
+/// Returns the number of columns that a tile should have if each expert has few rows. It is smaller if wide tiles would
+/// be too few to keep the device busy.
 inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors) {
   if (experts * blocks(columns, Bf16Skinny::columns) >= multiprocessors) return Bf16Skinny::columns;
   const bool few = 2 * experts * blocks(columns, Bf16SkinnyNarrow::columns) <= multiprocessors;
   return few ? Bf16SkinnyNarrowest::columns : Bf16SkinnyNarrow::columns;
 }
 
-/// Facts about the rows of a first factor that its kernels can rely on at compile time.
+/// Whether the rows of a product's first factor can be in any order, or are known at compile time to be in slot order
+/// (sorted by expert). Rows in slot order need not be gathered.
 enum class RowsOfA { any, in_slot_order };
 
-/// Computes c[s] = epilogue(a[row(s)] op(b_e), …) or, for several a, epilogue(Σ_t a_t[row(s)] op(b_te)).
+/// Launches the kernel of a grouped product: c[s] = epilogue(a[row(s)] op(b_e)) for each slot s (one row of work of
+/// expert e), or, for several a, epilogue(Σ_t a_t[row(s)] op(b_te)). row(s) is the row of `a` that the slot reads;
+/// op(b) is b or its transpose.
 /// @param a        each [.., depth]. Either all of them have row numbers and are gathered, or all have no row numbers
 /// @param b        each [experts, depth, columns], or, if OfB is along_depth, [experts, columns, depth]
 /// @param slots    upper bound of the number of slots
@@ -95,7 +103,7 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
                          Index stride, const E& epilogue) {
   constexpr int Matrices = matrices_of<Terms, Count>;
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
+  const Index some = experts < slots ? experts : slots;  // at most this many experts have rows
   const auto run_gathered = [&]<class Shape, bool Gathers>(Shape, std::bool_constant<Gathers>) {
     const Index tiles = (slots / Shape::rows + some) * blocks(stride, Shape::columns / Matrices);
     launch_with_ring(ctx.product_stream(), bf16_rows_kernel<Shape, OfB, Gathers, Terms, Count, C, E>, tiles,
@@ -130,8 +138,9 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
   expect_launched("Cuda::grouped_gemm");
 }
 
-/// Computes dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers.
-/// There is one block for each tile of dw[e].
+/// Computes gradients of weights: dw[e] is the sum of a[row(s)]ᵀ b[row(s)] over the slots s (rows of work) of expert e.
+/// If `accumulate` is true, the sum is added to dw[e]. row(s) is the row that a slot reads; a and b each have their own
+/// row numbers. There is one thread block for each tile of dw[e].
 template <class Shape, bool GathersA, bool GathersB>
 static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads : kNoCode, Shape::blocks)
     bf16_depth_kernel(Bf16Matrix a, EachBf16<1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
@@ -158,8 +167,9 @@ static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads 
               AddOrStore<float>{accumulate ? dw : nullptr, columns});
 }
 
-/// Computes dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is
-/// stored instead of added, and it is 0 for an expert without slots.
+/// Launches the kernel for gradients of weights: dw[e] += Σ_s a[row(s)]ᵀ b[row(s)] over the slots s (rows of work) of
+/// expert e. row(s) is the row that a slot reads; a and b each have their own row numbers. Without `accumulate`, dw[e]
+/// is overwritten with the sum, which is 0 for an expert without slots.
 template <class Context>
 void bf16_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b, const Index* offsets, Index experts,
                           Index rows, Index columns, bool accumulate, float* dw) {

@@ -9,34 +9,36 @@
 #include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/core/types.hpp"
 
-/// A tile of a product of bfloat16 matrices. One block computes it on the tensor cores, with sums in float.
+/// A tile of the product of two bfloat16 matrices. One thread block computes it on tensor cores and sums in float.
 namespace gatefold::detail_::device {
 
-/// Tile sizes. A block computes rows × columns values of c (columns / Matrices of each matrix). A warp computes
-/// warp_rows × warp_columns of these values.
+/// Sizes of a tile of a product. A thread block computes rows × columns sums; if it computes two result matrices at
+/// once, each has half of the columns. A warp computes warp_rows × warp_columns of these sums.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Blocks>
 struct Bf16Shape {
   static constexpr int rows = Rows, columns = Columns, warp_rows = WarpRows, warp_columns = WarpColumns;
-  // stages: number of tiles in the ring. blocks: number of blocks that fit a multiprocessor.
+  // stages: number of tiles of the factors in the ring buffer in shared memory. blocks: number of thread blocks that
+  // fit a multiprocessor at a time.
   static constexpr int stages = Stages, blocks = Blocks;
   static constexpr int warps_across = columns / warp_columns, threads = rows / warp_rows * warps_across * 32;
 };
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
 using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
 using Bf16Skinny = Bf16Shape<16, 128, 16, 32, 4, 3>;
-// These shapes are for products with one matrix, if there would be too few wide tiles to keep the device busy.
+// Narrower shapes than Bf16Skinny, for products with one result matrix. They are used if Bf16Skinny would give too few
+// tiles to keep the device busy.
 using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;
 using Bf16SkinnyNarrowest = Bf16Shape<16, 32, 16, 16, 16, 2>;
 
 /// The position of a block's tile in c.
 struct Bf16TilePlace {
-  Index expert, first;  // first: the row number of the expert's row 0 for the epilogue
-  Index rows, columns;  // extents of the expert's part of c
-  Index row, column;    // the tile's first row and column in that part
+  Index expert, first;  // first: the row number that the epilogue gets for the expert's first row
+  Index rows, columns;  // number of rows and columns of the expert's part of the result c
+  Index row, column;    // first row and column of the tile within the expert's part of c
 };
 
-/// The sums of a block's tile.
-/// @tparam OfA, OfB  layouts of the operands
+/// The sums of one tile of a product. A thread block computes the tile, and each thread keeps its sums in registers.
+/// @tparam OfA, OfB  layouts of the two factors in memory
 template <class Shape, Layout OfA, Layout OfB, int Matrices>
 class Bf16Tile {
   static constexpr int D = Bf16Place::depth, stages = Shape::stages;
@@ -54,10 +56,11 @@ class Bf16Tile {
   static constexpr int bytes = stages * stage_bytes;
   static_assert(Matrices * pass_rows * pitch * 4 <= bytes);
 
-  /// Adds a bᵀ to the sums, for each matrix b.
-  /// @param b  an array with one second factor for each matrix
-  /// @order  groups of 16 products over k, ascending from 0, each added to a float by the tensor core. It is the same
-  ///         for every shape, so that an element depends only on its own row and column
+  /// Multiplies `a` by each second factor b, and adds the products to the sums. Each sum gets `depth` products.
+  /// @param b  an array with one second factor for each result matrix
+  /// @order  groups of 16 products in ascending order of the depth (the position in the sum). The tensor core adds each
+  ///         group to a float. The order is the same for every shape, so that an element depends only on its own row
+  ///         and column
   template <bool GathersA, bool GathersB>
   __device__ void sum(unsigned char* ring, const Bf16TilePlace& place, const Bf16Matrix& a, const Bf16Matrix* b,
                       Index depth) {
@@ -88,16 +91,18 @@ class Bf16Tile {
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
     wait_for_copies<0>();
-    __syncthreads();  // all threads have read the ring, whose memory is used again
+    // Waits until all threads have read the ring buffer in shared memory, because finish() overwrites it.
+    __syncthreads();
   }
 
-  /// Stores the results of the epilogue. The sums go through shared memory, so that neighbouring threads write
-  /// neighbouring values of c and the epilogue is compiled only once. For bfloat16, values from the last column up to
-  /// the end of the row become 0.
+  /// Applies an epilogue (for example bias and activation) to the sums, and stores the results in c. The sums pass
+  /// through shared memory, so that neighbouring threads write neighbouring values and the compiler generates the
+  /// epilogue's code only once. In bfloat16 results, values after the last column, up to the end of the row, become 0.
   /// @param c  the expert's part of c, in rows of `stride` values
   template <class C, class E>
   __device__ void finish(unsigned char* ring, const Bf16TilePlace& place, C* c, Index stride, const E& epilogue) const {
-    auto* const staged = reinterpret_cast<float*>(ring);  // [Matrices][pass_rows][pitch]
+    // `staged` is an array [Matrices][pass_rows][pitch] of sums in shared memory.
+    auto* const staged = reinterpret_cast<float*>(ring);
     constexpr int matrix = pass_rows * pitch;
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -126,7 +131,8 @@ class Bf16Tile {
         for (int m = 0; m < Matrices; ++m) sums[m] = ElementsAccess<run>{}.load(staged + m * matrix + y * pitch + x);
         C* const of_row = c + r * row_elements<C>(stride);
         if constexpr (std::is_same_v<C, ColumnSum>) {
-          // All lanes of a warp, and of a sum, take part.
+          // finish_column_sum exchanges values between the lanes of a warp. Every lane calls it, also for values that
+          // do not exist.
           static_assert(pass_rows * runs % Shape::threads == 0 && runs % 4 == 0);
           finish_column_sum<Matrices>(epilogue, exists, place.expert, place.first + r, j, place.columns, sums, of_row);
         } else {
@@ -146,11 +152,13 @@ class Bf16Tile {
   __device__ static int warp_column() {
     return static_cast<int>(threadIdx.x) / 32 % Shape::warps_across * warp_columns;
   }
-  /// Adds the products of the tiles in one stage of the ring to the sums.
+  /// Multiplies the tiles of both factors that are in one stage of the ring buffer in shared memory, and adds the
+  /// products to the sums.
   /// @param from  address of that stage
   __device__ void multiply(std::uint32_t from) {
-    // ldmatrix loads 16 × 16 values as four matrices, to which each lane passes the address of one unit of one row.
-    // Matrices 0 to 3 are the quarters of these values: for a, the row of the quarter varies first; for b, the depth.
+    // One ldmatrix instruction loads 16 × 16 values as four matrices of 8 × 8. Each lane passes the address of one row
+    // of one of these matrices. The matrices are the quarters of the 16 × 16 values: for a, the second matrix is 8 rows
+    // below the first; for b, it is 8 positions further along the depth (the dimension that is summed).
     const int lane = static_cast<int>(threadIdx.x) % 32, low = lane % 8, second = lane / 8 % 2, third = lane / 16;
 #pragma unroll
     for (int k = 0; k < D; k += 16) {

@@ -16,23 +16,26 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products by cuBLAS, for contexts with Options::blas_experts. cuBLAS reads the sizes from host arrays,
-/// but the groups are known only on the device. A product therefore copies E + 1 offsets to the host and waits for
-/// them. It skips the copy if it belongs to a backward and has the same offsets as the product just before it
-/// (OffsetsOnHost). These products cannot be captured in a graph.
+/// Grouped products (one matrix product for each expert) by cuBLAS, for contexts with Options::blas_experts. cuBLAS
+/// reads the sizes from host memory, but the number of rows of each expert is in device memory. A product therefore
+/// copies the E + 1 offsets of the experts' rows to the host and waits for the copy. Products of the same backward pass
+/// share one copy (OffsetsOnHost). A CUDA graph cannot capture these products.
 namespace gatefold::detail_::device {
 
-/// A host copy of the offsets that the latest grouped product of a context has used. The products of the same backward
-/// pass that follow use the copy instead of reading the offsets from the device again.
+/// A host copy of the offsets that a context's latest grouped product has used (expert e has the rows from offsets[e]
+/// to offsets[e + 1] − 1). Later products of the same backward pass use the copy instead of reading the offsets from
+/// the device again.
 ///
-/// Everything that could write other offsets clears the cache: any other primitive, and code that gets the stream or
-/// the handle of the context. Products do not clear it, because epilogues store elements of T and never offsets. A
-/// product with untransposed weights belongs to a forward. It always reads the offsets, because one context can run the
-/// forwards of many plans that other contexts write. A backward has the same plan as its forward.
+/// Everything that could write other offsets discards the copy: any other primitive, and code that gets the stream or
+/// the cuBLAS handle of the context. Grouped products keep it, because they write only elements of type T. A product of
+/// a forward pass, recognised by its untransposed weights, always reads the offsets from the device, because one
+/// context can run forward passes of many plans that other contexts write. A backward pass has the same plan as its
+/// forward pass.
 class OffsetsOnHost {
  public:
   void forget() { known_ = nullptr; }
-  /// Returns the values of `offsets`. If they are not cached, copies them on `stream` and waits for the copy.
+  /// Returns the values of `offsets` in host memory. If there is no copy of them yet, it copies them on `stream` and
+  /// waits for the copy.
   template <class B>
   const std::vector<Index>& of(cudaStream_t stream, View<const Index, 1, B> offsets) {
     if (known_ == offsets.data() && static_cast<Index>(values_.size()) == offsets.size()) {
@@ -61,16 +64,17 @@ class OffsetsOnHost {
   std::vector<Index> values_;
 };
 
-/// Stores pointers in device memory: to[i] = pointers[i]. The pointers reach the device as arguments of a launch, so
-/// that the host need not wait for a copy.
+/// Writes pointers to device memory: to[i] = pointers[i]. The pointers are arguments of the kernel launch, so that the
+/// host need not wait for a copy.
 struct StorePointers {
-  static constexpr std::size_t most = 480;  // limited because the arguments of a launch have at most 4096 bytes
+  static constexpr std::size_t most = 480;  // limited, because the arguments of a kernel launch have at most 4096 bytes
   const void** to;
   const void* pointers[most];
   __device__ void operator()(Index i) const { to[i] = pointers[i]; }
 };
 
-/// Copies rows to slot order: to[s, :] = from[row(s), :] for the slots in use.
+/// Copies the row of `from` that each slot (row of work of an expert) reads to row s of `to`: to[s, :] = from[row(s),
+/// :] for each slot s in use.
 template <class T, class B>
 struct GatherSlots {
   Groups<B> groups;
@@ -84,12 +88,13 @@ struct GatherSlots {
     for (Index j = lanes.lane; j < columns; j += lanes.size) to[s * columns + j] = row[j];
   }
 };
-/// Applies an epilogue to the sums v: c[s, :] = epilogue(v_0[s, :], …) for the slots in use.
+/// Applies an epilogue (for example bias and activation) to the sums of each slot in use: c[s, :] = epilogue(v_0[s, :],
+/// …). A slot is one row of work of an expert, and v_m are the sums of matrix m.
 template <class T, class B, int Matrices, class E>
 struct FinishSlots {
   Groups<B> groups;
   Index columns;
-  const T* v[Matrices];  // the sums of each matrix; null: all sums are 0
+  const T* v[Matrices];  // the sums of each matrix; null if all of them are 0
   T* c;
   E epilogue;
   template <class Lanes>
@@ -106,7 +111,9 @@ struct FinishSlots {
   __device__ T value(int m, Index at) const { return v[m] ? v[m][at] : T(0); }
 };
 
-/// One cuBLAS call for the products of all experts that have slots: c_e (+)= op(a_e) op(b_e), in column-major order.
+/// Collects the products of all experts that have rows, and computes them in one call of cuBLAS: c_e = op(a_e) op(b_e),
+/// added to the old c_e if `accumulate` is true. op is the identity or the transpose. The matrices are in column-major
+/// order.
 template <class T>
 class BlasGroups {
  public:
@@ -162,7 +169,8 @@ class BlasGroups {
   std::array<std::vector<const void*>, 3> pointers_;
 };
 
-/// Returns the rows of `a` in slot order: `a` itself if it has no row numbers, otherwise a copy in scratch.
+/// Returns the rows of `a` in slot order: one row for each slot (row of work of an expert), sorted by expert. The
+/// result is `a` itself if the slots have no row numbers, otherwise a copy in scratch memory.
 template <class T, class Context, class B>
 const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) {
   if (!g.rows.data()) return a.data();
@@ -171,7 +179,9 @@ const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) 
   return gathered.data();
 }
 
-/// Computes c[s] = epilogue(a[row(s)] op(w_0[e]), …).
+/// Computes a grouped product with cuBLAS: c[s] = epilogue(a[row(s)] op(w[e])) for each slot s (one row of work of
+/// expert e). row(s) is the row of `a` that the slot reads; op transposes w[e] if `transpose` is true. With two
+/// matrices w, the epilogue gets both sums.
 /// @order  chosen by cuBLAS
 template <class T, class Context, class B, std::size_t M, class E>
 void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a,
@@ -184,7 +194,8 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   FinishSlots<T, B, static_cast<int>(M), E> finish{g, columns, {}, c.data(), epilogue};
   BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
   for (std::size_t m = 0; m < M && depth > 0; ++m) {
-    T* v = ctx.template scratch<T>(g.slots, columns).data();  // the sums; not c, because the epilogue may read c
+    // The sums are not stored in c, because the epilogue may read the old values of c.
+    T* v = ctx.template scratch<T>(g.slots, columns).data();
     finish.v[m] = v;
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
       if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && columns > 0)
@@ -195,8 +206,9 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   for_rows(ctx.product_stream(), g.slots, finish);
 }
 
-/// Computes dw[e] += Σ_s a[row(s)]ᵀ dc[dc_rows[s]]. If dc_rows is empty, reads dc[s]. Without `accumulate` the sum is
-/// stored instead of added.
+/// Computes gradients of weights with cuBLAS: dw[e] += Σ_s a[row(s)]ᵀ dc[dc_rows[s]] over the slots s (rows of work) of
+/// expert e. row(s) is the row of `a` that a slot reads. If dc_rows is empty, row s of dc is used. Without
+/// `accumulate`, dw[e] is overwritten with the sum.
 /// @order  chosen by cuBLAS
 template <class T, class Context, class B>
 void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,

@@ -16,9 +16,10 @@
 
 namespace gatefold::detail_::device {
 
-/// Stream, handles and memory of one caller, on the device of the stream. Primitives, scratch memory, layers and
-/// trainers use that device, whichever device is current. The exceptions are tensors that a caller creates, and memory
-/// of policies that are called without a layer: they use the current device, unless `here` is active.
+/// The CUDA context of one caller: a stream, library handles and memory on the device of the stream. Primitives,
+/// scratch memory, layers and trainers use this device even if another device is current. There are two exceptions,
+/// which use the current device unless here() is active: tensors that a caller creates, and memory of policies (gates,
+/// experts, update rules) that are called without a layer.
 template <class B>
 class BasicContext : public Scratch<B>, public ObjectPool {
  public:
@@ -26,8 +27,9 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// Creates a stream on the current device.
   /// @throws DeviceError if there is no device
   explicit BasicContext(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) { check(); }
-  /// Uses the caller's stream, which must outlive the context. In debug builds, the stream must not be
-  /// cudaStreamNonBlocking, because released memory is overwritten on the legacy default stream.
+  /// Uses the caller's stream, which must outlive the context. In debug builds, the stream must not be non-blocking
+  /// (cudaStreamNonBlocking), because released memory is overwritten on the legacy default stream, with which a
+  /// non-blocking stream does not synchronise.
   explicit BasicContext(cudaStream_t stream, Options options = {})
       : options_(options), stream_(stream), flags_(stream_), blas_(stream_) {
     check();
@@ -35,8 +37,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
 
   const Options& options() const { return options_; }
   int device() const { return stream_.device(); }
-  /// Returns a scope. While the scope lives, calls from other threads throw, and the device of the context is the
-  /// current device of this thread, so allocations and launches happen there.
+  /// Returns a scope object. While it lives, the device of the context is the current device of this thread, so that
+  /// allocations and launches happen there. Calls of the context from other threads throw.
   [[nodiscard]] auto here() {
     struct Here {
       OneThread::Scope alone;
@@ -49,8 +51,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     const auto here = this->here();
     return Scratch<B>::template scratch<T>(extents...);
   }
-  /// Returns an object of the pool. Once a pass has been captured, buffers that the object outgrows are kept, because a
-  /// graph uses their addresses.
+  /// Returns an object of type S from the context's pool of reusable objects. If a CUDA graph has been captured on the
+  /// stream, buffers that the object replaces by larger ones are kept, because the graph uses their addresses.
   template <class S>
   [[nodiscard]] auto acquire() {
     struct Object {
@@ -61,8 +63,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     };
     return Object{ObjectPool::acquire<S>(), Retired::Scope(is_captured() ? &retired_ : nullptr)};
   }
-  /// Returns the stream. Call it again before each launch of your own between primitives, because the call clears the
-  /// cached offsets (OffsetsOnHost).
+  /// Returns the stream. Call this function again before each kernel that you launch between primitives: it discards
+  /// the host copy of the experts' offsets (OffsetsOnHost), which your kernel could make outdated.
   cudaStream_t stream() const {
     offsets_.forget();
     return stream_.get();
@@ -73,19 +75,20 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   }
   int multiprocessors() const { return stream_.multiprocessors(); }
   int* flags() { return flags_.get(); }
-  /// Returns how many blocks of a kernel, with `threads` threads each, fit a multiprocessor at a time.
+  /// Returns how many thread blocks of a kernel, with `threads` threads each, fit a multiprocessor at a time.
   template <class Kernel>
   int fitting_blocks(Kernel* kernel, int threads) {
     return occupancy_.of(kernel, threads);
   }
-  /// Returns whether the device runs code compiled for sm_90a.
+  /// Returns whether the device runs code compiled for sm_90a (Hopper).
   bool has_hopper_code() const { return code_ == DeviceCode::hopper; }
   /// Waits until all work of this context is complete.
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
-  /// Returns a scope in which grouped products read the packed weights. A product that rounds its factors reads every
-  /// matrix that has a copy in `packed`. A product of plain floats reads the copies only if all of its weights have
-  /// one. Transposed products of plain floats and products by cuBLAS read the original weights.
+  /// Returns a scope object. While it lives, grouped products (the products of experts) read the rounded weights in
+  /// `packed`. A product that rounds its factors to bfloat16 reads every copy that exists. A product of plain floats
+  /// reads the copies only if all of its weights have one. It reads the original weights if it transposes them or is
+  /// computed by cuBLAS.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;
@@ -96,12 +99,12 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return Use{OneThread::Scope(*this), *this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
-  /// Returns the rounded copy of the weights w, if packed weights with that number of columns are in use; otherwise
-  /// null.
+  /// Returns the bfloat16 copy of the weights w if the context uses packed weights that have a copy with that number of
+  /// columns; otherwise null.
   const Bfloat16* packed(const void* w, Index columns) const { return packed_ ? packed_->find(w, columns) : nullptr; }
 
-  /// Returns a scope in which grouped products that round their factors read `rounded` (SharedRows) instead of rounding
-  /// the rows of `from` with the row numbers `rows`.
+  /// Returns a scope object. While it lives, grouped products that round their factors to bfloat16 read the matrix
+  /// `rounded` instead of rounding the rows of `from` that have the row numbers `rows`.
   [[nodiscard]] auto share(const void* from, Index columns, const Index* rows, const Bf16Matrix& rounded) {
     struct Scope {
       BasicContext& ctx;
@@ -113,14 +116,15 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     };
     return Scope(*this, {from, columns, rows, rounded, shared_});
   }
-  /// Returns the rounded copy of the rows of `from` with the row numbers `rows`, if share() has registered one;
+  /// Returns the bfloat16 copy of the rows of `from` that have the row numbers `rows`, if share() has registered one;
   /// otherwise null.
   const Bf16Matrix* shared(const void* from, Index columns, const Index* rows) const {
     return shared_ ? shared_->find(from, columns, rows) : nullptr;
   }
 
-  /// Return the stream, the handle and the offsets for grouped products by cuBLAS. They do not clear the cached offsets
-  /// (OffsetsOnHost), because these products write no offsets.
+  /// The following functions return the stream, the cuBLAS handle and the experts' offsets to grouped products. Unlike
+  /// stream() and blas(), they keep the host copy of the offsets (OffsetsOnHost), because grouped products write no
+  /// offsets.
   cudaStream_t product_stream() const { return stream_.get(); }
   cublasHandle_t product_blas() { return blas_.get(); }
   const std::vector<Index>& on_host(View<const Index, 1, B> offsets) { return offsets_.of(stream_.get(), offsets); }
@@ -136,7 +140,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     if constexpr (B::least_capability >= 80) expect_tensor_cores(code_);
   }
 
-  /// Returns whether the stream is being captured, or was being captured at an earlier call.
+  /// Returns whether a CUDA graph is being captured on the stream, or was being captured at an earlier call.
   bool is_captured() {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (!captured_ && cudaStreamIsCapturing(stream_.get(), &status) != cudaSuccess) cudaGetLastError();

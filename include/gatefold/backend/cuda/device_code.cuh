@@ -3,8 +3,9 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/error.hpp"
 
-/// The architecture for which the device code of a program was compiled. The architecture of the code can be older than
-/// the device, because the device runs older code, or the driver compiles older code for the device.
+/// These macros describe the architecture for which the device code of a program is compiled. It can be older than the
+/// device, because a device also runs code that was compiled for older devices, directly or after the driver has
+/// recompiled it.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define GATEFOLD_SM_90A 1
 #else
@@ -18,26 +19,28 @@
 
 namespace gatefold::detail_::device {
 
-/// The launch bound of a kernel in a file that is compiled for devices for which the kernel has no code. The bound is
-/// smaller than the kernel's blocks, so that a launch fails with an error. This happens if the context was created in a
-/// different file that has the code.
+/// The launch bound (largest number of threads in a block) of a kernel that has no code for the architecture that is
+/// being compiled. Launches use larger blocks and therefore fail with an error instead of running an empty kernel. Such
+/// a launch happens if the context was created in a different file, which was compiled with the code.
 inline constexpr int kNoCode = 32;
 
-/// Kinds of device code: for a compute capability below 8.0, for 8.0 or newer, and for sm_90a.
+/// Kinds of device code: for compute capabilities below 8.0, for 8.0 or newer, and for sm_90a (Hopper). The values are
+/// the launch bounds of device_code_kernel.
 enum class DeviceCode { plain = 32, tensor_cores = 64, hopper = 96 };
 
-/// A kernel that is never launched. The runtime reports the launch bound as the kernel's largest block, from which
-/// device_code() reads the DeviceCode.
+/// A kernel that is never launched. Its launch bound (largest number of threads in a block) depends on the architecture
+/// for which it was compiled. device_code() queries the bound from the runtime, and so finds the kind of code that the
+/// device runs.
 static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? 96 : GATEFOLD_TENSOR_CORES ? 64 : 32) device_code_kernel() {}
 
-/// Returns the DeviceCode of the code that the current device runs.
+/// Returns the kind of device code that the current device runs.
 inline DeviceCode device_code() {
   cudaFuncAttributes attributes{};
   expect_success(cudaFuncGetAttributes(&attributes, device_code_kernel), "cudaFuncGetAttributes");
   return static_cast<DeviceCode>(attributes.maxThreadsPerBlock);
 }
 
-/// Checks that the program has code for tensor cores.
+/// Checks that the program has code for tensor cores, compiled for compute capability 8.0 or newer.
 /// @throws DeviceError if the program has no such code
 inline void expect_tensor_cores(DeviceCode code) {
   if (code == DeviceCode::plain)

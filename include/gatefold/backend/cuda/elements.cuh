@@ -7,13 +7,14 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Groups of neighbouring columns, which a thread reads and writes 16 bytes at a time. They correspond to registers on
-/// the CPU (cpu/register.hpp). exp and reciprocal use the device's approximate instructions (PTX ISA, ex2 and rcp).
-/// These are off by some units in the last place, and treat denormals as 0. That is accurate enough, because the
-/// results follow a product of bfloat16, which has fewer digits.
+/// Groups of neighbouring values of a row, which one thread reads and writes 16 bytes at a time. They correspond to
+/// vector registers on the CPU (cpu/register.hpp). exp and reciprocal use the device's approximate instructions (PTX
+/// ISA, ex2 and rcp), which are off by some units in the last place and treat denormals as 0. This is accurate enough,
+/// because they are applied to products of bfloat16, which have fewer digits.
 namespace gatefold::detail_::device {
 
-/// Neighbouring values, with the arithmetic that epilogues, activations and steps use.
+/// An array of `Size` floats with elementwise arithmetic and mathematical functions, as epilogues, activations and
+/// update rules use them.
 template <int Size>
 struct Elements {
   static constexpr int size = Size;
@@ -24,7 +25,7 @@ struct Elements {
 #pragma unroll
     for (float& x : v) x = value;
   }
-  /// Returns an object with the values f(0), f(1), ….
+  /// Returns the array of the values f(0), f(1), ….
   template <class F>
   __device__ static Elements each(const F& f) {
     Elements result;
@@ -78,14 +79,15 @@ struct Elements {
   }
 };
 
-/// Loads and stores the first `count` of `Size` elements: the `at` of an epilogue (epilogue.hpp), or of a loop over
-/// columns (warp.cuh). The remaining elements are neither read nor written; their values are 0.
+/// Loads and stores `Size` neighbouring values, or only the first `count` of them at the end of a row. Epilogues
+/// (epilogue.hpp) and loops over columns (warp.cuh) access memory through such an object, their argument `at`. The
+/// remaining values are neither read nor written; a load returns 0 for them.
 template <int Size>
 struct ElementsAccess {
   using Value = Elements<Size>;
   int count = Size;
 
-  /// Returns an object that accesses min(left, Size) elements.
+  /// Returns an object that loads and stores min(left, Size) values.
   GATEFOLD_HD static constexpr ElementsAccess of_left(Index left) {
     return {left < Size ? static_cast<int>(left) : Size};
   }
@@ -100,7 +102,7 @@ struct ElementsAccess {
   }
 
  private:
-  /// The elements that are read or written at once, at most 16 bytes.
+  /// The part of the values that one instruction reads or writes, at most 16 bytes.
   template <class T>
   struct alignas(Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) Part {
     static constexpr int size = (Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) / sizeof(T);

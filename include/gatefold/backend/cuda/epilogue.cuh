@@ -6,12 +6,13 @@
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/core/types.hpp"
 
-/// Applies epilogues to neighbouring columns (elements.cuh), eight at a time.
+/// Applies epilogues (operations on complete sums of a product, for example bias and activation) to groups of up to
+/// eight neighbouring columns (elements.cuh).
 namespace gatefold::detail_::device {
 
-/// True if an epilogue of one or two sums can process Elements. It is false for epilogues with `scalar_only`, and for
-/// epilogues that take only single values.
-/// @tparam V  Elements<8>, once for each sum
+/// True if an epilogue can process groups of eight values (Elements) of one or two result matrices. It is false for
+/// epilogues that declare `scalar_only` or accept only single values.
+/// @tparam V  Elements<8>, once for each result matrix
 template <class E, class... V>
 inline constexpr bool takes_elements =
     std::is_invocable_r_v<Elements<8>, const E&, const ElementsAccess<8>&, Index, Index, Index, V...>;
@@ -21,7 +22,8 @@ concept ElementsEpilogue = !requires {
 }
 &&(Matrices == 1 ? takes_elements<E, Elements<8>> : takes_elements<E, Elements<8>, Elements<8>>);
 
-/// Returns the results of an epilogue for columns [j, j + at.count) of slot s.
+/// Applies an epilogue to the sums of at.count neighbouring columns of slot s (one row of the result of an expert),
+/// from column j on, and returns the results.
 template <int Matrices, int Size, class E>
 __device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAccess<Size>& at, Index expert, Index s,
                                             Index j, const Elements<Size> (&sum)[Matrices]) {
@@ -39,8 +41,8 @@ __device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAcc
   }
 }
 
-/// Stores the results of an epilogue for the neighbouring columns of slot s that begin at column j. Values after the
-/// last column become 0 up to the end of the row.
+/// Applies an epilogue to the sums of neighbouring columns of slot s (one row of the result), from column j on, and
+/// stores the results. Values after the last column, up to the end of the row, become 0.
 /// @param columns  number of columns of c
 /// @param row      the row of c, with `stride` values
 template <int Matrices, int Size, class C, class E>
@@ -51,21 +53,23 @@ __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index 
   for (int k = at.count; k < Size && j + k < stride; ++k) row[j + k] = C{};
 }
 
-/// The number of neighbouring columns whose values are added to one sum.
+/// The number of neighbouring columns of a result that are added to one ColumnSum.
 inline constexpr int kSumColumns = 32;
-/// The element type of a result c that stores only sums: one sum of the epilogue's results for each group of
-/// kSumColumns columns.
+/// The element type of a result c of which only sums are stored. Each element is the sum of kSumColumns neighbouring
+/// columns.
 struct ColumnSum {
   float value;
 };
-/// Returns the number of elements of a row of c for `columns` columns.
+/// Returns the number of elements that a row of c needs for `columns` columns: one for each column, or one for each
+/// kSumColumns columns if C is ColumnSum.
 template <class C>
 GATEFOLD_HD constexpr Index row_elements(Index columns) {
   return std::is_same_v<C, ColumnSum> ? divide_up(columns, kSumColumns) : columns;
 }
 
-/// Stores the sum of the epilogue's results for kSumColumns columns of slot s. Each of four neighbouring lanes has
-/// eight of the columns, from j on. All lanes of a warp call it together.
+/// Applies an epilogue to kSumColumns columns of slot s (one row of the result), and stores only the sum of the
+/// results. Each of four neighbouring lanes holds eight of the columns, from its column j on. All lanes of a warp call
+/// it together.
 /// @param exists  whether the slot and column j exist
 /// @order  adds the eight columns of a lane in ascending order, then the sums of pairs of lanes, then both pairs
 template <int Matrices, class E>
@@ -75,7 +79,8 @@ __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, 
   float total = 0;
   if (exists) {
 #pragma unroll
-    for (int half = 0; half < 8; half += 4) {  // in two halves, to use fewer registers
+    // The eight columns are processed in two halves, because this needs fewer registers.
+    for (int half = 0; half < 8; half += 4) {
       const Index left = columns - j - half;
       const auto at = ElementsAccess<4>::of_left(left < 0 ? 0 : left);
       Elements<4> part[Matrices];

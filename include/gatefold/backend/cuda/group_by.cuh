@@ -13,8 +13,8 @@
 
 namespace gatefold::detail_::device {
 
-/// Prepares a key for the sort: key[i] = keys[i] as an unsigned number, or `groups` if keys[i] is not in [0, groups),
-/// and position[i] = i.
+/// Prepares the key at index i for sorting: key[i] = keys[i] as an unsigned number, and position[i] = i. A key outside
+/// of [0, groups) becomes `groups`, so that it is sorted to the end.
 struct SortKey {
   const Index* keys;
   Index groups;
@@ -27,8 +27,8 @@ struct SortKey {
   }
 };
 
-/// Computes offsets[g], the number of sorted keys that are less than g. The call for position i writes the offsets
-/// of the groups that begin at i.
+/// Finds where each group begins in the sorted keys: offsets[g] is the number of keys less than g. The call for
+/// position i writes the offsets of the groups that begin at i.
 struct GroupsFrom {
   const std::uint32_t* sorted;
   Index n, groups;
@@ -38,8 +38,8 @@ struct GroupsFrom {
     for (Index g = i == 0 ? 0 : static_cast<Index>(sorted[i - 1]) + 1; g <= last; ++g) offsets[g] = i;
   }
 };
-/// Computes the same offsets as GroupsFrom, by bisection, with one thread for each group. It is used if one call
-/// of GroupsFrom might have to write the offsets of too many groups.
+/// Finds where each group begins in the sorted keys, as GroupsFrom does, but by bisection with one thread for each
+/// group. It is used if one call of GroupsFrom might have to write the offsets of too many groups.
 struct FirstOfGroup {
   const std::uint32_t* sorted;
   Index n;
@@ -57,8 +57,8 @@ struct FirstOfGroup {
   }
 };
 
-/// Runs one of CUB's device algorithms. f(storage, bytes) is called twice: first to query the size of its memory, then
-/// to run with memory from scratch.
+/// Runs one of CUB's device algorithms, with temporary memory from scratch. It calls f(storage, bytes) twice: first
+/// with null to get the number of bytes, then to run the algorithm.
 template <class Context, class F>
 void run_in_scratch(Context& ctx, const char* call, const F& f) {
   std::size_t bytes = 0;
@@ -67,8 +67,8 @@ void run_in_scratch(Context& ctx, const char* call, const F& f) {
   expect_success(f(ctx.template scratch<std::byte>(static_cast<Index>(bytes) + 1).data(), bytes), call);
 }
 
-/// Sorts positions by key with a stable radix sort over as many bits as `groups` has.
-/// @param offsets  [groups + 1] out
+/// Sorts the positions of keys by key, with a stable radix sort over as many bits as `groups` has.
+/// @param offsets  [groups + 1] out: where each group begins in `order`
 /// @param order    [n] out: the positions of the keys in [0, groups), followed by the positions of all other keys
 /// @throws ArgumentError unless n < 2³¹ and groups < 2³¹ − 1
 template <class Context>

@@ -12,29 +12,35 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Builds the plan of a table of keys by counting. It is a stable sort that reads the keys twice, or only once if one
-/// block holds all of them.
+/// Sorts a table of keys by counting: for example, the keys are the experts that each item has picked. The sort is
+/// stable. It reads the keys twice, or only once if one thread block holds all of them.
 namespace gatefold::detail_::device {
 
-/// Tile sizes. A block processes `positions` keys. Each of its warps processes `warp_positions` consecutive keys.
+/// Sizes for the sort by counting. A thread block processes up to `positions` keys. Each of its warps processes
+/// `warp_positions` consecutive keys.
 struct TableTile {
   static constexpr int threads = 256, warps = threads / 32, steps = 8;
   static constexpr int warp_positions = 32 * steps, positions = warps * warp_positions;
-  static constexpr Index most_groups = 1024;  // counts for each warp fit the shared memory of a block
-  static constexpr Index most_each = 64;      // most keys in a row: each key is compared with all keys of its row
+  // Largest number of groups. The counts of each warp then fit the shared memory of a block.
+  static constexpr Index most_groups = 1024;
+  // Largest number of keys in a row of the table, because each key is compared with all keys of its row.
+  static constexpr Index most_each = 64;
   static constexpr std::size_t bytes(Index groups) {
     return sizeof(int) * (static_cast<std::size_t>(groups) * warps + positions);
   }
 };
 
-/// The keys of a table, n = rows · each, and the outputs of the plan.
+/// The input and output arrays of a sort by counting, for a table of n keys in rows of `each` keys.
 struct Table {
   const Index* keys;
-  int n, each, groups, tile;  // n: all keys; each: keys in a row; tile: keys in a tile, which has whole rows
+  // n: number of all keys. each: number of keys in a row of the table. tile: number of keys that a thread block
+  // processes, in whole rows.
+  int n, each, groups, tile;
   Index *offsets, *order, *rows, *row_offsets, *row_slots;
 };
 
-/// Computes counts[g · blocks + b], the number of keys of tile b that are equal to g.
+/// Counts the keys of each group in each tile of the table: counts[g · blocks + b] is the number of keys that are equal
+/// to g in the tile of block b.
 static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel(Table t, int* counts) {
   extern __shared__ int count[];
   for (int g = static_cast<int>(threadIdx.x); g < t.groups; g += TableTile::threads) count[g] = 0;
@@ -49,7 +55,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel
     counts[static_cast<std::size_t>(g) * gridDim.x + blockIdx.x] = count[g];
 }
 
-/// Replaces each value by the sum of the values before it: x[i] ← Σ_{j < i} x[j]. One block computes all sums.
+/// Replaces each value by the sum of the values before it: x[i] ← Σ_{j < i} x[j]. One thread block computes all sums.
 static __global__ void __launch_bounds__(TableTile::threads) table_sums_kernel(int* x, Index n) {
   constexpr int each = 8;
   using Scan = cub::BlockScan<int, TableTile::threads>;
@@ -67,7 +73,8 @@ static __global__ void __launch_bounds__(TableTile::threads) table_sums_kernel(i
   }
 }
 
-/// Computes the slot of every key of a tile. Smaller keys come first; equal keys are in the order of their positions.
+/// Computes the slot (position in sorted order) of every key of a tile, and writes the outputs of the sort. Smaller
+/// keys come first; equal keys keep the order of their positions in the table.
 /// @param before  [groups · blocks] for each group and tile, the number of keys before the group's first key in the
 ///                tile; null if there is only one tile
 static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(Table t, const int* before) {
@@ -75,14 +82,14 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   constexpr unsigned all = 0xffffffffu;
   using Scan = cub::BlockScan<int, TableTile::threads>;
   __shared__ typename Scan::TempStorage scan;
-  extern __shared__ int slot_of[];              // [positions] slot of each key of the tile
+  extern __shared__ int slot_of[];              // [positions]: slot (sorted position) of each key of the tile
   int* count = slot_of + TableTile::positions;  // [groups][warps]
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int begin = static_cast<int>(blockIdx.x) * t.tile, size = t.n - begin < t.tile ? t.n - begin : t.tile;
   for (int i = thread; i < t.groups * warps; i += TableTile::threads) count[i] = 0;
   __syncthreads();
 
-  int key[steps], rank[steps];  // rank: position of a key among the equal keys of its warp
+  int key[steps], rank[steps];  // rank: number of equal keys before this key in its warp
   const int bits = 32 - __clz(t.groups - 1);
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
@@ -105,7 +112,9 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   }
   __syncthreads();
 
-  int first_slot = 0;  // first slot of the groups of a round
+  // The groups are processed in rounds, with one group for each thread. first_slot is the first slot of the round's
+  // groups.
+  int first_slot = 0;
   for (int round = 0; round < t.groups; round += TableTile::threads) {
     const int g = round + thread;
     int total = 0, slot = 0;
@@ -153,11 +162,12 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
 
 /// Returns whether group_table supports n keys in rows of `each` keys, and `groups` groups.
 inline bool fits_table(Index n, Index each, Index groups) {
-  constexpr Index most = INT32_MAX - TableTile::threads;  // with a margin, because a thread's index can pass the end
+  // The limit leaves a margin, because the indices that threads compute can exceed n.
+  constexpr Index most = INT32_MAX - TableTile::threads;
   return 1 <= groups && groups <= TableTile::most_groups && 1 <= each && each <= TableTile::most_each && n <= most;
 }
 
-/// Writes the plan of a table of keys (backend.hpp, group_table).
+/// Sorts a table of keys by counting, and writes the slots of each group and of each row (backend.hpp, group_table).
 /// @param n       number of keys
 /// @param each    number of keys in a row
 /// @param groups  number of groups; fits_table(n, each, groups) must be true

@@ -8,24 +8,27 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/types.hpp"
 
-/// Sums over the slots of each expert, for example the gradients of biases. There are two levels, so that many blocks
-/// share the slots of one expert. This also helps a router, which has only one group.
+/// Sums the rows of each expert's slots (its rows of work), for example for the gradients of biases. The sums have two
+/// levels, so that many thread blocks can share the slots of one expert. This also helps a router, which has only one
+/// group.
 namespace gatefold::detail_::device {
 
-/// The number of slots that one block sums. It gives each thread few steps, and keeps the partial sums few.
+/// The number of rows (slots) that one thread block adds up. It is small enough to give each thread few steps, and
+/// large enough to keep the number of partial sums small.
 inline constexpr Index kSumSlots = 256;
 
-/// Returns the number of columns that a block sums: the columns of the matrix, rounded up to a power of two, but at
-/// most the size of a warp. The threads of a block form kThreads / width chains for each column. A chain is a sum that
-/// one thread computes.
+/// Returns the number of columns that a thread block sums: the columns of the matrix, rounded up to a power of two, but
+/// at most the size of a warp. With this width, kThreads / width threads of the block share a column. Each of them sums
+/// a part of the rows, called a chain.
 inline int sum_width(Index columns) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(columns < Warp::size ? columns : Warp::size)));
 }
 
-/// The place of a thread in a matrix of `columns` columns: its chain of rows and its column.
+/// The column that a thread sums in a matrix of `columns` columns, and its chain. The threads of a block that share a
+/// column each sum a part of the rows, called a chain.
 struct SumPlace {
   int chain;
-  Index strip, column;  // strip: index of the block among the blocks with the same columns
+  Index strip, column;  // strip: index of the block among the blocks that sum the same columns
   __device__ SumPlace(Index columns, int width) {
     const Index strips = divide_up(columns, width);
     chain = static_cast<int>(threadIdx.x) / width;
@@ -34,8 +37,8 @@ struct SumPlace {
   }
 };
 
-/// The values that are summed. The value of slot s is row rows[s] of dc, times weight[s]. If `rows` is null, it is row
-/// s; if `weight` is null, the factor is 1.
+/// The matrix whose rows are summed, one row for each slot (row of work of an expert). The value of slot s is row
+/// rows[s] of dc, times weight[s]. If `rows` is null, it is row s; if `weight` is null, the factor is 1.
 template <class T>
 struct SlotValues {
   const T* dc;
@@ -48,8 +51,8 @@ struct SlotValues {
   }
 };
 
-/// Returns Σ_i from(i, my.column) over the `count` rows that begin at row `first`. Only the threads of chain 0 get the
-/// result.
+/// Returns the sum of this thread's column of `from` over the `count` rows from row `first` on. The threads of a block
+/// that share a column add up their parts (chains). Only the threads of chain 0 get the result.
 /// @order  rows in kThreads / width interleaved chains; then the second half of the chains is added to the first half,
 ///         until one chain is left
 template <class T>
@@ -67,7 +70,8 @@ __device__ T sum_of_rows(const SlotValues<T>& from, Index first, Index count, in
   return sum;
 }
 
-/// Computes partial[t], the sum of tile t: up to kSumSlots slots of an expert. Tiles are numbered expert by expert.
+/// Computes the sum of each tile of rows: partial[t] is the sum of tile t, which has up to kSumSlots rows (slots) of
+/// one expert. Tiles are numbered expert by expert.
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
     partial_grouped_sums_kernel(const Index* offsets, Index experts, SlotValues<T> from, int width, T* partial) {
@@ -79,8 +83,8 @@ static __global__ void __launch_bounds__(kThreads)
   if (my.chain == 0 && my.column < from.columns) partial[my.strip * from.columns + my.column] = sum;
 }
 
-/// Computes db[e] (+)= the sum of the rows of `from` that belong to expert e. The rows are slots, or, if `partial` is
-/// true, sums of tiles of slots.
+/// Computes db[e], the sum of the rows of `from` that belong to expert e, or adds it to db[e] if `accumulate` is true.
+/// If `partial` is true, the rows are the partial sums of tiles of slots; otherwise each row belongs to one slot.
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
     grouped_sum_kernel(const Index* offsets, SlotValues<T> from, bool partial, int width, bool accumulate, T* db) {
@@ -95,7 +99,8 @@ static __global__ void __launch_bounds__(kThreads)
   to = accumulate ? to + sum : sum;
 }
 
-/// Adds to db[e] the sum of the values of the slots of expert e. Without `accumulate` the sum is stored instead.
+/// Adds the sum of the rows of each expert e's slots (its rows of work) to db[e]. Without `accumulate`, db[e] is
+/// overwritten with the sum.
 /// @param slots  upper bound of the number of slots
 /// @order  the slots of an expert in groups of kSumSlots, each group as in sum_of_rows; then the sums of the groups,
 ///         also as in sum_of_rows. The same slots and columns give the same bits, whatever the other experts have

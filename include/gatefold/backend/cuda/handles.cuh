@@ -8,10 +8,13 @@
 /// The CUDA objects that a context owns: stream, flags, cuBLAS handle. The destructors release them.
 namespace gatefold::detail_::device {
 
-/// Options of a context that trade speed for other properties.
+/// Options of a CUDA context, which change what cuBLAS computes. Both are off by default.
 struct Options {
-  bool blas_experts = false;  // cuBLAS computes grouped products; the host waits for their sizes (blas_experts.cuh)
-  bool tf32 = false;          // cuBLAS may round the factors of float products to 10 bits of mantissa
+  /// Computes grouped products (the products of experts) with cuBLAS. The host then waits until it has read the sizes
+  /// from the device (blas_experts.cuh).
+  bool blas_experts = false;
+  /// Allows cuBLAS to round the factors of float products to 10 bits of mantissa (TF32).
+  bool tf32 = false;
 };
 
 /// Checks that there is a CUDA device.
@@ -20,7 +23,7 @@ inline void expect_device() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return;
-  cudaGetLastError();  // clears the error, which the check of the next launch would report again
+  cudaGetLastError();  // clears CUDA's error state; the check of the next launch would report it again
   throw DeviceError(std::string("Cuda::Context: no CUDA device: ") +
                     (status == cudaSuccess ? "the driver reports no device" : cudaGetErrorString(status)));
 }
@@ -38,7 +41,8 @@ inline void expect_capability(int device, int least) {
                     std::to_string(minor));
 }
 
-/// A scope in which `device` is the current device of this thread. Memory is allocated and kernels are launched there.
+/// A scope object: while it lives, `device` is the current device of this thread, so that memory is allocated and
+/// kernels are launched there. The destructor makes the previous device current again.
 /// @cost  one query of the current device; the device is set only if it is not already current
 class OnDevice {
  public:
@@ -86,7 +90,8 @@ class Stream {
   int device_ = 0, multiprocessors_ = 0;
 };
 
-/// Finds how many blocks of a kernel fit a multiprocessor at a time. It queries the runtime only once for each kernel.
+/// Remembers how many thread blocks of a kernel fit a multiprocessor at a time. It queries the runtime only once for
+/// each kernel.
 class Occupancy {
  public:
   template <class Kernel>
@@ -103,11 +108,12 @@ class Occupancy {
   std::map<const void*, int> blocks_;
 };
 
-/// Flags by which the blocks of a launch signal each other. All flags are 0 between launches. They are allocated on
-/// first use.
+/// Flags in device memory, by which the thread blocks of one kernel launch signal each other. All flags are 0 between
+/// launches. They are allocated on first use.
 class Flags {
  public:
-  // number of flags for each multiprocessor: a launch that signals has at most this many resident blocks on it
+  // The number of flags for each multiprocessor. A kernel that uses flags has at most this many thread blocks on a
+  // multiprocessor at a time.
   static constexpr int each = 8;
 
   explicit Flags(const Stream& stream) : stream_(stream) {}
@@ -124,7 +130,9 @@ class Flags {
     expect_success(cudaMemsetAsync(flags_, 0, bytes, stream_.get()), "cudaMemsetAsync");
     cudaStreamCaptureStatus capturing;
     expect_success(cudaStreamIsCapturing(stream_.get(), &capturing), "cudaStreamIsCapturing");
-    ready_ = capturing == cudaStreamCaptureStatusNone;  // while capturing, every get() adds the memset to the graph
+    // If a CUDA graph is being captured, the memset has only been added to the graph. ready_ then stays false, so that
+    // later calls set the flags again.
+    ready_ = capturing == cudaStreamCaptureStatusNone;
     return flags_;
   }
 
@@ -134,8 +142,8 @@ class Flags {
   bool ready_ = false;
 };
 
-/// A cuBLAS handle on a stream, created on first use. It has its own workspace, so that the calls can be captured in a
-/// graph.
+/// A cuBLAS handle on a stream, created on first use. It has its own workspace, so that a CUDA graph can capture the
+/// calls of cuBLAS.
 class Blas {
  public:
   explicit Blas(const Stream& stream) : stream_(stream) {}
@@ -147,7 +155,7 @@ class Blas {
       const OnDevice here(stream_.device());
       cublasDestroy(handle_);
       if (workspace_) cudaFree(workspace_);
-    } catch (const DeviceError&) {  // at the end of a program the runtime may have shut down, with the handle
+    } catch (const DeviceError&) {  // ignored: at the end of a program, the runtime may already have shut down
     }
   }
   cublasHandle_t get() {

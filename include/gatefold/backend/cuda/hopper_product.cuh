@@ -20,34 +20,36 @@
 #include "gatefold/backend/cuda/warpgroup.cuh"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products of bfloat16 on Hopper. Blocks stay resident. In each block, one warp starts copies of boxes of
-/// both operands into a ring of tiles, and two warpgroups multiply the tiles that have arrived. The results have the
-/// same bits as those of bf16_product.cuh.
+/// Grouped products (one matrix product for each expert) of bfloat16 matrices on Hopper GPUs. Thread blocks stay
+/// resident and compute one tile after the other. In each block, one warp starts copies of parts of both factors into a
+/// ring buffer in shared memory, and two warpgroups multiply the parts that have arrived. The results have the same
+/// bits as the results of bf16_product.cuh.
 namespace gatefold::detail_::device {
 
 struct HopperMaps {
   CUtensorMap a[2], b[2];
 };
 
-/// True if an epilogue adds float values from a matrix with the shape of c.
+/// True if the epilogue E adds the values of a float matrix with the shape of the result c.
 template <class E>
 inline constexpr bool kAddsTo = false;
 template <class B>
 inline constexpr bool kAddsTo<functor::AddTo<float, B>> = true;
 
-/// Computes c[s] = epilogue(a[s] op(b_e), …), or epilogue(Σ_t a_t[s] op(b_te)). If the slots are the depth, computes
-/// c = epilogue(Σ_s a[s]ᵀ b[s]) for each expert e.
-/// @tparam OfB  layout of b. If slots are rows: along_lines, or along_depth for transposed weights
+/// The code of a thread block of the Hopper kernel. It computes a grouped product: c[s] = epilogue(a[s] op(b_e)) for
+/// each slot s (one row of work of expert e), or epilogue(Σ_t a_t[s] op(b_te)) for a sum of products. op(b) is b or its
+/// transpose. If SlotsAreDepth is true, it sums over the slots instead: c = epilogue(Σ_s a[s]ᵀ b[s]) for each expert.
+/// @tparam OfB  layout of b: along_depth for transposed weights, otherwise along_lines
 /// @param stride  number of values in a row of c
 /// @order  the order of the sums in bf16_product.cuh
 template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
-  /// True if the epilogue stores floats and changes them at most by adding other floats.
+  /// True if the results are floats, and the epilogue only adds other floats to the sums.
   static constexpr bool kAdds = std::is_same_v<C, float> && (std::is_same_v<E, AddOrStore<float>> || kAddsTo<E>);
-  /// True if the sums are stored or added without any other change. Whole rows of a tile are then written directly from
-  /// registers to c.
+  /// True if the epilogue stores the sums unchanged, or after adding other floats to them. Whole rows of a tile are
+  /// then written directly from registers to c.
   static constexpr bool kAsTheyAre = Matrices == 1 && (std::is_same_v<E, functor::Store> || kAdds);
 
  public:
@@ -58,7 +60,8 @@ class HopperProduct {
   Index stride;
   const E& epilogue;
 
-  /// Starts the copies of all tiles of this block, one after the other. One warp runs this function.
+  /// Starts the copies of both factors for all tiles of this thread block, one after the other, into the ring buffer in
+  /// shared memory. One warp runs this function.
   __device__ void fill(std::uint32_t shared) const {
     HopperRing ring(shared);
     for (int n = static_cast<int>(blockIdx.x);; n += static_cast<int>(gridDim.x)) {
@@ -83,7 +86,8 @@ class HopperProduct {
     }
   }
 
-  /// Multiplies the tiles that have arrived, and finishes the sums. Each multiplying warpgroup runs this function.
+  /// Multiplies the parts of both factors that have arrived in shared memory, applies the epilogue to complete sums,
+  /// and stores the results. Each of the two multiplying warpgroups runs this function.
   __device__ void multiply(std::uint32_t shared, float* staged, int group) const {
     HopperRing ring(shared);
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -114,7 +118,8 @@ class HopperProduct {
         before = ring.stage();
         ring.next();
       }
-      next = tiles.work(n += static_cast<int>(gridDim.x));  // while the tensor cores still compute the last products
+      // Finds the next tile now, while the tensor cores still compute the last products of the current tile.
+      next = tiles.work(n += static_cast<int>(gridDim.x));
       wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
       if (SlotsAreDepth && work.depth == 0) {
@@ -128,7 +133,7 @@ class HopperProduct {
   }
 
  private:
-  /// Returns the matrix of values that are added to the sums, or null if the epilogue adds no values.
+  /// Returns the matrix whose values the epilogue adds to the sums, or null if it adds no values.
   __device__ const float* addend() const {
     if constexpr (!kAdds) {
       return nullptr;
@@ -138,7 +143,7 @@ class HopperProduct {
       return epilogue.before;
     }
   }
-  /// Prefetches, for the rows of a warpgroup, the values that are added to the sums, to the second-level cache.
+  /// Prefetches into the L2 cache the values that the epilogue will add to the sums of this warpgroup's rows.
   __device__ void prefetch_tile(const HopperWork& work, int group) const {
     constexpr int line = 128 / sizeof(float), lines = T::columns / line;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < T::group_rows * lines; i += 128) {
@@ -159,16 +164,18 @@ class HopperProduct {
       copy_box(to, map, line, depth, matrix, full);
     }
   }
-  /// The number of bytes from 64 lines to the next 64 lines, if lines are contiguous.
+  /// The number of bytes in shared memory from 64 lines (rows of a or columns of b) to the next 64 lines, if
+  /// neighbouring lines are contiguous.
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
-  /// Returns how much the address in a descriptor grows for depth d of a tile, in units of 16 bytes.
+  /// Returns how much the address in a matrix descriptor grows if products begin at position d of a tile's depth
+  /// instead of 0, in units of 16 bytes.
   template <Layout L>
   __device__ static constexpr int deeper(int d) {
     return (L == Layout::along_depth ? d * 2 : d * 128) / 16;
   }
-  /// Writes zeros from depth `left` of a tile on, because the rows copied there belong to slots of other experts or to
-  /// no slot. Both warpgroups call it together.
+  /// Overwrites a tile in shared memory with zeros from position `left` of its depth on, because the rows copied there
+  /// belong to slots of other experts or to no slot. Both warpgroups call it together.
   __device__ static void clear(std::uint32_t tile, int left) {
     const int units = (T::depth - left) * 8;
     for (int box = 0; box < T::a_boxes + T::b_boxes; ++box)
@@ -180,9 +187,9 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
-  /// If all columns of the tile and all 16 rows of a warp exist and are aligned, stores the sums of these rows, plus
-  /// the values of addend(), and returns true. Otherwise returns false. The loop has no branches, because a scheduler
-  /// has only two warps and so hides little latency.
+  /// Stores the sums of a warp's 16 rows directly from registers, plus the values of addend(), and returns true. It
+  /// stores nothing and returns false unless all of these rows and all columns of the tile exist and are aligned. The
+  /// loop has no branches, because each scheduler has only two warps, too few to hide much latency.
   __device__ bool store_whole_rows(const HopperWork& work, float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int row = group * T::group_rows + warp * 16;
@@ -191,7 +198,7 @@ class HopperProduct {
     if (!__all_sync(0xffffffffu, row + 16 <= work.rows && work.column + T::columns <= tiles.columns && aligned))
       return false;
     C* const to = c + (work.first + row + lane / 4) * stride + work.column;
-    constexpr int at_once = std::is_same_v<C, float> ? 8 : 4;  // blocks of eight columns at a time
+    constexpr int at_once = std::is_same_v<C, float> ? 8 : 4;  // blocks of eight columns that are stored at a time
 #pragma unroll
     for (int block = 0; block < T::columns / 8; block += at_once)
 #pragma unroll
@@ -209,10 +216,11 @@ class HopperProduct {
       }
     return true;
   }
-  /// Stores pairs of floats in a row. Four lanes write 32 bytes of the row at a time.
+  /// Stores `Count` pairs of floats in a row of c. Four neighbouring lanes together write 32 contiguous bytes at a
+  /// time.
   template <int Count, class F>
   __device__ void store_pairs(float* to, const F& pair) const {
-    // All values are loaded before the first is stored, because the compiler does not move loads before stores.
+    // All values are loaded before the first one is stored, because the compiler does not move loads before stores.
     float2 v[Count];
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
@@ -225,8 +233,8 @@ class HopperProduct {
 #pragma unroll
     for (int i = 0; i < Count; ++i) *reinterpret_cast<float2*>(to + 8 * i) = v[i];
   }
-  /// Stores pairs of floats in a row, rounded to bfloat16. Four lanes write 64 bytes of the row at a time: they
-  /// exchange values, so that each lane writes 16 neighbouring bytes.
+  /// Rounds pairs of floats to bfloat16 and stores them in a row of c. Four neighbouring lanes first exchange values,
+  /// so that each lane writes 16 contiguous bytes, and the four lanes 64.
   template <class F>
   __device__ static void store_pairs(Bfloat16* to, const F& pair) {
     std::uint32_t v[4];
@@ -236,8 +244,9 @@ class HopperProduct {
     transpose_of_four(v);
     *reinterpret_cast<uint4*>(to) = {v[0], v[1], v[2], v[3]};
   }
-  /// Stores the results of the epilogue for a warp's 16 rows. Eight rows of 64 columns at a time go through shared
-  /// memory, so that a lane has eight neighbours and the epilogue is compiled only once.
+  /// Applies the epilogue to the sums of a warp's 16 rows, and stores the results. The sums pass through shared memory,
+  /// eight rows of 64 columns at a time, so that a lane gets eight neighbouring sums and the compiler generates the
+  /// epilogue's code only once.
   __device__ void finish_through_shared(const HopperWork& work, const float (&sum)[128], float* staged,
                                         int group) const {
     constexpr int run_size = 8, each = T::run_columns / Matrices, lanes = each / run_size, at_once = 32 / lanes;
@@ -275,8 +284,8 @@ class HopperProduct {
       }
     }
   }
-  /// Writes run `run` of the sums to shared memory. The run is a template argument of stage_run, because the compiler
-  /// must know which registers to read.
+  /// Writes part number `run` of a warp's sums from registers to shared memory. stage_run takes the number as a
+  /// template argument, because the compiler must know at compile time which registers to read.
   __device__ static void stage(int run, const float (&sum)[128], float* to) {
     [&]<int... R>(std::integer_sequence<int, R...>) { (..., (run == R ? stage_run<R>(sum, to) : void())); }
     (std::make_integer_sequence<int, 8>{});
@@ -294,8 +303,8 @@ class HopperProduct {
   }
 };
 
-/// The kernel of HopperProduct. If this file is compiled without code for sm_90a, the launch bound makes every launch
-/// fail (device_code.cuh).
+/// The kernel that runs HopperProduct. If it is compiled for another architecture than sm_90a, its launch bound is so
+/// small that every launch fails with an error (device_code.cuh).
 template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? HopperTile::threads : kNoCode, 1)
     hopper_kernel(const __grid_constant__ HopperMaps maps, HopperTiles<SlotsAreDepth, Matrices> tiles, C* c,
@@ -309,8 +318,8 @@ static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? HopperTile::threads :
   const HopperProduct<SlotsAreDepth, OfB, Matrices, C, E> product{maps.a, maps.b, tiles, c, stride, epilogue};
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == HopperTile::groups) {
-    // The number of registers that the block gets. If the warpgroups needed more registers, set_registers<224, true>
-    // would wait forever.
+    // The number of registers that the hardware gives to the block. The warpgroups must not request more, because
+    // set_registers<224, true> would then wait forever.
     constexpr int given = 65536 / HopperTile::threads / 8 * 8 * HopperTile::threads;
     static_assert(128 * 56 + 128 * HopperTile::groups * 224 <= given);
     set_registers<56, false>();
@@ -330,7 +339,9 @@ void launch_hopper(Context& ctx, const HopperMaps& maps, const HopperTiles<Slots
                    HopperTile::threads, HopperTile::bytes, maps, tiles, c, stride, epilogue);
 }
 
-/// Computes c[s] = epilogue(a[s] op(b_e), …) as bf16_slots_are_rows does. The rows of a are in slot order.
+/// Launches the Hopper kernel for a grouped product: c[s] = epilogue(a[s] op(b_e)) for each slot s (one row of work of
+/// expert e); op(b) is b or its transpose. The result is the same as with bf16_slots_are_rows, but the rows of a must
+/// be in slot order (sorted by expert).
 template <Layout OfB, int Terms, int Count, class C, class Context, class E>
 void hopper_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<Count>& b, Index b_step,
                            const Index* offsets, Index experts, Index slots, Index columns, Index depth, C* c,
@@ -358,7 +369,9 @@ void hopper_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf1
   expect_launched("Cuda::grouped_gemm");
 }
 
-/// Computes dw[e] (+)= Σ_s a[s]ᵀ b[s] as bf16_slots_are_depth does. The rows of a and b are in slot order.
+/// Launches the Hopper kernel for gradients of weights: dw[e] is the sum of a[s]ᵀ b[s] over the slots s (rows of work)
+/// of expert e. If `accumulate` is true, the sum is added to dw[e]. The result is the same as with
+/// bf16_slots_are_depth, but the rows of a and b must be in slot order (sorted by expert).
 template <class Context>
 void hopper_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b, const Index* offsets, Index experts,
                             Index slots, Index rows, Index columns, bool accumulate, float* dw) {

@@ -7,42 +7,44 @@
 #include "gatefold/backend/cuda/warpgroup.cuh"
 #include "gatefold/core/types.hpp"
 
-/// The tiles that a block of Hopper's kernel (hopper_product.cuh) computes, their order, and the ring in shared memory.
+/// The tiles that a thread block of the Hopper kernel (hopper_product.cuh) computes, their order, and the ring buffer
+/// in shared memory through which the factors pass.
 namespace gatefold::detail_::device {
 
-/// Tile sizes. A block computes 128 × 256 sums at a time: 256 columns of one matrix, or 128 columns of each of two.
+/// Tile sizes of the Hopper kernel. A thread block computes 128 × 256 sums at a time: 256 columns of one result matrix,
+/// or 128 columns of each of two.
 struct HopperTile {
   static constexpr int rows = 128, columns = 256, depth = 64, stages = 4;
   static constexpr int groups = 2, group_rows = rows / groups, threads = (groups + 1) * 128;
   static constexpr int a_boxes = rows / kBoxRows, b_boxes = columns / kBoxRows;
   static constexpr int stage_bytes = (a_boxes + b_boxes) * kBoxBytes;
-  // Staging of sums for the epilogue: eight rows of 64 columns at a time for each warp. The padding of the rows avoids
-  // bank conflicts.
+  // Shared memory through which sums pass to the epilogue. Each warp writes eight rows of 64 columns at a time. The
+  // rows are padded to avoid bank conflicts.
   static constexpr int run_columns = 64, run_pitch = run_columns + 8, run_values = 8 * run_pitch;
   static constexpr int ring = 0, staged = ring + stages * stage_bytes, barriers = staged + groups * 4 * run_values * 4;
-  static constexpr int bytes = barriers + 2 * stages * 8 + 1024;  // the ring begins at a multiple of 1024
+  // The last 1024 bytes allow the ring to begin at a multiple of 1024 bytes.
+  static constexpr int bytes = barriers + 2 * stages * 8 + 1024;
   static_assert(bytes <= 227 * 1024, "gatefold: the tiles need more shared memory than a block has");
 };
 
-/// The tile that a block computes next.
+/// The tile of a product that a thread block computes next.
 struct HopperWork {
   int expert;  // −1: no tile is left
-  // first: the tile's first row, in the row numbers of c. rows: number of rows from this row to the end of the expert's
-  // part of c.
+  // first: number of the tile's first row in c. rows: number of rows from there to the end of the expert's part of c.
   int first, rows;
   int column;        // first column in c
-  int a_row, b_row;  // coordinates of the tile in the operands, other than the depth
-  int depth;         // number of products in each sum
-  int depth_row;     // if slots are the depth: the first slot of the expert
+  int a_row, b_row;  // the tile's first line in each factor (row of a, column of b)
+  int depth;         // number of products in each sum of the tile
+  int depth_row;     // first slot of the expert if the product sums over slots, else 0
 };
 
 /// Finds the n-th tile of a product. All lanes of a warp call `work` together.
 template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
-  int experts, rows, columns;  // if slots are rows, rows is not read
-  // depth: number of products in each sum. depth_each: number of products in each term of Σ_t, rounded up to whole
-  // tiles; if there are several terms, depth is a multiple of depth_each. If slots are the depth, neither is read.
+  int experts, rows, columns;  // rows: read only if the product sums over slots
+  // depth: number of products in each sum. depth_each: number of products in one term of a sum of several products,
+  // rounded up to whole tiles; depth is then a multiple of depth_each. Both are used only if SlotsAreDepth is false.
   int depth = 0, depth_each = 1;
 
   __device__ HopperWork work(int n) const {
@@ -71,12 +73,13 @@ struct HopperTiles {
   }
 };
 
-/// The ring of a block, with the current stage and phase of one thread.
+/// A thread's position in the ring buffer of its thread block: the current stage (the memory for one tile of each
+/// factor), and the phase, which changes when the ring begins again. Each stage has two barriers, `full` and `empty`.
 class HopperRing {
  public:
   __device__ explicit HopperRing(std::uint32_t shared) : shared_(shared) {}
 
-  /// Initialises the barriers. One thread calls it.
+  /// Initialises the barriers of all stages of the ring. One thread calls it.
   __device__ static void init(std::uint32_t shared) {
     for (int s = 0; s < HopperTile::stages; ++s) {
       Barrier{shared + HopperTile::barriers + 8 * s}.init(1);

@@ -18,12 +18,14 @@ namespace gatefold::detail_::device {
 
 inline constexpr int kThreads = 256;  // threads of a block
 inline constexpr int kRows = kThreads / Warp::size;
-inline constexpr int kRowBlocks = 4;      // blocks on a multiprocessor: many warps, and enough registers not to spill
-inline constexpr Index kSumBlock = 4096;  // number of terms that one block sums
+// Number of thread blocks that fit a multiprocessor at a time. Four blocks have many warps, and leave each thread
+// enough registers to avoid spills.
+inline constexpr int kRowBlocks = 4;
+inline constexpr Index kSumBlock = 4096;  // number of terms that one thread block adds up
 
 inline Index blocks(Index n, Index each) { return divide_up(n, each); }
-/// Returns the size of a grid of `blocks` blocks.
-/// @throws ArgumentError if there are more blocks than a launch can have
+/// Returns `blocks` as the number of thread blocks of a kernel launch.
+/// @throws ArgumentError if a launch cannot have that many blocks
 inline unsigned grid(Index blocks) {
   constexpr Index most = INT32_MAX;
   expect(blocks <= most, "Cuda", "blocks of a launch", Joined{"at most ", most, " (pass fewer items in one call)"},
@@ -42,7 +44,8 @@ static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
   }
 }
 
-/// The number of blocks of rows_kernel<F> on a multiprocessor.
+/// The number of thread blocks of rows_kernel<F> that fit a multiprocessor at a time. It limits the registers of a
+/// thread.
 template <class F>
 inline constexpr int row_blocks = kRowBlocks;
 template <class Rows, class Step>
@@ -60,24 +63,24 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
   }
 }
 
-/// The number of columns of a row that a lane processes at a time, for the functor F. If the values are doubles, which
-/// are meant for checks, a lane processes one column at a time and repeats more often.
+/// The number of neighbouring columns that a lane (one of the threads that share a row) processes at a time, for the
+/// functor F. With doubles, which are meant for checks, a lane processes one column at a time and repeats more often.
 template <class F>
 inline constexpr int columns_at_once = WarpOfRow::columns_at_once;
 template <class F>
 requires requires { F::columns_at_once; }
 inline constexpr int columns_at_once<F> = F::columns_at_once;
 
-/// Returns the number of warps that share a row. It is more than one if there are too few rows to keep a device busy,
-/// as long as every lane of each warp has work.
+/// Returns how many warps should share a row. It is more than one if there are too few rows to keep the device busy, as
+/// long as every lane of each warp has work.
 /// @param parts  the number of parts of a row; a lane processes one part at a time
 inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
   const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows), most = parts / Warp::size;
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
-/// Returns, on thread 0, the sum of f(i) over the block's terms: kSumBlock terms from i = block · kSumBlock on, as far
-/// as i < n. The bits of the sum do not depend on the device.
+/// Sums f(i) over the terms of this thread block, and returns the sum on thread 0. The terms are i = block · kSumBlock
+/// and the following kSumBlock − 1 numbers, as far as i < n. The bits of the sum do not depend on the device.
 template <class T, class F>
 __device__ T block_sum(Index n, const F& f) {
   using Sum = cub::BlockReduce<T, kThreads>;
@@ -98,7 +101,7 @@ static __global__ void __launch_bounds__(kThreads) add_sum_kernel(Index n, F f, 
   if (threadIdx.x == 0) *out += sum;
 }
 
-/// Calls f(i) for i < n, with one thread for each i.
+/// Calls f(i) for each i < n, with one thread for each i.
 template <class F>
 void for_each(cudaStream_t stream, Index n, const F& f) {
   if (n == 0) return;
@@ -106,7 +109,8 @@ void for_each(cudaStream_t stream, Index n, const F& f) {
   expect_launched("Cuda::for_each");
 }
 
-/// Calls f(lanes, row) for row < n, with one warp for each row, or several warps if f is one of IndependentColumns.
+/// Calls f(lanes, row) for each row < n. The `lanes` of one warp process a row together. If f satisfies
+/// IndependentColumns, several warps can share a row.
 /// @param multiprocessors  the number of multiprocessors to keep busy
 template <class F>
 void for_rows(cudaStream_t stream, Index n, const F& f, int multiprocessors = 1) {
@@ -124,7 +128,7 @@ struct PartialSum {
   __device__ T operator()(Index i) const { return partial[i]; }
 };
 
-/// Adds Σ_i f(i) over i < n to *out.
+/// Adds Σ_i f(i) over all i < n to *out.
 /// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; then the sums of the blocks in the
 ///         same order, until one sum is left
 template <class T, class Context, class F>

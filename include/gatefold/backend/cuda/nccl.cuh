@@ -23,13 +23,13 @@ inline void expect_success(ncclResult_t result, const char* call, ncclComm_t com
 }
 
 /// A rank of an NCCL communicator. Each rank has one device: the one that is current when the communicator is created.
-/// No call waits for other ranks; `done` returns whether the operation that was begun is complete.
+/// No function waits for other ranks: functions start an operation, and done() returns whether it is complete.
 class NcclCommunicator {
  public:
   using Id = ncclUniqueId;
 
-  /// Returns an id. One rank calls make_id and sends the id to all other ranks, because all ranks construct the
-  /// communicator with the same id.
+  /// Returns the id of a new communicator. One rank calls make_id and sends the id to all other ranks, because all
+  /// ranks construct the communicator with the same id.
   static Id make_id() {
     Id id;
     expect_success(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -45,7 +45,7 @@ class NcclCommunicator {
   ~NcclCommunicator() { abort(); }
 
   /// Returns whether the operation that the constructor, begin() or finalize() has started is complete.
-  /// @throws DeviceError if it failed, here or on another rank
+  /// @throws DeviceError if the operation failed on this or another rank
   bool done() {
     ncclResult_t state = ncclSuccess;
     expect_success(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
@@ -59,9 +59,9 @@ class NcclCommunicator {
     expect_success(left, "cudaStreamQuery");
     return true;
   }
-  /// Begins to send and receive bytes in memory of this device. A message has the `rank` of the other side, `data` and
-  /// `bytes`. Messages from one rank to another are matched by their order in both lists. The bytes to send must
-  /// already be written.
+  /// Starts to send the messages `outgoing` and to receive the messages `incoming`, in memory of this device. A message
+  /// has the `rank` of the other side, the address `data` and the number of `bytes`. If a rank sends several messages
+  /// to another, the lists of both ranks must have them in the same order. The bytes to send must already be written.
   /// @throws ArgumentError if a message is in memory of another device or of the host; no message is sent then
   template <class Outgoing, class Incoming>
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
@@ -80,10 +80,10 @@ class NcclCommunicator {
     }
     expect_success(ncclGroupEnd(), "ncclGroupEnd", comm_);
   }
-  /// Begins to leave the communicator. Call destroy once `done` returns true.
+  /// Starts to leave the communicator. Call destroy() once done() returns true.
   void finalize() { expect_success(ncclCommFinalize(comm_), "ncclCommFinalize", comm_); }
   void destroy() { expect_success(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy"); }
-  /// Cancels the operation that was begun. The other ranks get an error.
+  /// Cancels the current operation. The other ranks get an error.
   void abort() noexcept {
     if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
   }

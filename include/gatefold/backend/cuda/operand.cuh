@@ -6,30 +6,33 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The operands of the kernels of products.
+/// The factors (operands) of matrix products, as the kernels of this folder read them.
 namespace gatefold::detail_::device {
 
-/// A group of four neighbouring values. They are read at once if their address allows it.
+/// A group of four neighbouring values. Its alignment allows reads of up to 16 bytes at once.
 template <class W>
 struct alignas(4 * sizeof(W) < 16 ? 4 * sizeof(W) : 16) Four {
   W v[4];
 };
-/// The layout in memory of a matrix of lines. The lines of a are its rows, the lines of b its columns. A product sums
-/// along the depth, which is the position k in a line.
+/// How a factor of a matrix product is stored. A line is a row of the first factor or a column of the second. A product
+/// sums along the lines; the position k in a line is called the depth.
 enum class Layout {
   along_depth,  // the depth is contiguous
   along_lines,  // lines are contiguous
   rounded       // along_lines, in bfloat16
 };
 
-/// A matrix that is a factor of a product. A tile reads some of its lines.
+/// A factor of a matrix product, as a kernel reads it. The tile of a thread block reads some of its lines (rows of the
+/// first factor, columns of the second).
 template <class T>
 struct Operand {
-  const char* data;   // values of type T, or Bfloat16 if the layout is rounded
-  Index stride;       // along_depth: bytes from line to line; otherwise bytes from depth k to depth k + 1
-  const Index* rows;  // number of the stored row of line i, or of depth k (along_lines); null: i or k itself
+  const char* data;  // values of type T, or Bfloat16 if the layout is rounded
+  // stride: bytes from one stored row to the next. A stored row is a line if the layout is along_depth; otherwise it
+  // has the values of all lines at one depth.
+  Index stride;
+  const Index* rows;  // row i of the factor is stored row rows[i]; if null, it is stored row i
   Layout layout;
-  bool aligned;  // whether every group of four begins at a multiple of its alignment
+  bool aligned;  // whether every group of four values begins at a multiple of its alignment
 
   /// Returns the operand without its first `count` rows.
   __device__ Operand skip(Index count) const {
@@ -47,7 +50,8 @@ Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows
   return {reinterpret_cast<const char*>(data), stride * static_cast<Index>(sizeof(W)), rows, layout, aligned};
 }
 
-/// Returns the result of an epilogue for one sum, `first`, or for two sums.
+/// Applies an epilogue to one sum, `first`, or to two sums if a product has two result matrices, and returns the
+/// result. The sums belong to column j of row s.
 template <int Matrices, class T, class E>
 __device__ T finished(const E& epilogue, Index expert, Index s, Index j, T first, T second) {
   if constexpr (Matrices == 1) {
@@ -57,7 +61,7 @@ __device__ T finished(const E& epilogue, Index expert, Index s, Index j, T first
   }
 }
 
-/// One operand for each matrix of a product.
+/// The second factors of a product that computes one or two result matrices at once.
 template <class T, int Matrices>
 struct Each {
   Operand<T> of[Matrices];

@@ -4,11 +4,11 @@
 
 #include "gatefold/backend/cuda/product.cuh"
 
-/// The gradients of weights: matrix products that sum over the slots of an expert.
+/// Gradients of weights: matrix products that sum over the slots (rows of work) of each expert.
 namespace gatefold::detail_::device {
 
-/// Returns v plus the value at (row, j) of `before`, or v plus 0 if `before` is null. Rows are numbered over all
-/// experts.
+/// An epilogue that adds the value at (row, j) of the matrix `before` to the sum v, or 0 if `before` is null. Rows are
+/// numbered over all experts.
 template <class T>
 struct AddOrStore {
   const T* before;
@@ -16,13 +16,14 @@ struct AddOrStore {
   template <class A>
   __device__ typename A::Value operator()(const A& at, Index, Index row, Index j, typename A::Value v) const {
     using V = typename A::Value;
-    // Adding V(0) turns -0 into 0, so that storing gives the same bits as adding to zeros.
+    // Adding V(0) turns -0 into 0. A stored gradient then has the same bits as one that is added to zeros.
     return (before ? at.load(before + row * columns + j) : V(0)) + v;
   }
 };
 
-/// Computes dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers.
-/// There is one block for each tile of dw[e].
+/// Computes gradients of weights: dw[e] is the sum of a[row(s)]ᵀ b[row(s)] over the slots s (rows of work) of expert e.
+/// If `accumulate` is true, the sum is added to dw[e]. row(s) is the row that a slot reads; a and b each have their own
+/// row numbers. There is one thread block for each tile of dw[e].
 /// @tparam Gathers  whether b has row numbers; the largest tile has no registers left for row numbers
 template <class Shape, bool Gathers, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
@@ -53,8 +54,9 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   tile.finish(shared, place, of_expert, AddOrStore<T>{accumulate ? dw : nullptr, columns});
 }
 
-/// Computes dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is
-/// stored instead of added, and it is 0 for an expert without slots.
+/// Launches the kernel for gradients of weights: dw[e] += Σ_s a[row(s)]ᵀ b[row(s)] over the slots s (rows of work) of
+/// expert e. row(s) is the row that a slot reads; a and b each have their own row numbers. Without `accumulate`, dw[e]
+/// is overwritten with the sum, which is 0 for an expert without slots.
 template <class T, class Context>
 void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
                      Index rows, Index columns, bool accumulate, T* dw) {

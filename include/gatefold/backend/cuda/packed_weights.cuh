@@ -15,8 +15,8 @@
 
 namespace gatefold::detail_::device {
 
-/// Copies of weights rounded to bfloat16. A copy is found by the address of the original weights. It has the same order
-/// as the original weights, in rows of whole units (bf16_matrix.cuh).
+/// Copies of weights rounded to bfloat16, each found by the address of the original weights. The rows of a copy have
+/// the same order, and begin at multiples of 16 bytes (bf16_matrix.cuh).
 class PackedWeights {
   struct Free {
     void operator()(Bfloat16* p) const { cudaFree(p); }
@@ -27,13 +27,14 @@ class PackedWeights {
   };
 
  public:
-  /// Rounds `rows` rows of weights into a copy, and waits until it is complete.
+  /// Stores a copy of `rows` rows of weights, rounded to bfloat16, and waits until it is complete.
   void add(cudaStream_t stream, const float* w, Index rows, Index columns) {
     round(stream, w, rows, columns);
-    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // because other streams will read it
+    // Waits for the copy, because other streams will read it.
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
-  /// Rounds the weights on a stream, without waiting. The first call allocates the copy. Later calls write to the same
-  /// memory, so that a graph can repeat them.
+  /// Stores a copy of the weights w, rounded to bfloat16, on a stream, without waiting for it. The first call allocates
+  /// the copy. Later calls write to the same memory, so that a CUDA graph can repeat them.
   void round(cudaStream_t stream, const float* w, Index rows, Index columns) {
     const Index count = rows * bf16_stride(columns);
     if (count == 0) return;
@@ -46,19 +47,19 @@ class PackedWeights {
     }
     round_rows(stream, rows, columns, w, copy.values.get());
   }
-  /// Returns the rounded copy of w if it has that number of columns, or null.
+  /// Returns the bfloat16 copy of the weights w, or null if there is no copy with that number of columns.
   const Bfloat16* find(const void* w, Index columns) const {
     const auto found = copies_.find(w);
     return found == copies_.end() || found->second.columns != columns ? nullptr : found->second.values.get();
   }
-  /// Returns the number of copies.
+  /// Returns the number of weight matrices that have a copy.
   std::size_t size() const { return copies_.size(); }
 
  private:
   std::map<const void*, Copy> copies_;
 };
 
-/// Returns 1 for an element whose copy differs from the rounded current weight, otherwise 0.
+/// Returns 1 if the copy of weight number i differs from the current weight, rounded to bfloat16; otherwise 0.
 struct DiffersFromRounded {
   const float* from;
   const Bfloat16* copy;
@@ -69,7 +70,8 @@ struct DiffersFromRounded {
   }
 };
 
-/// Checks, in builds with assertions and outside of a capture, that a copy matches the current weights.
+/// Checks that a bfloat16 copy matches the current weights. It does so only in builds with assertions, and only while
+/// no CUDA graph is being captured.
 /// @throws ArgumentError if the copy does not match
 /// @cost  one pass over the weights, and the host waits for the device; no cost if NDEBUG is defined
 template <class Context>

@@ -13,7 +13,8 @@
 /// The product of two matrices, by cuBLAS.
 namespace gatefold::detail_::device {
 
-/// Applies an epilogue to c in place, in a second pass, because cuBLAS does not run epilogues.
+/// Applies an epilogue (for example bias and activation) to the elements of c in place. This second pass is needed
+/// because cuBLAS does not run epilogues.
 template <class T, class E>
 struct ApplyEpilogue {
   T* c;
@@ -26,21 +27,23 @@ struct ApplyEpilogue {
 
 template <class T>
 inline constexpr cudaDataType_t blas_type = std::is_same_v<T, double> ? CUDA_R_64F : CUDA_R_32F;
-/// Returns the precision in which a context lets cuBLAS multiply.
+/// Returns the precision of the products that cuBLAS computes for type T: double, float, or TF32 for float if
+/// Options::tf32 is set.
 template <class T, class Context>
 cublasComputeType_t blas_compute(const Context& ctx) {
   if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
   return ctx.options().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
-/// Checks that an extent fits an int, because cuBLAS counts in int, and the kernels of this folder count their depth in
-/// int.
+/// Checks that an extent (size of a dimension) fits an int, because cuBLAS takes sizes as int, and the kernels of this
+/// folder count along the depth of a product in int.
 /// @throws ArgumentError if the extent is larger than INT_MAX
 inline void expect_int(const char* where, const char* name, Index extent) {
   expect(extent <= INT_MAX, where, name, Joined{"at most ", INT_MAX}, extent);
 }
 
-/// Computes c (+)= op(a) op(b) for row-major matrices. Because cuBLAS is column-major, it computes cᵀ (+)= op(b)ᵀ
-/// op(a)ᵀ.
+/// Computes c = op(a) op(b) for row-major matrices with cuBLAS. op transposes a if `ta` is true, and b if `tb` is true.
+/// If `accumulate` is true, the product is added to c. Because cuBLAS is column-major, it computes the transposed
+/// product cᵀ = op(b)ᵀ op(a)ᵀ.
 /// @param m, n, k  c has m rows and n columns; each sum has k products
 /// @order  chosen by cuBLAS, the same for the same sizes on the same device; TF32 only with Options::tf32
 template <class T, class Context>

@@ -26,12 +26,12 @@
 
 namespace gatefold::detail_::device {
 
-/// Tag type of device memory, for views of the backends that use it (tensor/view.hpp).
+/// A tag type for device memory. Views of the backends that have this tag convert to each other (tensor/view.hpp).
 struct DeviceMemory;
 
-/// The primitives (backend.hpp) of a backend B on a CUDA device.
-/// @tparam Operands  factor types of grouped products: Operands::Of<T> is T or the type that T is rounded to
-///                   (operands.hpp)
+/// The primitives (loops, sorts, matrix products and copies; see backend.hpp) of a CUDA backend B.
+/// @tparam Operands  the type of the factors of grouped products: Operands::Of<T> is T or the type to which T is
+///                   rounded (operands.hpp)
 template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = false;
@@ -39,15 +39,16 @@ struct Primitives {
   using Options = detail_::device::Options;
   using Context = BasicContext<B>;
 
-  /// True if grouped products of T round their factors.
+  /// True if grouped products (the products of experts) round factors of type T before they multiply them.
   template <class T>
   static constexpr bool rounds = !std::is_same_v<typename Operands::template Of<T>, T>;
 
-  static constexpr int least_capability = rounds<float> ? 80 : 75;  // compute capability that the device must have
+  // The smallest compute capability that the device can have, as 10 · major + minor.
+  static constexpr int least_capability = rounds<float> ? 80 : 75;
 
   using PackedWeights = detail_::device::PackedWeights;
-  /// Adds w [E, depth, columns] to the packed weights if `round` is true. Does nothing otherwise, because weights that
-  /// are not rounded need no packing.
+  /// Adds a bfloat16 copy of the weights w [E, depth, columns] to `packed` if `round` is true. Otherwise it does
+  /// nothing, because weights that are not rounded need no copy.
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
     const auto here = ctx.here();
@@ -55,7 +56,8 @@ struct Primitives {
       if (round) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
   }
 
-  /// Rounds w into its copy again, on the stream of ctx, if products of T round their factors.
+  /// Rounds the weights w into their copy in `packed` again, on the stream of ctx. It does nothing if products of T do
+  /// not round their factors.
   template <class T>
   static void refresh(Context& ctx, View<const T, 3, B> w, PackedWeights& packed) requires rounds<float> {
     const auto here = ctx.here();
@@ -68,16 +70,18 @@ struct Primitives {
     return p;
   }
   static void release(void* p) {
-    // Clears the error, because it cannot be thrown here and is not an error of the next launch.
+    // Clears the error: it cannot be thrown here, and the check of the next launch must not report it.
     if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
-  /// Frees or keeps a buffer that a tensor has outgrown. It is kept if a captured graph may use it (see Retired).
+  /// Releases a buffer that a tensor has replaced by a larger one. The buffer is kept instead if a captured CUDA graph
+  /// may use it (see Retired).
   static void retire(void* p) {
     if (!detail_::device::Retired::keep(p)) release(p);
   }
-  /// Overwrites memory on the device of p, to make reads after release visible. Skipped while a stream is being
-  /// captured, because it would become part of the graph. Errors are cleared and not thrown, because another exception
-  /// may already be active; if the device has failed, the next launch reports it.
+  /// Overwrites memory without valid values (new, or given back) with 0xff bytes on its device, so that code that reads
+  /// it gets wrong values and is noticed. It does nothing while a stream is being captured, because the write would
+  /// become part of the graph. Errors are cleared and not thrown, because another exception may already be active; if
+  /// the device has failed, the next launch reports it.
   static void poison(void* p, std::size_t bytes) noexcept {
     int before = 0;
     cudaPointerAttributes of_p{};
@@ -104,8 +108,8 @@ struct Primitives {
   static void from_host(Context& ctx, Index n, const T* from, T* to) {
     transfer(ctx, n, from, to, cudaMemcpyHostToDevice);
   }
-  /// Copies bytes, also between devices. If the devices cannot access each other's memory, the driver copies through
-  /// the host.
+  /// Copies bytes within a device or between devices. If the devices cannot access each other's memory, the driver
+  /// copies through the host.
   static void copy_bytes(Context& ctx, std::size_t bytes, const void* from, void* to) {
     const auto here = ctx.here();
     if (bytes == 0) return;
@@ -138,8 +142,9 @@ struct Primitives {
     detail_::device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
 
-  /// Builds the plan by counting (group_table.cuh) for up to TableTile::most_groups groups and TableTile::most_each
-  /// keys of a row, and by sorting otherwise.
+  /// Sorts a table of keys by group, and writes the slots of each group and of each row (backend.hpp). Tables of up to
+  /// TableTile::most_groups groups and TableTile::most_each keys in a row are sorted by counting (group_table.cuh),
+  /// others by group_by.
   static void group_table(Context& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets,
                           View<Index, 1, B> order, View<Index, 1, B> rows, View<Index, 1, B> row_offsets,
                           View<Index, 1, B> row_slots) {
@@ -167,8 +172,9 @@ struct Primitives {
       for_each(ctx, c.size(), detail_::device::ApplyEpilogue<T, E>{c.data(), c.extent(1), epilogue});
   }
 
-  /// If rows have up to MostColumns::columns values, the kernel that sums them also calls the epilogue and f, in shared
-  /// memory. For longer rows, a second kernel does so. It reads each row once.
+  /// Computes a matrix product and calls f for each complete row of the result. If rows have up to MostColumns::columns
+  /// values, the kernel that computes the sums also calls the epilogue and f, on rows in shared memory. For longer
+  /// rows, a second kernel calls them, and reads each row once.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f) {
@@ -179,13 +185,15 @@ struct Primitives {
       return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
     if (columns > detail_::device::MostColumns::columns)
       return gemm_then(ctx, a, b, tb, c, functor::Store{}, [&](View<T, 2, B> sums) {
-        T* const kept = std::is_same_v<E, functor::Store> ? nullptr : c.data();  // with Store, c holds the sums already
+        // If the epilogue is Store, c already has the results, and the second kernel need not write them.
+        T* const kept = std::is_same_v<E, functor::Store> ? nullptr : c.data();
         detail_::device::copied_rows(ctx.stream(), sums.extent(0), columns, sums.data(), kept, epilogue, f);
       });
     detail_::device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(),
                                   tb, c.data(), epilogue, f);
   }
 
+  /// Computes a grouped product, one matrix product for each expert (backend.hpp).
   /// @param transpose  a bool, or one of the constants `as_transposed` and `as_stored`. With a constant, only the
   ///                   kernels of its case are compiled. The other grouped products accept the same values
   template <class T, class Transpose, class E>
@@ -198,14 +206,16 @@ struct Primitives {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
 
-  /// grouped_gemm for rows `a` that are already rounded to bfloat16 (see the type `Multiplied` in backend.hpp).
+  /// Computes a grouped product (one matrix product for each expert) whose first factor `a` is already stored in
+  /// bfloat16 (see the type `Multiplied` in backend.hpp).
   template <class C, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
                            Transpose transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
     const auto here = ctx.here();
     detail_::device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
   }
-  /// Computes c[s] = Σ_t a_t[row(s)] op(w_t[e]), summed in float.
+  /// Computes a sum of grouped products: c[s] = Σ_t a_t[row(s)] op(w_t[e]) for each slot s (one row of work of expert
+  /// e), summed in float. row(s) is the row of a_t that the slot reads; op(w) is w or its transpose.
   template <class C, class Transpose, std::size_t Terms>
   static void grouped_gemms(Context& ctx, Groups<B> g, const std::array<View<const Bfloat16, 2, B>, Terms>& a,
                             const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose,
@@ -213,8 +223,9 @@ struct Primitives {
     const auto here = ctx.here();
     detail_::device::bf16_gemm(ctx, g, a, w, transpose, c, functor::Store{});
   }
-  /// Calls f(lanes, s, sum) for the slots in use. `sum` is the same on every lane: the sum of the epilogue's results
-  /// for row s of c = a[row(s)] op(w[e]). c has `columns` columns and is not stored.
+  /// Computes the rows epilogue(a[row(s)] op(w[e])) of a grouped product without storing them, and calls f(lanes, s,
+  /// sum) with the sum of each row's `columns` values. s is a slot in use (a row of work of expert e); row(s) is the
+  /// row of `a` that it reads; op(w) is w or its transpose. `sum` is the same on every lane.
   template <class Transpose, class E, class F>
   static void grouped_gemm_sum(Context& ctx, Groups<B> g, View<const float, 2, B> a, View<const float, 3, B> w,
                                Transpose transpose, Index columns, const E& epilogue,
@@ -222,10 +233,10 @@ struct Primitives {
     const auto here = ctx.here();
     detail_::device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
   }
-  /// Rounds the rows of `a` once. While the returned object lives, products that round their factors read the rounded
-  /// rows.
-  /// @param room  rows in which the rounded rows can be stored. Their values must not be needed, and no other code may
-  ///              write them while the object lives
+  /// Rounds the rows of `a` that the slots of the experts read to bfloat16, once for several products. While the
+  /// returned object lives, grouped products that round their factors read the rounded rows.
+  /// @param room  memory in which the rounded rows can be stored. Its values must not be needed, and no other code may
+  ///              write to it while the object lives
   template <class C>
   [[nodiscard]] static auto rounded_once(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                          View<C, 2, B> room) requires rounds<float> {
@@ -255,7 +266,8 @@ struct Primitives {
     grouped(ctx, g.in_slot_order(), View<const T, 2, B>(hidden), std::array{down}, false, c, last);
   }
 
-  /// grouped_pair for a `c` that is stored in bfloat16 (see the type `SlotValue` in backend.hpp).
+  /// Computes two grouped products, one after the other, with a result `c` that is stored in bfloat16 (see grouped_pair
+  /// and the type `SlotValue` in backend.hpp).
   template <std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<B> g, View<const float, 2, B> a,
                            const std::array<View<const float, 3, B>, M>& up, const E& middle,
@@ -264,8 +276,9 @@ struct Primitives {
     detail_::device::bf16_pair(ctx, g, a, up, middle, down, c, last);
   }
 
-  /// Without `accumulate`, grouped_outer and grouped_sum store their sums instead of adding them. The old values are
-  /// not read, and an expert without slots gets 0.
+  /// Computes the gradient of each expert's weights, a sum over the expert's slots (rows of work). Without
+  /// `accumulate`, grouped_outer and grouped_sum store their sums instead of adding them: they do not read the old
+  /// values, and an expert without slots gets 0.
   template <class T>
   static void grouped_outer(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc, View<T, 3, B> dw,
                             bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
@@ -310,8 +323,10 @@ struct Primitives {
     ctx.synchronize();
   }
 
-  /// Computes c[s] = epilogue(a[row(s)] op(w_0[e]), …). If all weights are packed and `transpose` is false, a backend
-  /// that does not round reads the copies in bfloat16. Otherwise the product reads the original weights.
+  /// Computes a grouped product: c[s] = epilogue(a[row(s)] op(w[e])) for each slot s (one row of work of expert e).
+  /// row(s) is the row of `a` that the slot reads; op(w) is w or its transpose. The product reads bfloat16 copies of
+  /// the weights if all weights are packed, `transpose` is false, and the backend does not round factors itself.
+  /// Otherwise it reads the original weights.
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {

@@ -14,12 +14,13 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products of float and double. The kernels read the offsets of the experts on the device, so that the
-/// host never waits for the routing. They gather rows while they read them, and pass complete sums to an epilogue.
+/// Grouped products (one matrix product for each expert) of float and double. The kernels read from device memory which
+/// rows belong to each expert, so that the host never waits for the routing. They gather rows while they read them, and
+/// pass complete sums to an epilogue.
 namespace gatefold::detail_::device {
 
-/// The shared memory of a block. It holds a ring of tiles of both operands while they are summed, and then the sums for
-/// the epilogue.
+/// The shared memory of a thread block. It holds a ring buffer with tiles of both factors while the block multiplies,
+/// and then the sums on their way to the epilogue.
 template <class Shape, int Matrices, class T>
 struct alignas(16) Staging {
   struct Operands {
@@ -29,43 +30,47 @@ struct alignas(16) Staging {
   static constexpr int fitting = 49152 / static_cast<int>(sizeof(Operands)), stages = fitting < 4 ? fitting : 4;
   static_assert(stages >= 2,
                 "gatefold: stages must be at least 2, because one tile is read while the next one is loaded");
-  static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;  // column parts that are staged at a time
+  // The sums of a tile pass through shared memory in several passes. pass_parts: number of its column parts in one
+  // pass.
+  static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;
   static constexpr int pass_rows = Shape::rows / Shape::row_parts;
   static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
   union {
     Operands ring[stages];
     T sums[Matrices][pass_rows][pass_columns];
   };
-  /// Returns the place of column x in a row of a pass. Groups of four columns are permuted, so that the writes of a
-  /// warp use all banks.
+  /// Returns the index of the sum of column x in a row of `sums`. Groups of four columns are permuted depending on the
+  /// row, so that the writes of a warp use all memory banks.
   __device__ static int column(int row, int x) {
     constexpr int fours = pass_columns / 4;
     return ((x / 4) ^ (row / 4 * 4 % fours)) * 4 + x % 4;
   }
 };
 
-/// The position of a block's tile of c, in shared memory for all of its threads.
+/// The position of a thread block's tile in the result c, in shared memory for all threads of the block.
 struct Place {
-  Index expert, first;  // first: the row number of the expert's row 0 for the epilogue
-  Index rows, columns;  // extents of the expert's part of c
-  Index row, column;    // the tile's first row and column in that part
+  Index expert, first;  // first: the row number that the epilogue gets for the expert's first row
+  Index rows, columns;  // number of rows and columns of the expert's part of the result c
+  Index row, column;    // first row and column of the tile within the expert's part of c
   TilePart part;
 };
 
-/// One thread's part of the sums of a tile of c = op(a) op(b_m).
+/// The sums of one thread, a part of its thread block's tile of a product op(a) op(b_m). op is the identity or the
+/// transpose; there are one or two second factors b_m.
 /// @tparam Stays  whether the block continues with other tiles. The epilogue then has fewer registers
 template <class Shape, int Matrices, bool Stays, class T>
 class Tile {
   using Shared = Staging<Shape, Matrices, T>;
   static constexpr int patch = Shape::patch, D = Shape::depth, stages = Shared::stages;
   static constexpr int row_step = patch * Shape::lane_rows,
-                       column_step = patch * Shape::lane_columns;  // distance from patch to patch
+                       column_step = patch * Shape::lane_columns;  // distance between a thread's patches of 4 × 4 sums
   static constexpr int my_rows = Shape::row_parts * patch, my_columns = Shape::column_parts * patch;
 
  public:
-  /// Adds the products of steps [begin, end) of place.part to the sums. A step has Shape::depth products of each sum.
-  /// @order  one chain of fused multiply-adds over k, ascending from 0. It is the same for every shape, so that an
-  ///         element depends only on its own row and column
+  /// Adds products to the sums, for the steps [begin, end) of place.part. In one step, every sum gets Shape::depth
+  /// products.
+  /// @order  one chain of fused multiply-adds in ascending order of the depth (the position in the sum). It is the same
+  ///         for every shape, so that an element depends only on its own row and column
   __device__ void sum(Shared& shared, const Place& place, const Operand<T>& a, const Each<T, Matrices>& b,
                       Index depth) {
     const int begin = place.part.begin, steps = place.part.end - begin;
@@ -101,17 +106,19 @@ class Tile {
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
     __pipeline_wait_prior(0);
-    __syncthreads();  // all threads have read the ring, whose memory is used again
+    // Waits until all threads have read the ring buffer in shared memory, because finish() overwrites it.
+    __syncthreads();
   }
 
-  /// Stores the results of the epilogue. The sums go through shared memory, so that neighbouring threads write
-  /// neighbouring values of c and the epilogue is compiled only once.
+  /// Applies an epilogue (for example bias and activation) to the sums, and stores the results in c. The sums pass
+  /// through shared memory, so that neighbouring threads write neighbouring values and the compiler generates the
+  /// epilogue's code only once.
   template <class E>
   __device__ void finish(Shared& shared, const Place& place, T* c, const E& epilogue) const {
     constexpr int parts = Shared::pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
     int thread = static_cast<int>(threadIdx.x);
-    // Hides the value of `thread` from the compiler. Otherwise, values derived from it would be computed early, and
-    // take registers from the sums.
+    // Hides the value of `thread` from the compiler. Otherwise, the compiler would compute values from it early, and
+    // keep them in registers that the sums need.
     asm volatile("" : "+r"(thread));
     const int to_row = thread / 32 / Shape::warps_across * row_step + thread % 32 / Shape::lane_columns * patch;
     const int to_column = thread / 32 % Shape::warps_across * pass_warp + thread % Shape::lane_columns * patch;
@@ -179,7 +186,7 @@ class Tile {
       }
     }
   }
-  /// Calls f(i, sum) for each sum of this thread.
+  /// Calls f(i, sum) for each sum of this thread; i is the number of the sum, from 0 on.
   template <class F>
   __device__ void each(const F& f) {
 #pragma unroll
@@ -193,13 +200,15 @@ class Tile {
   T sum_[Matrices][my_rows][my_columns] = {};
 };
 
-/// The memory by which a block passes the unfinished sums of a tile to the next block.
+/// The memory by which a thread block passes the unfinished sums of a tile to the next block, if two blocks share the
+/// tile.
 template <class T>
 struct HandOver {
   T* sums;     // [blocks][Tile::size]
-  int* ready;  // [blocks] 1 while sums are ready and not yet taken, else 0
+  int* ready;  // [blocks]: 1 if the block's sums are ready and not yet taken by the next block, else 0
 
-  /// Stores the sums of a tile for the next block. All threads of a block call it.
+  /// Stores this block's unfinished sums of a tile for the next block, and signals that they are ready. All threads of
+  /// the block call it.
   template <class Tile>
   __device__ void give(Tile& tile) const {
     tile.save(sums + Index(blockIdx.x) * Tile::size);
@@ -208,7 +217,8 @@ struct HandOver {
     __threadfence();
     atomicExch(&ready[blockIdx.x], 1);
   }
-  /// Waits for the sums of the previous block, and loads them. All threads of a block call it.
+  /// Waits until the previous block has stored its unfinished sums of a tile, and loads them. All threads of the block
+  /// call it.
   template <class Tile>
   __device__ void take(Tile& tile) const {
     if (threadIdx.x == 0) {
@@ -221,10 +231,11 @@ struct HandOver {
   }
 };
 
-/// Computes c[s] = epilogue(a[row(s)] op(b_e), …).
-/// @tparam Stay  whether blocks stay resident and get tiles from a Schedule; otherwise there is one block for each
-///               tile. Resident blocks have fewer registers for the sums. Without resident blocks, the last round of
-///               blocks may not fill the device. If each multiprocessor computes many tiles, this costs less
+/// Computes a grouped product: c[s] = epilogue(a[row(s)] op(b_e)) for each slot s (one row of work of expert e). row(s)
+/// is the row of `a` that the slot reads; op(b) is b or its transpose.
+/// @tparam Stay  whether thread blocks stay resident and compute several tiles, which a Schedule assigns. Otherwise
+///               there is one block for each tile. Then a thread has more registers for its sums, but the last blocks
+///               may not fill the device, which costs less if there are many tiles
 /// @param b_step  bytes of b from one expert to the next
 /// @param above  only experts with more than this number of rows are computed
 template <class Shape, bool Stay, int Matrices, class T, class E>
@@ -234,7 +245,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   __shared__ Staging<Shape, Matrices, T> shared;
   __shared__ Place place;
   const int steps = depth > Shape::depth ? static_cast<int>(divide_up(depth, Shape::depth)) : 1;
-  a.layout = Layout::along_depth;  // this is always true; the assignment tells the compiler
+  // The layout of a is always along_depth. The assignment lets the compiler rely on it.
+  a.layout = Layout::along_depth;
   for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
   for (int n = 0;; ++n) {
     if (threadIdx.x < 32) {
@@ -270,15 +282,15 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   }
 }
 
-/// Runs the grouped product with up to two kernels: one for the experts of up to kSkinnyRows rows, and one for all
-/// other experts. Each kernel skips the experts of the other kernel, because the number of rows of an expert is known
-/// only on the device. A kernel that cannot have work is not launched.
+/// Computes a grouped product (one matrix product for each expert) with up to two kernels: one for the experts of up to
+/// kSkinnyRows rows, and one for all other experts. Each kernel skips the experts of the other kernel, because the
+/// number of rows of an expert is known only on the device. A kernel that cannot have work is not launched.
 /// @param slots  upper bound of the number of slots
 template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
                     Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;                    // upper bound of experts with rows
+  const Index some = experts < slots ? experts : slots;                    // at most this many experts have rows
   const auto row_tiles = [&](Index rows) { return slots / rows + some; };  // upper bound
   bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
   for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;
@@ -304,7 +316,8 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
     const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, E>;
     const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns);
     Index count = tiles;
-    if constexpr (Stay) {  // as many blocks as run at the same time
+    // Only as many blocks are launched as run at the same time, because they stay resident.
+    if constexpr (Stay) {
       const int fitting = ctx.fitting_blocks(kernel, Shape::threads);
       const Index at_once = Index(fitting < Shape::blocks ? fitting : Shape::blocks) * ctx.multiprocessors();
       if (0 < at_once && at_once < tiles) count = at_once;

@@ -11,27 +11,30 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// A product that also processes each complete row of its result, for example the scores of a router. Rows of few
-/// columns are processed in shared memory by the kernel that sums them. Longer rows are copied to shared memory first.
+/// A matrix product that also processes each complete row of its result, for example the scores of a router. The kernel
+/// that computes the product processes rows of few columns in shared memory. Longer rows are copied to shared memory by
+/// a second kernel.
 namespace gatefold::detail_::device {
 
-/// N values that are read at once if they fit 16 bytes.
+/// N neighbouring values, aligned so that they are read at once if they fit 16 bytes.
 template <class T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
 };
 
-/// Tile sizes. A block computes the sums of `rows` whole rows of up to `columns` columns; a thread computes row_patch ×
-/// column_patch of these sums. Then `Size` lanes share a row. `Size` is small. A warp therefore processes several rows
-/// at once, and less time is lost with work that every lane of a row repeats.
+/// Tile sizes. A thread block computes `rows` whole rows of the result, of up to `columns` columns; a thread computes
+/// row_patch × column_patch of these sums. Then `Size` lanes (threads of a warp) process each row together. `Size` is
+/// small, so that a warp processes several rows at once and less time is lost with work that every lane of a row
+/// repeats.
 template <int Rows, int Columns, int RowPatch, int ColumnPatch, int Size>
 struct RowsShape {
   using Lanes = WarpPart<Size>;
   static constexpr int rows = Rows, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
   static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
 };
-// Every block reads all of b, so b's share of the reads is about columns / rows: at most a quarter. The exceptions are
-// the skinny shapes with fewer rows, for products that would not give each multiprocessor a block.
+// Every thread block reads the whole second factor b, but only its own rows of the first factor a. The reads of b are
+// about columns / rows times the reads of a: at most a quarter. The exceptions are the Skinny shapes with fewer rows,
+// for products that would not give each multiprocessor a block.
 using FewColumns = RowsShape<64, 8, 2, 2, 2>;
 using SkinnyOfFewColumns = RowsShape<8, 8, 1, 1, 2>;
 using SeveralColumns = RowsShape<64, 16, 2, 4, 4>;
@@ -41,25 +44,28 @@ using SkinnyOfSomeColumns = RowsShape<32, 32, 2, 4, 4>;
 using MostColumns = RowsShape<256, 64, 8, 8, 4>;
 using SkinnyOfMostColumns = RowsShape<32, 64, 4, 4, 4>;
 
-/// The shared memory of a block. It holds a ring of tiles of both operands while they are summed, and then `kept`
-/// complete rows at a time.
+/// The shared memory of a thread block. It holds a ring buffer with tiles of both factors while the block multiplies,
+/// and then `kept` complete rows of the result at a time.
 template <class Shape, class T>
 struct alignas(16) RowsStaging {
   static constexpr int most_values = 49152 / sizeof(T);
-  static constexpr int unit = 16 / sizeof(T);  // number of values that are copied at once: 16 bytes
+  static constexpr int unit = 16 / sizeof(T);  // number of values in 16 bytes, which are copied at once
   static constexpr int values_of(int depth) { return Shape::rows * (depth + unit) + depth * Shape::columns; }
-  /// Returns the largest depth of a tile, at most `units` units, with which four tiles fit the ring. For a depth of 8
-  /// units, two tiles are enough. Blocks of few rows have deep tiles, because they wait for all bytes of a tile
-  /// together.
+  /// Returns the depth of a tile (the number of products that each sum gets from it): the largest depth, of at most
+  /// `units` units of 16 bytes, with which four tiles fit the shared memory. For a depth of 8 units, two tiles are
+  /// enough; a depth of 4 units is always accepted. Blocks of few rows have deep tiles, because they wait for all bytes
+  /// of a tile together.
   static constexpr int depth_of(int units) {
     return units == 4 || (units == 8 ? 2 : 4) * values_of(units * unit) <= most_values ? units * unit
                                                                                        : depth_of(units / 2);
   }
   static constexpr int depth = depth_of(32);  // depth of a tile
-  static constexpr int pitch = depth + unit;  // padded against bank conflicts of rows of a that are read together
+  // The length of a row of a in shared memory. It is padded, because rows that are read together would have bank
+  // conflicts.
+  static constexpr int pitch = depth + unit;
   static constexpr int fitting = most_values / values_of(depth);
   static constexpr int stages = fitting < 4 ? fitting : 4;
-  static constexpr int row_pitch = Shape::columns + Shape::Lanes::size;  // padded against bank conflicts
+  static constexpr int row_pitch = Shape::columns + Shape::Lanes::size;  // padded to avoid bank conflicts between rows
   static constexpr int fitting_rows(int rows) {
     return rows * row_pitch <= stages * values_of(depth) ? rows : fitting_rows(rows / 2);
   }
@@ -75,8 +81,9 @@ struct alignas(16) RowsStaging {
   };
 };
 
-/// A matrix in which neighbouring lines are line_step values apart, and neighbouring values of a line depth_step
-/// values. `whole` is true if all units of 16 bytes are whole and aligned.
+/// A factor of a product. Neighbouring lines (rows of the first factor, columns of the second) are line_step values
+/// apart, and neighbouring values of a line depth_step values. `whole` is true if all units of 16 bytes are complete
+/// and aligned.
 template <class T>
 struct Strided {
   const T* data;
@@ -84,8 +91,8 @@ struct Strided {
   bool whole;
 };
 
-/// Copies 16 bytes from global to shared memory, asynchronously. Only the first `count` values exist; the others become
-/// 0.
+/// Copies a unit of 16 bytes from global to shared memory, asynchronously. Only the first `count` values of the unit
+/// exist; the others become 0.
 /// @param step   distance from value to value in `from`, in values
 /// @param whole  whether to copy all 16 bytes at once; step is then 1, and the values exist either all or not at all
 template <class T>
@@ -98,7 +105,7 @@ __device__ void copy_unit(T* to, const T* from, Index step, int count, bool whol
     __pipeline_memcpy_async(to + i, from + (i < count ? i * step : 0), sizeof(T), i < count ? 0 : sizeof(T));
 }
 
-/// One thread's share of filling the ring with one tile after the other.
+/// Copies one thread's share of both factors into the ring buffer in shared memory, one tile after the other.
 template <class Shape, class T>
 class RingFiller {
   using Staging = RowsStaging<Shape, T>;
@@ -145,15 +152,19 @@ class RingFiller {
   __device__ static int b_depth(int i) { return static_cast<int>(threadIdx.x) / b_across + i * (threads / b_across); }
   __device__ static int b_column() { return static_cast<int>(threadIdx.x) % b_across * unit; }
 
-  const T *a_[a_units], *b_;  // this thread's units of the next tile; b_: only the first unit
+  // State of this thread's copies. a_: addresses of this thread's units of 16 bytes in the next tile of a. b_: address
+  // of its first unit in the next tile of b.
+  const T *a_[a_units], *b_;
   Index b_line_step_, b_step_;
-  // a_rows_: number of rows of the block. b_columns_: number of columns from this thread's first column on. left_:
-  // depth that is left from the next tile on.
+  // a_rows_: number of rows of a that the thread block has. b_columns_: number of columns of b from this thread's first
+  // column on. left_: number of values of a line that are not copied yet.
   int a_rows_, b_columns_, left_;
   bool a_whole_, b_whole_;
 };
 
-/// Computes c = epilogue(a b), and calls f(lanes, n, row) for each row. There is one block for each Shape::rows rows.
+/// Computes the product c = epilogue(a b), and calls f(lanes, n, row) for each row n of c. `row` points to the values
+/// of the row in shared memory; `lanes` are the threads that process it together. There is one thread block for each
+/// Shape::rows rows.
 /// @param c  the result, or null if it is not stored
 /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
 template <class Shape, class T, class E, class F>
@@ -199,12 +210,14 @@ static __global__ void __launch_bounds__(Shape::threads, 1)
     stage = stage + 1 < stages ? stage + 1 : 0;
   }
   __pipeline_wait_prior(0);
-  __syncthreads();  // all threads have read the ring, whose memory is used again
+  // Waits until all threads have read the ring buffer in shared memory, because the rows of the result overwrite it.
+  __syncthreads();
 
   const int my_rows =
       lines - first - my_row < Shape::row_patch ? static_cast<int>(lines - first) - my_row : Shape::row_patch;
   for (int begin = 0; begin < Shape::rows; begin += Staging::kept) {
-    if (begin > 0) __syncthreads();  // all threads have read the previous rows
+    // Waits until all threads have read the previous rows in shared memory, because the next rows overwrite them.
+    if (begin > 0) __syncthreads();
     if (Staging::kept == Shape::rows || my_row / Staging::kept * Staging::kept == begin) {
 #pragma unroll
       for (int j = 0; j < Shape::column_patch; ++j) {
@@ -227,17 +240,18 @@ static __global__ void __launch_bounds__(Shape::threads, 1)
   }
 }
 
-/// Returns whether `lines` rows give each multiprocessor a block of Shape.
+/// Returns whether `lines` rows are enough to give each multiprocessor a thread block of Shape::rows rows.
 template <class Shape>
 bool rows_for_each(Index lines, int multiprocessors) {
   return blocks(lines, Shape::rows) >= multiprocessors;
 }
 
-/// Computes c = epilogue(a b), and calls f(lanes, n, row) for each row. Launches product_rows_kernel with a shape that
+/// Computes the product c = epilogue(a b), and calls f(lanes, n, row) for each row n of c: `row` points to its values,
+/// and `lanes` are the threads that process it together. The function launches product_rows_kernel with a shape that
 /// fits the sizes.
 /// @param a  [lines, depth]
 /// @param b  [depth, columns]; if `tb` is true, [columns, depth]. columns is at least 1 and at most
-///         MostColumns::columns
+///           MostColumns::columns
 /// @param multiprocessors  the number of multiprocessors, each of which should have a block
 template <class T, class E, class F>
 void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index columns, Index depth, const T* a,
@@ -270,8 +284,8 @@ void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index c
   expect_launched("Cuda::gemm_rows");
 }
 
-/// Computes c = epilogue(sums), and calls f(lanes, n, row) for each row of `sums` [lines, columns]. There is one warp
-/// for each row.
+/// Applies an epilogue to the finished sums [lines, columns] of a product, c = epilogue(sums), and calls f(lanes, n,
+/// row) for each row n. `row` points to a copy of the results in shared memory. There is one warp for each row.
 /// @param c  the result, or null if it is not stored
 template <class T, class E, class F>
 static __global__ void __launch_bounds__(kThreads, kRowBlocks)
@@ -290,7 +304,8 @@ static __global__ void __launch_bounds__(kThreads, kRowBlocks)
   f(Warp{lane}, n, row);
 }
 
-/// The largest number of columns for which a block can hold one row for each warp.
+/// The largest number of columns of a row for which the shared memory of a thread block can hold one row for each of
+/// its warps.
 template <class T>
 inline constexpr Index most_copied_columns = 49152 / kRows / static_cast<int>(sizeof(T));
 

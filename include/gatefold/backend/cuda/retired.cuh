@@ -9,8 +9,8 @@
 
 namespace gatefold::detail_::device {
 
-/// Buffers that the pooled objects of a context have outgrown. They are freed only when the context ends, because a
-/// captured CUDA graph may still use their addresses.
+/// Buffers that reused objects of a context have replaced by larger ones. They are freed only when the context ends,
+/// because a captured CUDA graph may still use their addresses.
 class Retired {
  public:
   Retired() = default;
@@ -21,8 +21,8 @@ class Retired {
       if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
 
-  /// A scope in which the object `by` keeps the buffers that tensors outgrow on this thread. If `by` is null, they are
-  /// freed.
+  /// A scope object: while it lives, the object `by` keeps the buffers that tensors replace by larger ones on this
+  /// thread. If `by` is null, these buffers are freed.
   class Scope {
    public:
     explicit Scope(Retired* by) : before_(std::exchange(current_, by)) {}
@@ -33,8 +33,8 @@ class Retired {
    private:
     Retired* before_;
   };
-  /// Keeps p if a scope with a `by` that is not null is active on this thread. Returns whether p is kept; otherwise the
-  /// caller frees p.
+  /// Keeps the buffer p if a Scope on this thread has an object that keeps buffers. Returns whether p is kept;
+  /// otherwise the caller frees p.
   static bool keep(void* p) {
     if (current_) current_->kept_.push_back(p);
     return current_ != nullptr;

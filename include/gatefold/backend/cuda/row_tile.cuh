@@ -14,12 +14,13 @@ struct RowRange {
   }
 };
 
-/// The position of a tile of rows: its expert, and its first row among the rows of the expert.
+/// The position of a tile of rows: its expert, and its first row, counted from the first row of the expert.
 struct RowTile {
   Index expert = -1, row = 0;
 };
-/// Returns the position of tile number `tile`, if each tile has `rows` rows and the tiles of all experts in range are
-/// numbered expert by expert. After the last tile, the expert is −1. Every warp finds the tile independently.
+/// Returns the position of tile number `tile`. The rows of each expert in `range` are divided into tiles of `rows`
+/// rows, and the tiles are numbered expert by expert. After the last tile, the expert of the result is −1. All lanes of
+/// a warp call it together, independently of other warps.
 __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile,
                                         const RowRange& range = {}) {
   constexpr unsigned all = 0xffffffffu;
@@ -27,7 +28,7 @@ __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Ind
   for (Index first = 0; first < experts; first += 32) {
     const Index e = first + lane;
     const Index tiles = e < experts ? range.tiles(offsets[e + 1] - offsets[e], rows) : 0;
-    Index up_to = tiles;  // number of tiles of all experts up to and including this one
+    Index up_to = tiles;  // number of tiles of the experts from `first` to e
     for (int distance = 1; distance < 32; distance *= 2) {
       const Index before = __shfl_up_sync(all, up_to, distance);
       if (lane >= distance) up_to += before;
@@ -42,7 +43,8 @@ __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Ind
   return {};
 }
 
-/// Returns the number of tiles of all experts in range. Every warp counts them independently.
+/// Returns the number of tiles of `rows` rows of all experts in `range`. All lanes of a warp call it together,
+/// independently of other warps.
 __device__ inline Index count_row_tiles(const Index* offsets, Index experts, Index rows, const RowRange& range = {}) {
   Index tiles = 0;
   for (Index e = threadIdx.x % 32; e < experts; e += 32) tiles += range.tiles(offsets[e + 1] - offsets[e], rows);

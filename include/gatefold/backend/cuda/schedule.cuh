@@ -3,19 +3,19 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The assignment of the tiles of a product to blocks that stay resident until all tiles are done.
+/// The assignment of the tiles of a product to thread blocks that stay resident until all tiles are computed.
 namespace gatefold::detail_::device {
 
-/// A part of the work for a tile: steps [begin, end) of its sums. These are all steps, the first steps, or the last
-/// steps.
+/// A part of the work for a tile: the steps [begin, end) of its sums. A step adds some products to each sum. A part has
+/// all steps of the tile, the first steps, or the last steps.
 struct TilePart {
   Index tile = -1;
   int begin = 0, end = 0;
 };
 
-/// Assigns parts of `tiles` tiles with `steps` steps each to blocks. Whole tiles are assigned in rounds: in each round,
-/// every block gets one tile. The last tiles, fewer than two for each block, are divided into equal shares of steps
-/// (McNaughton's wrap-around rule, 1959: preemptive scheduling without idle time).
+/// Divides `tiles` tiles with `steps` steps of work each between thread blocks. Whole tiles are assigned in rounds: in
+/// each round, every block gets one tile. The last tiles, fewer than two for each block, are divided into equal shares
+/// of steps (McNaughton's wrap-around rule, 1959: preemptive scheduling without idle time).
 ///
 /// If two blocks share a tile, the block with the lower index computes the first steps of that tile, before the rest of
 /// its own share. The next block computes the remaining steps of the tile, after the rest of its share. The order of
@@ -30,10 +30,11 @@ class Schedule {
     share_ = fair > steps ? fair : steps;
   }
 
-  /// Returns the n-th part of a block. After the last part, it returns a part with tile −1.
+  /// Returns the n-th part of the work of a thread block. After its last part, it returns a part with tile −1.
   GATEFOLD_HD TilePart part(Index block, Index n) const {
     if (n < rounds_) return {n * blocks_ + block, 0, steps_};
-    // The share [begin, end) of this block among the steps of the last tiles. The last tile of the share comes first.
+    // This block's share of the steps of the last tiles is [begin, end). The block begins with the last tile of its
+    // share.
     const Index begin = block * share_, end = begin + share_ < rest_ ? begin + share_ : rest_;
     const Index tile = (end - 1) / steps_ - (n - rounds_), first = tile * steps_;
     if (begin >= end || first + steps_ <= begin) return {};
@@ -42,7 +43,7 @@ class Schedule {
   }
 
  private:
-  Index blocks_, rounds_, rest_, share_;  // rest_: steps of the tiles after the whole rounds
+  Index blocks_, rounds_, rest_, share_;  // rest_: number of steps of the tiles that are left after the whole rounds
   int steps_;
 };
 

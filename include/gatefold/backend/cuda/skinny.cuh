@@ -10,50 +10,50 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped product for experts with few rows, as in decoding. It takes about as long as reading the weights once.
-/// Asynchronous copies into a ring of tiles in shared memory keep many bytes in flight, while the threads sum the tiles
-/// that have arrived.
+/// The grouped product (one matrix product for each expert) for experts with few rows, as in decoding. It takes about
+/// as long as reading the weights once. Asynchronous copies into a ring buffer in shared memory keep many bytes in
+/// flight, while the threads sum the tiles that have arrived.
 namespace gatefold::detail_::device {
 
-/// Tile sizes: the rows of one expert and the columns that a block computes, and the depth of a tile of the ring. A
-/// thread computes one column.
+/// Tile sizes. A thread block computes up to `rows` rows of one expert and `columns` columns; a thread computes sums of
+/// one of these columns. From one tile of the factors, each sum gets `depth` products.
 template <int Columns, int Depth>
 struct Strip {
   static constexpr int rows = 16, columns = Columns, threads = 128, depth = Depth;
-  static constexpr int row_step = threads / columns;  // threads that share a column
-  static constexpr int blocks = 4;                    // blocks that fit a multiprocessor
+  static constexpr int row_step = threads / columns;  // number of threads that share a column
+  static constexpr int blocks = 4;                    // number of blocks that fit a multiprocessor
 };
 using WideStrip = Strip<32, 32>;
-using NarrowStrip = Strip<16, 64>;  // used if WideStrip would give too few blocks to keep the memory busy
+using NarrowStrip = Strip<16, 64>;  // narrower strips, used if WideStrip gives too few blocks to keep the memory busy
 
 template <class Strip, class T, int Matrices>
 struct Ring {
   static constexpr int stages =
       49152 / static_cast<int>((Strip::rows + Matrices * Strip::columns) * Strip::depth * sizeof(T));
   T a[stages][Strip::rows][Strip::depth];
-  // If b is rounded, its Bfloat16 values use only the first half of this array.
+  // If the weights b are rounded, their Bfloat16 values use only the first half of this array.
   T b[stages][Matrices][Strip::depth][Strip::columns];
 };
 
-/// The inputs of one block of skinny_kernel, and its sums.
+/// The inputs of one thread block of skinny_kernel, with the functions that compute its sums and results.
 template <class T, int Matrices>
 struct SkinnyBlock {
   Operand<T> a;
   Each<T, Matrices> b;
-  // first: first slot of the expert. row, column: first row and column of the block in the expert's part of c. columns,
-  // depth: extents of the product.
+  // first: the expert's first row in c. row, column: first row and column of the block within the expert's part of c.
+  // columns: number of columns of c. depth: number of products in each sum.
   Index first, row, column, columns, depth;
-  int rows;  // number of rows of the block, at most Strip::rows
+  int rows;  // number of rows that the block computes, at most Strip::rows
 
-  /// Computes the sums of this thread's column, for each of this thread's rows: row threadIdx.x / columns of the block,
-  /// and every row_step-th row after that row.
+  /// Computes this thread's sums: one column, in up to MyRows rows. The first of these rows is threadIdx.x /
+  /// Strip::columns; the next ones follow at a distance of Strip::row_step.
   template <class W, int MyRows, class Strip>
   __device__ void sum(Ring<Strip, T, Matrices>& ring, T (&sum)[Matrices][MyRows]) const {
     constexpr int stages = Ring<Strip, T, Matrices>::stages, D = Strip::depth;
     const int thread = static_cast<int>(threadIdx.x), my_row = thread / Strip::columns,
               my_column = thread % Strip::columns;
-    // This thread copies groups of four values: in a, neighbours along a row; in b, neighbouring columns of a row of
-    // each matrix.
+    // Each thread copies groups of four neighbouring values: from a, values of the same row; from each matrix of b,
+    // values of the same depth in neighbouring columns.
     constexpr int a_across = D / 4, a_step = Strip::threads / a_across;
     constexpr int a_fours = divide_up(Strip::rows, a_step);
     constexpr int b_across = Strip::columns / 4, b_step = Strip::threads / b_across;
@@ -114,7 +114,8 @@ struct SkinnyBlock {
     __pipeline_wait_prior(0);
   }
 
-  /// Computes and stores the results of up to MyRows rows for each thread.
+  /// Computes this thread's sums in one column and up to MyRows rows, applies the epilogue to them, and stores the
+  /// results in c.
   template <int MyRows, class Strip, class E>
   __device__ void run(Ring<Strip, T, Matrices>& ring, Index expert, T* c, const E& epilogue) const {
     T v[Matrices][MyRows] = {};
@@ -133,11 +134,13 @@ struct SkinnyBlock {
   }
 };
 
-/// If an expert has at most this number of rows, most of the time is spent reading its weights.
+/// The largest number of rows of an expert for which skinny_kernel is used. With so few rows, most of the time is spent
+/// reading the expert's weights.
 inline constexpr Index kSkinnyRows = 32;
 
-/// Computes c[s] = epilogue(a[row(s)] b_e, …) for the experts with few rows. There is one block for each strip of
-/// columns and each Strip::rows rows of an expert.
+/// Computes the grouped product c[s] = epilogue(a[row(s)] b_e) for the experts e with few rows. s is a slot (one row of
+/// work) of expert e; row(s) is the row of `a` that it reads. There is one thread block for each strip of columns and
+/// each Strip::rows rows of an expert.
 /// @param b  the weights. Their layout is along_lines or rounded; all groups of four are whole and aligned
 template <class Strip, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Strip::threads)
@@ -152,7 +155,8 @@ static __global__ void __launch_bounds__(Strip::threads)
   const int rows = left < Strip::rows ? static_cast<int>(left) : Strip::rows;
   const SkinnyBlock<T, Matrices> few{a.skip(first), b,     first, tile.row, blockIdx.x % strips * Strip::columns,
                                      columns,       depth, rows};
-  // Computes no more sums than there are rows, because more multiply-adds would take longer than reading the weights.
+  // If there are few rows, each thread computes only one sum for each matrix, because unneeded multiply-adds would take
+  // longer than reading the weights.
   constexpr int most = Strip::rows / Strip::row_step;
   if (rows <= Strip::row_step) {
     few.template run<1>(ring, tile.expert, c, epilogue);

@@ -9,11 +9,11 @@
 
 namespace gatefold::detail_::device {
 
-/// Checks the status of a call of CUDA or cuBLAS.
-/// @throws DeviceError with the name of the call and CUDA's message, if the call failed
+/// Checks the status that a function of CUDA or cuBLAS has returned.
+/// @throws DeviceError with the name of the function and CUDA's message, if the function failed
 inline void expect_success(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, which the next expect_launched would report again
+  cudaGetLastError();  // clears CUDA's error state; the next expect_launched would report it again
   throw DeviceError(std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 inline void expect_success(cublasStatus_t status, const char* call) {
@@ -21,7 +21,7 @@ inline void expect_success(cublasStatus_t status, const char* call) {
     throw DeviceError(std::string(call) + ": " + cublasGetStatusName(status) + ": " + cublasGetStatusString(status));
 }
 
-/// Checks for an error of a kernel launch. Call it after every launch, because no other call reports a bad launch
+/// Checks whether a kernel launch failed. Call it after every launch, because no other call reports a bad launch
 /// configuration.
 /// @throws DeviceError if the launch failed
 inline void expect_launched(const char* primitive) { expect_success(cudaGetLastError(), primitive); }

@@ -12,7 +12,8 @@ __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// Waits until at most the last `left` groups of copies are pending. __pipeline_wait_prior allows at most 8.
+/// Waits until at most the last `left` groups of asynchronous copies are pending. It replaces __pipeline_wait_prior,
+/// which allows at most 8.
 template <int left>
 __device__ void wait_for_copies() {
 #if GATEFOLD_TENSOR_CORES
@@ -20,9 +21,9 @@ __device__ void wait_for_copies() {
 #endif
 }
 
-/// Loads four matrices of 8 × 8 values from shared memory. Lanes 8 m to 8 m + 7 pass the addresses of the rows of the
-/// m-th matrix, 16 bytes each. From each matrix, a lane gets the values of row lane / 4 in columns 2·(lane % 4) and
-/// 2·(lane % 4) + 1.
+/// Loads four matrices of 8 × 8 values (m = 0 to 3) from shared memory. Lanes 8 m to 8 m + 7 of the warp pass the
+/// addresses of the rows of matrix m, 16 bytes each. From each matrix, a lane gets the values of row lane / 4 in
+/// columns 2·(lane % 4) and 2·(lane % 4) + 1.
 /// @tparam Transpose  whether the stored matrices are transposed
 template <bool Transpose>
 __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
@@ -39,8 +40,8 @@ __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
 #endif
 }
 
-/// Computes sum += a b for a of 16 × 16 and b of 16 × 8 values. A lane has the sums of row lane / 4 in columns
-/// 2 (lane % 4) + {0, 1}, and the sums 8 rows below these.
+/// Computes sum += a b on a tensor core, for a matrix a of 16 × 16 and a matrix b of 16 × 8 values. Each lane of the
+/// warp has four sums: row lane / 4 in columns 2 (lane % 4) and 2 (lane % 4) + 1, and the same columns 8 rows below.
 __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
 #if GATEFOLD_TENSOR_CORES
   asm volatile(

@@ -11,8 +11,8 @@
 /// (parts of a matrix) to shared memory.
 namespace gatefold::detail_::device {
 
-/// The numbers of rows, columns and bytes of a box. A row of 64 bfloat16 values has 128 bytes, the width of the swizzle
-/// (Bf16Place).
+/// The size of a box, the part of a matrix that one instruction copies, in rows, columns and bytes. A row of 64
+/// bfloat16 values has 128 bytes, the width within which the swizzle permutes values in shared memory (Bf16Place).
 inline constexpr int kBoxRows = 64, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 
 /// Returns the driver's function cuTensorMapEncodeTiled. The runtime looks it up, so that programs need not link the
@@ -32,8 +32,9 @@ inline decltype(&cuTensorMapEncodeTiled) encode_tiled() {
   return function;
 }
 
-/// Returns the tensor map of `matrices` matrices of `rows` rows. The coordinates of a box are (column, row, matrix).
-/// Elements outside of the matrices read as 0.
+/// Returns a tensor map, a descriptor for Hopper's copy instructions, of `matrices` matrices with `rows` rows each. The
+/// coordinates of a box (the part of a matrix that is copied) are (column, row, matrix). Elements outside of the
+/// matrices read as 0.
 /// @param data     first value of the first matrix; its rows have a whole number of units (bf16_matrix.cuh)
 /// @param columns  number of values in a row
 /// @param stride   number of values from one row to the next
@@ -54,7 +55,8 @@ inline CUtensorMap tensor_map(const Bfloat16* data, Index columns, Index stride,
     throw DeviceError("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(status)));
   return map;
 }
-/// Returns the tensor map of one matrix. `columns` need not be a whole number of units; it is rounded up.
+/// Returns a tensor map, a descriptor for Hopper's copy instructions, of one matrix. `columns` is rounded up to a
+/// multiple of 8 values.
 inline CUtensorMap tensor_map(const Bf16Matrix& a, Index columns, Index rows) {
   return tensor_map(a.data, bf16_stride(columns), a.stride, rows, 1, rows * a.stride);
 }

@@ -4,12 +4,13 @@
 
 #include "gatefold/core/types.hpp"
 
-/// Tile sizes of the products of float and double. These compile-time values change the speed and never a result.
+/// Tile sizes of the matrix products of float and double. They are chosen at compile time. They change the speed and
+/// never a result.
 namespace gatefold::detail_::device {
 
-/// Tile sizes. A block computes rows × columns of c, with `depth` products of every sum at a time. A warp has 8 × 4
-/// threads. A thread has row_parts × column_parts patches of 4 × 4 values.
-/// @tparam Whole   whether all groups of four values of the operands must exist completely and be aligned
+/// Sizes of a tile of a product. A thread block computes rows × columns values of c, with `depth` products of every sum
+/// at a time. A warp has 8 × 4 threads. A thread has row_parts × column_parts patches of 4 × 4 values.
+/// @tparam Whole   whether all groups of four values of the factors must be complete and aligned
 /// @tparam Blocks  the number of blocks that should fit a multiprocessor; it limits the registers of a thread
 template <int Rows, int Columns, int Depth, int RowParts, int ColumnParts, bool Whole, int Blocks>
 struct TileShape {
@@ -17,7 +18,8 @@ struct TileShape {
   static constexpr int rows = Rows, columns = Columns, depth = Depth;
   static constexpr int row_parts = RowParts, column_parts = ColumnParts, blocks = Blocks;
   static constexpr bool whole = Whole;
-  // If the number of blocks is at least this many tenths of the blocks that fit a device, the device is busy.
+  // The device counts as busy if the number of thread blocks is at least this many tenths of the blocks that fit the
+  // device at a time.
   static constexpr int tenths = blocks > 2 ? 5 : 9;
   static constexpr int patch = 4, lane_rows = 8, lane_columns = 4;
   static constexpr int warp_rows = row_parts * patch * lane_rows, warp_columns = column_parts * patch * lane_columns;
@@ -27,8 +29,8 @@ struct TileShape {
   static_assert(rows % warp_rows == 0 && columns % warp_columns == 0, "gatefold: warps must tile the block");
 };
 
-/// ManyTiles, SomeTiles and FewTiles are shapes for products with many, some or few tiles. FewTiles is also for
-/// operands that are not whole. If a product has two matrices (a gated unit), a thread keeps the sums of both.
+/// Tile shapes for products with many, some or few tiles. FewTiles is also for factors whose groups of four values are
+/// not all complete and aligned. If a product has two result matrices (a gated unit), a thread keeps the sums of both.
 template <class T, int Matrices>
 struct ManyTiles;
 template <>
@@ -50,10 +52,11 @@ struct ManyTiles<double, Matrices> : SomeTiles<double, Matrices> {};
 template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
-/// Returns the number of blocks for which a kernel must leave room on a multiprocessor. If ptxas would otherwise spill
-/// registers, the number is one less than Shape::blocks, but at least 1. From Blackwell on, this applies to all blocks.
-/// On older devices, it applies only to blocks that stay resident: on sm_90 if they keep the sums of two matrices, on
-/// sm_8x also if Shape::blocks is 2. The shared memory of Turing has room for fewer blocks anyway.
+/// Returns how many thread blocks of a kernel must fit a multiprocessor at a time, which limits the registers of a
+/// thread. This is Shape::blocks, or one less (but at least 1) if ptxas would otherwise spill registers. From Blackwell
+/// on, it is one less for all blocks. On older devices, it is one less only for blocks that stay resident: on sm_90 if
+/// they keep the sums of two matrices, on sm_8x also if Shape::blocks is 2. The shared memory of Turing has room for
+/// fewer blocks anyway.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;
@@ -68,14 +71,14 @@ constexpr int promised_blocks() {
 #endif
 }
 
-/// Returns the number of blocks of a shape that fit a device at a time.
+/// Returns the number of thread blocks with this tile shape that fit a device at a time.
 template <class Shape>
 constexpr Index blocks_at_once(int multiprocessors) {
   return Index(Shape::blocks) * multiprocessors;
 }
 
-/// If a kernel's blocks run in at least this many rounds, one after the other, it costs little that the last round does
-/// not fill the device.
+/// If the thread blocks of a kernel run in at least this many rounds, one after the other, it costs little that the
+/// last round does not fill the device. In one round, the device runs as many blocks as fit at a time.
 inline constexpr Index kManyRounds = 12;
 
 /// Returns whether `tiles` tiles keep most of a device busy. If not, the product should use smaller tiles.

@@ -11,7 +11,9 @@
 
 namespace gatefold::detail_::device {
 
-inline constexpr int kPadding = 4;  // pads rows in shared memory against bank conflicts of writes along the depth
+// The number of values by which rows in shared memory are padded, so that writes along the depth have no bank
+// conflicts.
+inline constexpr int kPadding = 4;
 
 /// Copies four neighbouring values from global to shared memory, asynchronously. If `exists` is false, writes zeros.
 template <class W>
@@ -22,26 +24,31 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
     __pipeline_memcpy_async(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, step, exists ? 0 : step);
 }
 
-/// One thread's share of moving `Lines` lines of an operand to shared memory, [depth][lines]. A thread moves groups of
-/// four values, one tile of depth `Depth` at a time. Lines that are contiguous are copied asynchronously. Other lines
-/// are kept in registers from load() to store(), which transposes them. Rounded weights are also kept in registers,
-/// because they are widened.
+/// Moves one thread's share of `Lines` lines (rows of a product's first factor, columns of the second) to shared
+/// memory, [depth][lines]. A thread moves groups of four values, one tile of depth `Depth` at a time. If neighbouring
+/// lines are contiguous, they are copied asynchronously. Other lines are kept in registers from load() to store(),
+/// which transposes them. Rounded weights are also kept in registers, because they are converted from bfloat16.
 ///
-/// Past the last line, the loader reads the last lines again; their sums are never stored. Past the depth, it writes 0.
-/// @tparam Whole  whether all groups of four values of the operand are known to exist completely and to be aligned
+/// Past the last line, the loader reads the last lines again; their sums are never stored. Past the depth (the end of
+/// the lines), it writes 0.
+/// @tparam Whole  whether all groups of four values of the factor are known to exist completely and to be aligned
 template <class T, bool Whole, int Lines, int Depth, int Threads>
 class TileLoader {
-  static constexpr int kAcross = Depth / 4, kLineStep = Threads / kAcross;  // along_depth: groups of four of a line
-  static constexpr int kWidth = Lines / 4, kRowStep = Threads / kWidth;     // along_lines: groups of four of a row
-  static constexpr int kFours = divide_up(Lines * kAcross, Threads);        // groups of four of a thread
-  static constexpr bool kAll = Lines * kAcross % Threads == 0;              // whether all threads have the same number
+  // A line of a tile has kAcross groups of four values if the layout is along_depth (the values of a line are
+  // contiguous). Otherwise, the values of all lines at one depth form kWidth groups.
+  static constexpr int kAcross = Depth / 4, kLineStep = Threads / kAcross;
+  static constexpr int kWidth = Lines / 4, kRowStep = Threads / kWidth;
+  // A thread moves up to kFours groups of four values of a tile. kAll: whether all threads move the same number.
+  static constexpr int kFours = divide_up(Lines * kAcross, Threads);
+  static constexpr bool kAll = Lines * kAcross % Threads == 0;
   static_assert(Threads % kAcross == 0 && Threads % kWidth == 0,
                 "gatefold: every thread must copy groups of four of one column");
 
  public:
   using Shared = T[Depth][Lines + kPadding];
 
-  /// Prepares for loading tiles that begin at line `first` of `lines`, at position `begin` of the depth.
+  /// Prepares to load tiles of the factor `from`, from line `first` and position `begin` of the depth on. The factor
+  /// has `lines` lines (rows of the first factor, columns of the second) of length `depth`.
   __device__ void begin(const Operand<T>& from, Index first, Index lines, Index depth, Index begin) {
     layout_ = from.layout;
     left_ = static_cast<int>(depth - begin);
@@ -69,7 +76,8 @@ class TileLoader {
     }
   }
 
-  /// Reads the next tile. Asynchronous copies write to `shared`; other values stay in registers until store().
+  /// Reads this thread's values of the next tile. Asynchronous copies write them to `shared`; other values stay in
+  /// registers until store() writes them.
   __device__ void load(Shared& shared) {
     if (layout_ == Layout::along_depth) {
 #pragma unroll
@@ -95,9 +103,11 @@ class TileLoader {
           [&](int i, const char* from, bool inside) { held_[i] = load_four<Bfloat16>(from, inside ? width_ : 0); });
     }
     left_ -= Depth;
-    if (rows_) read_rows();  // row numbers of the next tile, so that the next load() does not wait for them
+    // Reads the row numbers of the next tile now, so that the next load() does not wait for them.
+    if (rows_) read_rows();
   }
-  /// Writes to `shared` the values of the latest load() that are in registers (along_depth and rounded).
+  /// Writes the values that the latest load() has read into registers to `shared`. Only the layouts along_depth and
+  /// rounded keep values in registers.
   __device__ void store(Shared& shared) const {
     if (layout_ == Layout::along_lines) return;
 #pragma unroll
@@ -114,13 +124,16 @@ class TileLoader {
   }
 
  private:
-  /// Returns, for along_depth, the position of this thread's groups of four in their lines.
+  /// Returns the position of this thread's groups of four values in their lines, if the layout is along_depth (the
+  /// values of a line are contiguous).
   __device__ static int place() { return static_cast<int>(threadIdx.x) % kAcross * 4; }
-  /// Returns, for along_depth, the line of the i-th group.
+  /// Returns the line of this thread's i-th group of four values, if the layout is along_depth.
   __device__ static int line(int i) { return static_cast<int>(threadIdx.x) / kAcross + i * kLineStep; }
-  /// Returns, for along_lines and rounded, the first line of this thread's groups of four.
+  /// Returns the first line of this thread's groups of four values, if neighbouring lines are contiguous (the layouts
+  /// along_lines and rounded).
   __device__ static int four() { return static_cast<int>(threadIdx.x) % kWidth * 4; }
-  /// Returns, for along_lines and rounded, the depth of the i-th group within a tile.
+  /// Returns the depth (position in the lines) of this thread's i-th group of four values in a tile, if neighbouring
+  /// lines are contiguous (the layouts along_lines and rounded).
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kWidth + i * kRowStep; }
 
   /// Loads four neighbouring values and converts them to T.
@@ -143,7 +156,8 @@ class TileLoader {
     for (int i = 0; i < kFours; ++i) row_[i] = row(i) < left_ ? rows_[i * kRowStep] : 0;
     rows_ += Depth;
   }
-  /// Calls f(i, from, inside) for this thread's groups of four; `inside` is true if the group is inside the depth.
+  /// Calls f(i, from, inside) for each of this thread's groups of four values in a tile. `from` is the address of the
+  /// group; `inside` is true if the group is inside the depth (before the end of the lines).
   template <class F>
   __device__ void each_row(const F& f) {
 #pragma unroll
@@ -155,14 +169,17 @@ class TileLoader {
     if (!rows_) from_[0] += Depth * stride_;
   }
 
-  // This thread's groups of four of the next tile. With along_lines and rounded, only the first group is used; if rows_
-  // is set, it points into row 0 of the matrix.
+  // State of this thread's loads. from_: addresses of the thread's groups of four values in the next tile. With the
+  // layouts along_lines and rounded, only the first group is used; if rows_ is set, it points into row 0 of the matrix.
+  // rows_: with along_lines, address of the row number of the first group in the tile after the next one, or null.
+  // row_: row numbers of the next tile. left_: number of values of a line that are not loaded yet. width_: with
+  // along_lines and rounded, number of lines from this thread's first line on, at most 4.
   const char* from_[kFours];
-  const Index* rows_;  // along_lines: row number of the first group in the tile after the next; or null
-  Index row_[kFours];  // row numbers of the next tile
+  const Index* rows_;
+  Index row_[kFours];
   Index stride_;
-  int left_;   // depth that is left from the next tile on
-  int width_;  // along_lines: lines from this thread's first line on, at most 4
+  int left_;
+  int width_;
   bool whole_;
   Layout layout_;
   Four<T> held_[kFours];

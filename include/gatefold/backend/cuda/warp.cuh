@@ -11,10 +11,10 @@
 
 namespace gatefold::detail_::device {
 
-/// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged
-/// in a butterfly, so every lane computes the same bits. Exceptions are maxima with NaN and the sign of a maximum of
-/// zero. Sums, maxima and of_first also order memory: after them, a lane can read values that the other lanes wrote
-/// before them.
+/// The lanes (threads) that process a row together on a device: a warp, or an aligned part of one (backend/lanes.hpp).
+/// They exchange sums and maxima in a butterfly pattern, so that every lane computes the same bits. Exceptions are
+/// maxima with NaN and the sign of a maximum of zero. Sums, maxima and of_first also order memory: after them, a lane
+/// can read values that the other lanes wrote before them.
 ///
 /// The functions compile for the host too, because functors are compiled for both sides, but must only run on the
 /// device.
@@ -30,7 +30,7 @@ struct WarpPart {
   GATEFOLD_HD T sum(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // because shuffles do not order memory accesses
+    __syncwarp(mine);  // __syncwarp is needed, because shuffle instructions do not order memory accesses
     for (int distance = size / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(mine, v, distance);
 #endif
     return v;
@@ -39,7 +39,7 @@ struct WarpPart {
   GATEFOLD_HD T max(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // because shuffles do not order memory accesses
+    __syncwarp(mine);  // __syncwarp is needed, because shuffle instructions do not order memory accesses
     for (int distance = size / 2; distance > 0; distance /= 2) {
       const T other = __shfl_xor_sync(mine, v, distance);
       v = other > v ? other : v;
@@ -47,12 +47,12 @@ struct WarpPart {
 #endif
     return v;
   }
-  /// Returns the value of the first lane: a number, or a struct of whole 32-bit words.
+  /// Returns the first lane's value v on every lane. T is a number, or a struct of whole 32-bit words.
   template <class T>
   GATEFOLD_HD T of_first(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // because shuffles do not order memory accesses
+    __syncwarp(mine);  // __syncwarp is needed, because shuffle instructions do not order memory accesses
     if constexpr (std::is_arithmetic_v<T>) {
       return __shfl_sync(mine, v, 0, size);
     } else {
@@ -70,7 +70,8 @@ struct WarpPart {
 
  private:
 #ifdef __CUDA_ARCH__
-  /// Returns the mask of the lanes of this part of the warp. Neighbouring threads of a block share a row.
+  /// Returns the bit mask of the threads of a warp that belong to this part, which shares a row. They are neighbouring
+  /// threads of a block.
   __device__ static unsigned mask() {
     if constexpr (size == 32) {
       return 0xffffffffu;
@@ -82,7 +83,7 @@ struct WarpPart {
 };
 using Warp = WarpPart<32>;
 
-/// Transposes a 4 × 4 matrix of which each of four neighbouring lanes holds a row: afterwards v[i] of lane j is the
+/// Transposes a 4 × 4 matrix of which each of four neighbouring lanes holds one row. Afterwards, v[i] of lane j is the
 /// former v[j] of lane i. All lanes of a warp must call it.
 __device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
 #pragma unroll
@@ -99,11 +100,12 @@ __device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
 
 /// One of several warps that divide the columns of a row between them (lanes.hpp, IndependentColumns).
 struct WarpOfRow : Warp {
-  /// The number of neighbouring columns of float that a lane processes at once: 16 bytes.
+  /// The number of neighbouring float columns that a lane processes at once; they have 16 bytes.
   static constexpr int columns_at_once = 4;
   int part, parts;
 
-  /// Calls f(i) for the numbers i < n that this lane processes: every (parts · size)-th number.
+  /// Calls f(i) for this lane's share of the numbers i < n: every (parts · size)-th number, because `parts` warps of
+  /// `size` lanes share the row.
   template <class F>
   GATEFOLD_HD void share(Index n, const F& f) const {
     for (Index i = part * size + lane; i < n; i += parts * size) f(i);

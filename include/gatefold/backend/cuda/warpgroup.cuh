@@ -4,15 +4,18 @@
 
 #include "gatefold/backend/cuda/device_code.cuh"
 
-/// The instructions of Hopper's asynchronous products and copies (PTX ISA: mbarrier, cp.async.bulk.tensor,
-/// wgmma.mma_async), for code compiled for sm_90a. In other code these functions are empty and never called.
+/// Functions for the instructions of Hopper's asynchronous products and copies (PTX ISA: mbarrier,
+/// cp.async.bulk.tensor, wgmma.mma_async), in code compiled for sm_90a. In other code these functions are empty and
+/// never called.
 namespace gatefold::detail_::device {
 
-/// An mbarrier, identified by its address in shared memory.
+/// An mbarrier, a barrier in shared memory that counts arrivals of threads and of copied bytes. It is identified by its
+/// address.
 struct Barrier {
   std::uint32_t address;
 
-  /// Initialises the barrier. One thread calls it, before any other thread uses the barrier.
+  /// Initialises the barrier for phases of `arrivals` arrivals. One thread calls it, before any other thread uses the
+  /// barrier.
   __device__ void init(int arrivals) const {
 #if GATEFOLD_SM_90A
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
@@ -23,13 +26,14 @@ struct Barrier {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 #endif
   }
-  /// Arrives at the barrier. The current phase is then complete only after copies of `bytes` bytes have arrived.
+  /// Arrives at the barrier. The current phase is then complete only after asynchronous copies have written `bytes`
+  /// bytes.
   __device__ void arrive_and_expect(int bytes) const {
 #if GATEFOLD_SM_90A
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 #endif
   }
-  /// Waits until the phase with this parity is complete.
+  /// Waits until the barrier's phase with this parity (0 for even phases, 1 for odd ones) is complete.
   __device__ void wait(int parity) const {
 #if GATEFOLD_SM_90A
     std::uint32_t over = 0;
@@ -41,15 +45,16 @@ struct Barrier {
 #endif
   }
 };
-/// Makes the initialised barriers visible to copies and other threads. Call it after the last init.
+/// Makes the initialised barriers visible to asynchronous copies and other threads. Call it after the last
+/// Barrier::init.
 __device__ inline void fence_barrier_init() {
 #if GATEFOLD_SM_90A
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
 
-/// Copies the box at (column, row, matrix) of a tensor map to shared memory. The copied bytes count for the barrier
-/// `full`.
+/// Starts to copy a box, a part of a matrix in global memory, to shared memory. (column, row, matrix) is its position
+/// in the tensor map. The copied bytes count for the barrier `full`.
 __device__ inline void copy_box(std::uint32_t to, const void* map, int column, int row, int matrix, Barrier full) {
 #if GATEFOLD_SM_90A
   asm volatile(
@@ -60,14 +65,15 @@ __device__ inline void copy_box(std::uint32_t to, const void* map, int column, i
 #endif
 }
 
-/// Makes this thread's writes to shared memory visible to the products that start later.
+/// Makes this thread's writes to shared memory visible to the wgmma products that start later.
 __device__ inline void fence_before_products() {
 #if GATEFOLD_SM_90A
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-/// Sets the number of registers of every thread of the warpgroup from here on.
+/// Sets the number of registers of every thread of the warpgroup to `Count` from here on.
+/// @tparam More  whether the number becomes larger
 template <int Count, bool More>
 __device__ void set_registers() {
 #if GATEFOLD_SM_90A
@@ -79,28 +85,29 @@ __device__ void set_registers() {
 #endif
 }
 
-/// Returns the wgmma descriptor of a matrix in shared memory: 128-byte swizzle, 1024 bytes from eight rows to the next
-/// eight.
-/// @param block_bytes  if lines are contiguous (along_lines), the number of bytes from 64 lines to the next 64
+/// Returns the descriptor by which wgmma products read a matrix in shared memory. The matrix has the 128-byte swizzle,
+/// and 1024 bytes from eight rows to the next eight.
+/// @param block_bytes  if neighbouring lines are contiguous (along_lines), the number of bytes from 64 lines to the
+///                     next 64
 __device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, std::uint32_t block_bytes) {
   return std::uint64_t(((address & 0x3ffff) >> 4) | (block_bytes >> 4 << 16)) |
          (std::uint64_t((1u << 30) | (1024 >> 4)) << 32);
 }
 
-/// Orders earlier writes of the sums and the operands in registers before the products that follow. Required if other
-/// instructions wrote them.
+/// Orders earlier writes of registers before the wgmma products that follow. It is required if other instructions have
+/// written the products' sums or factors in registers.
 __device__ inline void begin_products() {
 #if GATEFOLD_SM_90A
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-/// Combines the products that were started since the last commit into one group.
+/// Combines the wgmma products that were started since the last commit into one group, for wait_products.
 __device__ inline void commit_products() {
 #if GATEFOLD_SM_90A
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/// Waits until all but the last `Pending` groups are complete.
+/// Waits until all groups of wgmma products are complete, except for the last `Pending` groups.
 template <int Pending>
 __device__ void wait_products() {
 #if GATEFOLD_SM_90A
@@ -108,17 +115,17 @@ __device__ void wait_products() {
 #endif
 }
 
-/// Waits until all products are complete. The empty assembly keeps the compiler from moving reads of the sums before
-/// the wait, because the compiler does not know that the products write the registers later.
+/// Waits until all wgmma products are complete. The empty assembly keeps the compiler from moving reads of the sums
+/// before the wait, because the compiler does not know that the products write the registers later.
 __device__ inline void wait_for_sums(float (&sum)[128]) {
   wait_products<0>();
 #pragma unroll
   for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
 
-/// Computes sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory. The four warps of a warpgroup
-/// call it together. A lane has the sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in
-/// sum[4 j + 2 i + {0, 1}].
+/// Starts a wgmma product in shared memory, of 64 × 16 values of a and 16 × 256 values of b in bfloat16: sum = a b, or
+/// sum += a b if `add` is true. The four warps of a warpgroup call it together. A lane has the sums (16 warp + lane / 4
+/// + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
 /// @tparam AAlongLines, BAlongLines  whether in a or b the lines are contiguous, instead of the depth
 template <bool AAlongLines, bool BAlongLines>
 __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b, bool add) {

@@ -7,28 +7,29 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-/// Interface of auxiliary losses of a gate. An auxiliary loss is an aggregate of options with these members:
+/// Interface of the auxiliary losses of a gate, for example for an even load of the experts. An auxiliary loss is a
+/// struct of options with the members below. `a` is the result of the gate (GateOutcome), and `d` is its gradient.
 ///
 ///     forward (ctx, a, value) const;               // writes weight · loss to value [1]
 ///     backward(ctx, a, d) const;                   // adds the gradient of value to d
 ///     validate(experts) const;                     // optional: checks its options before anything is written
 ///
-/// Here `a` is the GateOutcome and `d` its gradient. backward adds to a member of `d` only if the loss reads the same
-/// member of `a`. Items with valid[n] = 0 are padding and do not count. A loss that reads picks n·K … n·K + K − 1 as
-/// the picks of item n declares `static constexpr bool needs_picks_by_item = true;`. A loss that reads `noisy` declares
-/// `needs_noise = true`. A gate does not compile if its selection lacks a required property.
+/// backward adds to a member of `d` only if the loss reads the same member of `a`. Items with valid[n] = 0 are padding
+/// and do not count. A loss that reads picks n·K … n·K + K − 1 as the picks of item n declares `static constexpr bool
+/// needs_picks_by_item = true;`. A loss that reads `noisy` declares `needs_noise = true`. A gate does not compile if
+/// its selection lacks a required property.
 namespace gatefold {
 
-/// The outcome of a gate, which its auxiliary losses read.
+/// The result of a gate for a batch of N items and E experts, which its auxiliary losses read.
 template <class T, class B>
 struct GateOutcome {
   View<const T, 2, B> logits, probabilities;  // [N, E]
   const SparsePlan<T, B>& plan;
-  View<const T, 1, B> valid;      // [N] 1 = item, 0 = padding; empty: all are items
-  View<const T, 2, B> rank{};     // [N, E] the values by which experts were ranked, without noise
-  NoisyRank<const T, B> noisy{};  // rank with noise; empty if no noise was drawn
+  View<const T, 1, B> valid;      // [N] mask: 1 = item, 0 = padding; empty: no padding
+  View<const T, 2, B> rank{};     // [N, E] values by which the experts were ranked, before noise was added
+  NoisyRank<const T, B> noisy{};  // `rank` plus noise, and the deviation of the noise; empty if no noise was drawn
 };
-/// The gradient of a GateOutcome. `noisy` is empty if `noisy` of the outcome is empty.
+/// The gradients of auxiliary losses by the members of GateOutcome. `noisy` is empty if the gate drew no noise.
 template <class T, class B>
 struct GateOutcomeGrad {
   View<T, 2, B> logits, probabilities, rank;  // [N, E]
@@ -37,7 +38,8 @@ struct GateOutcomeGrad {
 
 namespace detail_::auxiliary {
 
-/// True if a selection has the properties that an auxiliary loss declares as needed.
+/// True if the selection of a gate has what an auxiliary loss requires: picks in the order of the items, and access to
+/// the noise.
 template <class LossT, class SelectionT>
 inline constexpr bool fits = (!detail_::hook::auxiliary::needs_picks_by_item<LossT>() ||
                               detail_::hook::selection::picks_by_item<SelectionT>()) &&
@@ -58,13 +60,14 @@ concept AuxiliaryBackward = requires(const L loss, typename B::Context& ctx, con
                                      const GateOutcomeGrad<T, B>& d) {
   loss.template backward<T, B>(ctx, a, d);
 };
-/// True if P is a part of a gate, but of a different kind than its position requires.
-/// @tparam stands  whether P is the kind of part that its position requires
+/// True if P is a part of a gate at the wrong position, for example a selection at the position of the scores.
+/// @tparam stands  true if P is of the kind that its position requires
 template <class P, bool stands, class T, class B>
 concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B> || SelectionForward<P, T, B> ||
                                 AuxiliaryForward<P, T, B>);
 
-/// Returns true if the types are parts of a gate. If they are not, the compiler reports the first unmet requirement.
+/// Returns true if a gate can consist of the given types: scores, mixing, selection and auxiliary losses. If it cannot,
+/// the compiler reports the first unmet requirement.
 template <class T, class B, class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 constexpr bool check_gate_parts() {
   GATEFOLD_EXPECT((!Elsewhere<ScoresT, ScoresForward<ScoresT, T, B>, T, B> &&
@@ -98,13 +101,13 @@ struct Valid {
   GATEFOLD_HD T operator()(Index n) const { return valid.data() ? valid(n) : T(1); }
 };
 
-/// Returns K, the number of picks of every item.
-/// @throws ArgumentError unless the picks of item n are n·K … n·K + K − 1. On a device, this is not checked
+/// Returns K, the number of picks (chosen experts) of each item.
+/// @throws ArgumentError unless picks n·K … n·K + K − 1 belong to item n. On a GPU, this is not checked
 template <class T, class B>
 Index picks_per_item(const GateOutcome<T, B>& a) {
   const Index items = a.plan.items(), picks = a.plan.expert.size();
   const Index each = items > 0 && picks > items ? picks / items : Index(1);
-  if constexpr (B::is_host)  // on a device the check would have to wait for the stream
+  if constexpr (B::is_host)  // on a GPU, the check would have to wait for the stream
     for (Index p = 0; p < picks; ++p)
       if (const Index item = p / each; a.plan.item(p) != item)
         expect(false, "Gate", Joined{"the item of pick ", p},
@@ -115,7 +118,8 @@ Index picks_per_item(const GateOutcome<T, B>& a) {
   return each;
 }
 
-/// Returns the number of valid items as a view [1] in scratch memory. The caller must hold a mark.
+/// Returns the number of items that are not padding, as a view [1] of scratch memory. The memory is valid until the
+/// caller's mark (`auto mark = ctx.mark();`) goes out of scope.
 template <class C, class T, class B>
 View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
   auto items = ctx.template scratch<T>(1);

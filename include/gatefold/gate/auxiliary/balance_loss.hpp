@@ -19,12 +19,12 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
 
 }  // namespace functor
 
-/// A loss for an even load of the experts.
+/// An auxiliary loss that rewards an even load of E experts on N items. q [N, E] are the probabilities of the router.
 ///
 ///     loss = weight · E · Σ_e f_e P_e,   f_e = share of the picks,   P_e = (1/N) Σ_n q[n,e]              (1)
 ///
-/// The loss is `weight` at perfect balance. f counts picks, including dropped picks. A count has no derivative, so the
-/// gradient flows only through P.
+/// At perfect balance, the loss is `weight`. f_e counts the picks of expert e, including picks that were dropped
+/// because of a capacity. A count has no derivative, so the gradient flows only through P.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K = 1; (1) extends it to K picks. If `per_pick` is
 /// true, P_e is divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
 /// @throws ArgumentError unless weight is finite
@@ -56,7 +56,8 @@ struct Balance {
 
 namespace functor {
 
-/// Writes total[e] = Σ_n q[n,e] over the valid items, for a strip of `width` adjacent experts.
+/// Writes total[e], the sum of the probabilities q[n,e] over all items n except padding, for a strip of `width`
+/// adjacent experts e.
 template <class T, class B>
 struct TotalOfExperts {
   static constexpr Index width = 8;
@@ -83,8 +84,8 @@ struct TotalOfExperts {
     }
   }
 };
-/// Writes key[i] = the expert of pick i · stride, also if the pick was dropped. The key is −1 for padding and for
-/// places without a pick.
+/// Writes key[i], the expert of pick number i · stride. A dropped pick counts for the expert that it had. The key is −1
+/// if the item is padding or if the entry of the plan is unused.
 template <class T, class B>
 struct LoadKey {
   View<const Index, 1, B> item, expert;
@@ -96,11 +97,11 @@ struct LoadKey {
     key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : chosen(expert(p));
   }
 };
-/// Writes value = weight · E · Σ_e f_e P_e, unless the view is empty, and slope[e] = weight · E · f_e / (divisor of
-/// P_e), which is the derivative of the value by q[n,e] for each valid item n.
+/// Writes the loss (1) of Balance to `value`, unless that view is empty. Writes its derivative by q[n,e], which is the
+/// same for every item n, to slope[e]: weight · E · f_e / N, or with `per_pick` weight · E · f_e / (number of picks).
 template <class T, class B>
 struct BalanceValue {
-  View<const Index, 1, B> offsets;  // [E + 1] of the picks, grouped by expert
+  View<const Index, 1, B> offsets;  // [E + 1] start of each expert in the picks sorted by expert
   View<const T, 1, B> total, items;
   T weight;
   bool per_pick;
@@ -117,8 +118,8 @@ struct BalanceValue {
     if (value.data()) value(0) = sum;
   }
 };
-/// Adds slope[e] to dq[n,e] for valid items. This is the gradient of a loss that depends on q only through
-/// TotalOfExperts.
+/// Adds slope[e] to dq[n,e] for each item n that is not padding. This is the gradient of a loss that depends on the
+/// probabilities q only through their sums over the items (TotalOfExperts).
 template <class T, class B>
 struct TotalBackward {
   View<const T, 1, B> slope;
@@ -133,15 +134,16 @@ struct TotalBackward {
   }
 };
 
-/// Writes Σ_n q[n,:] over the valid items.
+/// Writes total [E], the sum of each expert's probabilities over the items that are not padding.
 template <class C, class T, class B>
 void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
   const TotalOfExperts<T, B> strips{a.probabilities, {a.valid}, total};
   B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
 }
 
-/// Writes the value of (1) in Balance, with f_e the share of e in picks 0, stride, 2·stride, … Returns the slopes [E]
-/// (BalanceValue) in scratch memory. The caller must hold a mark.
+/// Writes the loss (1) of Balance to `value`, with f_e counted only in picks 0, stride, 2·stride, … Returns the
+/// derivatives [E] of the loss by the probabilities (`slope` of BalanceValue) in scratch memory, which is valid until
+/// the caller's `ctx.mark()` goes out of scope.
 template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
                       Out<T, 1, B> value) {

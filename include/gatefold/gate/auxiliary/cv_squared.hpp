@@ -6,10 +6,11 @@
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The squared coefficient of variation over the experts, used by Importance and Load.
+/// The squared coefficient of variation (variance divided by squared mean) of one number per expert. The auxiliary
+/// losses Importance and Load use it.
 namespace gatefold {
 
-/// Options of the squared coefficient of variation.
+/// Options of the squared coefficient of variation CV² of a vector v, which has one number for each of E experts.
 ///
 ///     CV²(v) = (1/(E − ddof)) Σ_e (v_e − m)² / (m² + epsilon),   m = (1/E) Σ_e v_e                        (1)
 ///
@@ -32,7 +33,8 @@ struct CvSquared {
 
 namespace functor {
 
-/// Writes value = weight · CV²(v), unless the view is empty, and slope[e] = the derivative of the value by v[e].
+/// Writes weight · CV²(v), with the squared coefficient of variation of v, to `value`, unless that view is empty.
+/// Writes its derivative by v[e] to slope[e].
 template <class T, class B>
 struct CvSquaredValue {
   View<const T, 1, B> v;

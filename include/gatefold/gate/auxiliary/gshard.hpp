@@ -5,15 +5,16 @@
 
 namespace gatefold {
 
-/// A loss for an even load, in which only the best expert of each item counts (its first choice).
+/// An auxiliary loss that rewards an even load of E experts, in which only the first choice (best expert) of each of N
+/// items counts. q [N, E] are the probabilities of the router.
 ///
 ///     loss = weight · E² · (1/E) Σ_e c_e m_e,   c_e = share of first choices,   m_e = (1/N) Σ_n q[n,e]     (1)
 ///
-/// The loss is `weight` at perfect balance. c counts first choices, also dropped ones. A count has no derivative, so
-/// the gradient flows only through m. With one pick per item the loss is equal to Balance.
+/// At perfect balance, the loss is `weight`. c_e counts the first choices of expert e, including dropped ones. A count
+/// has no derivative, so the gradient flows only through m. With one pick per item the loss is equal to Balance.
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1. The factor E² is from FastMoE's code; it makes the
 /// value independent of E.
-/// @param a  outcome of a gate. Its selection writes picks n·K … n·K + K − 1 for item n, best first
+/// @param a  result of a gate. Its selection must write picks n·K … n·K + K − 1 for item n, best first
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·E reads and a counting sort of the first choices
 /// @order first choices are counted in integers; m is summed in double, in the order of the items

@@ -6,11 +6,13 @@
 
 namespace gatefold {
 
-/// A loss for an even importance of the experts. The importance of an expert is the sum of its probabilities.
+/// An auxiliary loss that rewards an even importance of the experts. The importance of an expert is the sum of its
+/// probabilities over all items.
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n q[n,e]                                                        (1)
 ///
-/// q is the softmax of logits without noise. The loss is 0 at perfect balance.
+/// CV² is the squared coefficient of variation (CvSquared), and q[n,e] the softmax of the logits without noise. The
+/// loss is 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
 /// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` has the options of CV² from their code, but
 /// still sums q.

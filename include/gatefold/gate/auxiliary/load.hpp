@@ -24,8 +24,9 @@ struct SmoothLoadBackward;
 
 }  // namespace functor
 
-/// A smooth loss for an even load. The load of an expert is the sum over the items of the probability that the item
-/// picks the expert if the noise of this expert is drawn again.
+/// A smooth auxiliary loss that rewards an even load of the experts, for gates with Gaussian noise. The load v_e of
+/// expert e is the expected number of items that pick e if only the noise of e is drawn again. It is a sum of normal
+/// probabilities Φ over the items n.
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n Φ((rank[n,e] − t[n,e]) / deviation[n,e])
 ///
@@ -38,8 +39,8 @@ struct SmoothLoadBackward;
 /// underflows to 0, Φ is 0, 1/2 or 1 depending on the sign of rank − t, and its derivative is taken as 0.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
 /// arXiv:1701.06538, App. A; `shazeer()` has (2) and the options of CV² from their code.
-/// @param a  outcome of a gate. Its selection shows its Gaussian noise (NoisyTopK), and writes picks n·K … n·K + K − 1
-///           for item n, best first
+/// @param a  result of a gate. Its selection must give access to its Gaussian noise (NoisyTopK), and write picks n·K …
+///           n·K + K − 1 for item n, best first
 /// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  2·N·E comparisons and N·E error functions
 /// @order v is summed in double, in the order of the items
@@ -98,7 +99,8 @@ struct Load {
 
 namespace functor {
 
-/// Writes the K-th best expert of item n to `last` and the (K+1)-th best to `next` (−1 if K = E).
+/// Writes the last expert that item n picked (the K-th best) to `last`, and the first that it did not pick (the
+/// (K+1)-th best, or −1 if K = E) to `next`.
 template <class T, class B>
 struct LastAndNext {
   View<const T, 2, B> value;
@@ -114,7 +116,8 @@ struct LastAndNext {
     next(n) = after;
   }
 };
-/// Computes (rank[n,e] − t[n,e]) / deviation[n,e] of Load. t is the noisy value of the expert at the threshold.
+/// Computes the argument of Φ in Load, (rank[n,e] − t[n,e]) / deviation[n,e]: how far the rank of expert e is above the
+/// threshold t for a pick of item n, in standard deviations of the noise.
 template <class T, class B>
 struct AboveThreshold {
   View<const T, 2, B> rank;
@@ -123,20 +126,22 @@ struct AboveThreshold {
   bool excluding;
   Valid<T, B> valid;
 
-  /// Returns the expert with the noisy value t[n,e], or −1 if every expert is picked for any noise.
+  /// Returns the expert whose noisy value is the threshold t[n,e], which expert e must exceed to be picked by item n.
+  /// Returns −1 if form (2) of Load has no threshold, because all experts are picked.
   GATEFOLD_HD Index threshold(Index n, Index e) const {
     const Index l = last(n);
     const bool taken = !ranks_before(noisy.value(n, l), l, noisy.value(n, e), e);
     return excluding && taken ? next(n) : l;
   }
-  /// Returns (rank[n,e] − noisy value of `at`) / deviation[n,e]. If the deviation is 0, the result is ±∞, or 0 if the
-  /// difference is 0 too.
+  /// Returns the difference between rank[n,e] and the noisy value of expert `at`, divided by the deviation of the noise
+  /// of expert e. If the deviation is 0, the result is ±∞, or 0 if the difference is 0 too.
   GATEFOLD_HD T deviations(Index n, Index e, Index at) const {
     const T height = rank(n, e) - noisy.value(n, at);
     return height == 0 ? T(0) : height / noisy.deviation(n, e);
   }
 };
-/// Writes load[e] = Σ_n Φ(deviations of AboveThreshold) over the valid items.
+/// Writes load[e] of the loss Load: the probability that an item picks expert e, Φ(deviations of AboveThreshold),
+/// summed over all items except padding.
 template <class T, class B>
 struct SmoothLoad {
   AboveThreshold<T, B> above;
@@ -154,16 +159,17 @@ struct SmoothLoad {
     if (lanes.lane == 0) load(e) = static_cast<T>(total);
   }
 };
-/// Adds the gradients of SmoothLoad with respect to rank, deviation and the noisy value at the threshold. One thread
-/// computes all experts of an item, because the experts share thresholds. The expert at the threshold gets no gradient
-/// from its own term, because the argument of Φ in this term is −noise for any rank and deviation.
+/// Adds the gradients of the load (SmoothLoad) with respect to the ranks, the deviations of the noise, and the noisy
+/// values at the thresholds. One thread computes all experts of an item, because several experts can have the same
+/// threshold. If an expert is its own threshold, its term has no gradient: the argument of Φ is then minus the drawn
+/// noise, for any rank and deviation.
 template <class T, class B>
 struct SmoothLoadBackward {
   AboveThreshold<T, B> above;
   View<const T, 1, B> slope;
   View<T, 2, B> drank;
   NoisyRank<T, B> dnoisy;
-  T least;  // smaller deviations get no gradient
+  T least;  // terms with a smaller deviation get no gradient
   GATEFOLD_HD void operator()(Index n) const {
     if (above.valid(n) == 0) return;
     for (Index e = 0; e < drank.extent(1); ++e) {

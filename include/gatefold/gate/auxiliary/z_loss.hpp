@@ -21,7 +21,7 @@ struct ZLossBackward;
 
 }  // namespace functor
 
-/// A loss that keeps the logits small.
+/// An auxiliary loss that keeps the logits z [N, E] of a gate small. It is the mean squared log-sum-exp of the items.
 ///
 ///     loss = weight · (1/N) Σ_n (log Σ_e exp z[n,e])²                                                    (2)
 ///
@@ -52,13 +52,13 @@ struct ZLoss {
 
 namespace functor {
 
-/// Returns (log Σ_e exp z[n,e])², or 0 for padding.
+/// Returns the squared log-sum-exp of the logits of item n, (log Σ_e exp z[n,e])², or 0 if the item is padding.
 template <class T, class B>
 struct SquaredLogSumExp {
   View<const T, 2, B> z;
   Valid<T, B> valid;
-  /// The sum Σ_e exp z[n,e] as exp(top) · total. Two numbers are kept, because top + log(total) loses digits of the
-  /// logarithm if `top` is large.
+  /// The sum Σ_e exp z[n,e] = exp(top) · total, with `top` the largest logit. Both numbers are stored, because the
+  /// logarithm top + log(total) loses digits of log(total) if `top` is large.
   struct Sum {
     T top, total;  // total of exp(z − top)
     GATEFOLD_HD T log() const { return top + std::log(total); }

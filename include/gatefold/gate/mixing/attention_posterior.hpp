@@ -30,6 +30,8 @@ struct Both;
 }  // namespace functor
 
 /// A mixing in which an item takes over the probabilities of the items that it attends to (Attention-Aware gates).
+/// A_h[i,j] is the weight with which item u_i attends to item j in head h, v_h,j is the value of j in that attention,
+/// and O_h the output projection. z are the logits, and AP the posterior weights.
 ///
 ///     r_j = softmax(z_j),   AP_h[i,j] ∝ A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²),   m_h,j = v_h,j O_h          (1)
 ///     q_i = Σ_j AP_h*[i,j] r_j,   h* = argmin_h of the mean entropy of A_h                               (2)
@@ -61,15 +63,17 @@ struct AttentionPosterior {
   double sigma = 1;
   FollowedHead head = FollowedHead::lowest_entropy;
   bool mean_of_heads = true;
-  bool only_confident = false;  // j runs over J_i = {j : H(r_j) ≤ H(r_i)} (paper 002, proposition 1)
+  // If true, item i takes probabilities only from items j with an entropy that is not larger than its own: H(r_j) ≤
+  // H(r_i), with r the probabilities before mixing (paper 002, proposition 1).
+  bool only_confident = false;
 
   template <class T, class B>
   struct Extra {
     Required<AttentionTrace<const T, B>> trace;
-    View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
+    View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding
 
     Extra with_valid(View<const T, 1, B> mask) const { return {trace, valid.data() ? valid : mask}; }
-    /// Returns the extra of items [first, first + count), which must be whole sequences.
+    /// Returns the additional inputs for the items [first, first + count) only, which must be whole sequences.
     Extra rows(Index first, Index count) const {
       return {trace.value.rows(first, count), rows_if_any(valid, first, count)};
     }
@@ -82,14 +86,14 @@ struct AttentionPosterior {
   };
   template <class T, class B>
   struct ExtraGrad {
-    AttentionTrace<T, B> trace;  // empty views: no gradient is needed
+    AttentionTrace<T, B> trace;  // gradient of the trace; empty views if it is not needed
     void set_trace(const AttentionTrace<T, B>& to) { trace = to; }
   };
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> r, log_q;     // [N, E]
     Tensor<T, 1, B> log_sum_exp;  // [N]
-    Tensor<Index, 1, B> head;     // [N] the head that each item follows
+    Tensor<Index, 1, B> head;     // [N] the attention head that each item follows
     void choices(auto&& f) const {
       for (Index n = 0; n < head.size(); ++n) f(head(n));
     }
@@ -138,7 +142,8 @@ struct AttentionPosterior {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.log_q;
   }
-  /// Writes dz. Adds the gradients of x and of the attention trace to dx and to the views in dextra.trace.
+  /// Writes the gradient of the logits to dz. Adds the gradient of the items to dx, and that of the attention trace to
+  /// the views in dextra.trace.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,
@@ -206,12 +211,13 @@ struct AttentionPosterior {
   };
   template <class T, class B>
   struct ByHead {
-    Groups<B> items{};  // slots of head h: the items that follow it; empty for FollowedHead::every
+    Groups<B> items{};  // items grouped by the head that they follow; empty for FollowedHead::every
     functor::Projection<T, B> projected;
   };
 
-  /// Computes forward for whole sequences. `gram` and `places` are shared by all sequences; all other arguments contain
-  /// only the items of these sequences.
+  /// Computes forward for some whole sequences of a batch, for example those of one thread. `gram` (O_h O_hᵀ of each
+  /// head) and `places` (the position keys) are the same for all sequences. All other arguments contain only the items
+  /// of the given sequences.
   template <class T, class B>
   void forward_sequences(auto& ctx, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Out<T, 2, B> r, Out<T, 2, B> log_q,
                          Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, In<T, 3, B> gram, Out<T, 2, B> places,
@@ -266,8 +272,8 @@ struct AttentionPosterior {
            "the entropies, because with a window they cannot be computed from the trace", "an empty view");
     if (a.places.data()) expect_shape("AttentionPosterior", "extra.trace.places", a.places, {a.window.width, width});
   }
-  /// Returns the position keys in scratch, with zeros added up to the number of columns of the features. It is empty if
-  /// the attention has no position keys.
+  /// Returns the position keys of the attention in scratch memory. Columns of zeros are appended, because the key
+  /// vectors of PosteriorFeatures have more columns. Returns an empty view if the attention has no position keys.
   template <class T, class B>
   View<T, 2, B> places_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
     if (a.places.empty()) return {};
@@ -276,8 +282,8 @@ struct AttentionPosterior {
     B::for_each(ctx, places.size(), functor::WidenRows<T, B>{a.places, places});
     return places;
   }
-  /// Returns scratch memory for the gradient of the position keys, one array per sequence. It is empty without position
-  /// keys.
+  /// Returns uninitialised scratch memory for the gradient of the position keys, one array per sequence, or an empty
+  /// view if the attention has none.
   template <class T, class B>
   static View<T, 2, B> no_places(auto& ctx, const AttentionTrace<const T, B>& a,
                                  const functor::PosteriorFeatures<T, B>& f) {
@@ -340,8 +346,9 @@ struct AttentionPosterior {
                 functor::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
     return f;
   }
-  /// Returns scratch memory for u Oᵀ or its gradient. If each item follows one head, also groups the items by head, so
-  /// that a grouped product can use heads as experts.
+  /// Returns uninitialised scratch memory for the projections u Oᵀ of the items u, or for the gradient of these
+  /// projections. If each item follows one attention head, also sorts the items by head, so that a grouped product (one
+  /// matrix product per head) can compute the projections.
   template <class T, class B>
   ByHead<T, B> no_projection(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
     const Index items = a.q.extent(0), dim = a.q.extent(1), heads = a.heads(), width = dim / heads;
@@ -352,7 +359,8 @@ struct AttentionPosterior {
     B::for_each(ctx, items, functor::InvertOrder<B>{order, slots});
     return {{offsets, order, items}, {width, ctx.template scratch<T>(items, width), slots}};
   }
-  /// Returns the mask [N] of items that are padding neither in the attention nor in the gate; empty without a mask.
+  /// Returns a mask [N], with 1 for the items that are padding neither in the attention nor in the gate. Returns an
+  /// empty view if neither of them has a mask.
   template <class T, class B>
   static View<const T, 1, B> both_masks(auto& ctx, const Extra<T, B>& extra) {
     const View<const T, 1, B> of_attention = extra.trace.value.valid;

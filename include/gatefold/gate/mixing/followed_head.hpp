@@ -12,16 +12,17 @@
 
 namespace gatefold {
 
-/// Selects the attention heads that an AttentionPosterior follows.
+/// Selects the attention heads whose weights the mixing AttentionPosterior uses.
 enum class FollowedHead {
-  lowest_entropy,              // lowest mean entropy in the sequence; if causal, in the sequence up to the item
-  lowest_entropy_of_sequence,  // one head per sequence, also if attention is causal, as in paper 002
-  every                        // the exact posterior over heads
+  lowest_entropy,              // head of lowest mean entropy in the sequence; if causal, in the items so far
+  lowest_entropy_of_sequence,  // head of lowest mean entropy in the whole sequence, as in paper 002
+  every                        // all heads, weighted by their exact posterior
 };
 
 namespace functor {
 
-/// Subtracts Σ_j A log A over one block of keys from entropy[i], with log A = scale · score − log_sum_exp.
+/// Adds one block of keys j to the entropy −Σ_j A log A of the attention weights A of an item, with log A = scale ·
+/// score − log_sum_exp.
 template <class T, class B>
 struct AttentionEntropy {
   detail_::attending::Mask<T, B> mask;
@@ -41,14 +42,14 @@ struct AttentionEntropy {
       using functor::math::where_positive;
       const auto log_a = mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser, a = exp(log_a);
       const decltype(exp(log_a)) zero(T(0));
-      // With only one key, the entropy is exactly 0, without the rounding error of log 1.
+      // A weight A of 1 adds exactly 0. The entropy of an item with only one key therefore has no rounding error.
       return where_positive(a, where_positive(T(1) - a, a * log_a, zero), zero);
     });
     if (lanes.lane == 0) entropy(n, h) -= total;
   }
 };
-/// Writes head[i] = argmin_h of the mean entropy over the sequence, or over the items up to i if `so_far` is true. Ties
-/// go to the lower head. Padding does not count.
+/// Writes to head[i] the attention head with the lowest mean entropy over the items of the sequence of item i, or over
+/// its items up to i if `so_far` is true. Ties go to the lower head. Padding does not count.
 template <class T, class B>
 struct ChooseHead {
   View<const T, 2, B> entropy;
@@ -82,12 +83,12 @@ struct ChooseHead {
 
 namespace detail_::mixing {
 
-/// Returns whether items of one sequence can follow different heads.
+/// Returns whether items of the same sequence can follow different attention heads.
 template <class T, class B>
 bool several_heads(FollowedHead head, const AttentionTrace<T, B>& a) {
   return head == FollowedHead::lowest_entropy && a.causal;
 }
-/// Returns the entropies −Σ_j A log A [N, heads] of the attention weights of each item and head, in scratch.
+/// Returns the entropy −Σ_j A log A of the attention weights A of each item and head, as [N, heads] in scratch memory.
 template <class T, class B>
 View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a) {
   const Index items = a.q.extent(0), heads = a.heads();
@@ -107,7 +108,7 @@ View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a
       });
   return entropy;
 }
-/// Writes the head that each item follows; 0 for FollowedHead::every.
+/// Writes the attention head that each item follows to `followed`, or 0 if all heads are used (FollowedHead::every).
 template <class T, class B>
 void follow_head(auto& ctx, FollowedHead head, const AttentionTrace<const T, B>& a, View<const T, 1, B> valid,
                  View<Index, 1, B> followed) {

@@ -6,7 +6,8 @@
 
 namespace gatefold {
 
-/// No mixing: every item keeps its own probabilities, and experts are ranked by the logits.
+/// The mixing of a gate whose items do not share probabilities: every item keeps the softmax of its own logits z, and
+/// the logits order the experts.
 ///
 ///     q[n,:] = softmax(z[n,:]),   rank = z                                                              (1)
 ///

@@ -6,26 +6,29 @@
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Functors that write the log posterior of AttentionPosterior as a product of features, and compute its gradient.
+/// Functors for the mixing AttentionPosterior. They write a query and a key vector for each item, whose scalar products
+/// are the logarithms of the posterior weights, and compute the gradients of these vectors.
 namespace gatefold::functor {
 
-/// Views of the features of head h of item n. Their scalar product is the log posterior, up to the normaliser:
+/// Query and key vectors (features) of item n and attention head h for AttentionPosterior. The scalar product of the
+/// query of item i and the key of item j is the log of the posterior weight, up to the normaliser:
 ///
 ///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (1)
 ///
-/// α is 1, or H with mean_of_heads. Because ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, the features need only the width of a head, not
-/// D. The last feature of query and key exists only for `every`. An item that follows one head has only the query of
-/// that head. If the whole sequence follows this head, the item also has only the key of this head; otherwise it has
-/// the keys of all heads. Position keys are [places, 0, …].
+/// Here u is the item, q_h, k_h, v_h are its vectors in the attention, and O_h is the output projection. m_h = α v_h
+/// O_h, with α = 1, or H with mean_of_heads. Because ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, the vectors need only the width of a
+/// head, not D. The last element of query and key exists only for `every`. An item that follows one head has only the
+/// query of that head. If the whole sequence follows this head, the item also has only the key of this head; otherwise
+/// it has the keys of all heads. Position keys are [places, 0, …].
 template <class T, class B>
 struct PosteriorFeatures {
   Index width;  // D / H
   bool every;
-  View<const Index, 1, B> head;  // [N] the head that each item follows
+  View<const Index, 1, B> head;  // [N] the attention head that each item follows
   MixingHeads<T, B> of;
 
   GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
-  /// Returns whether item n has a query of head h. has_key returns the same for a key.
+  /// Returns whether item n has a query vector for attention head h. has_key returns this for its key vector.
   GATEFOLD_HD bool has_query(Index n, Index h) const { return every || head(n) == h; }
   GATEFOLD_HD bool has_key(Index n, Index h) const { return has_query(n, h) || of.following.heads > 1; }
   GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
@@ -46,16 +49,17 @@ struct HeadNorms {
     if (lanes.lane == 0) norm(h, n) = total;
   }
 };
-/// Holds u O_hᵀ for the heads h that each item follows.
+/// Holds the projection u O_hᵀ of each item u to an attention head h, for the heads that the item follows.
 template <class T, class B>
 struct Projection {
   Index width;
-  View<T, 2, B> values;             // [N, D] of every head, or [N, D/H] of items sorted by the head they follow
-  View<const Index, 1, B> slots{};  // [N] row of an item in the sorted order; empty: values of every head
+  View<T, 2, B> values;             // [N, D] for all heads, or [N, D/H] for one head per item, sorted by head
+  View<const Index, 1, B> slots{};  // [N] row of each item in the order by head; empty if all heads are used
 
   GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
 };
-/// An epilogue that adds the element (s, j) of a product, v, to dx[items[s], j].
+/// An epilogue of a matrix product that also adds the element v in row s and column j to dx[items[s], j], the gradient
+/// of the item of row s. The product stores v unchanged.
 template <class T, class B>
 struct AddToItem {
   View<const Index, 1, B> items;
@@ -68,7 +72,7 @@ struct AddToItem {
     return v;
   }
 };
-/// Writes the features (1) of PosteriorFeatures.
+/// Writes the query and key vectors (1) of PosteriorFeatures.
 template <class T, class B>
 struct WritePosteriorFeatures {
   AttentionTrace<const T, B> a;
@@ -99,8 +103,9 @@ struct WritePosteriorFeatures {
     key[2 * width + 1] = 1;
   }
 };
-/// Adds to the gradient `da` of the trace, given the gradients `d` of the features. Also writes the gradient
-/// `dprojected` of the projections u O_hᵀ, and writes 2 g v_h to `weighted`, where g is the gradient of ‖v_h O_h‖².
+/// Computes gradients, given the gradients `d` of the query and key vectors. Adds to the gradient `da` of the attention
+/// trace, and writes the gradient `dprojected` of the projections u O_hᵀ. Also writes 2 g v_h to `weighted`, with g the
+/// gradient of ‖v_h O_h‖².
 template <class T, class B>
 struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;
@@ -136,7 +141,7 @@ struct PosteriorFeaturesBackward {
   }
 };
 
-/// Writes to[r, c] = from[r, c] if `from` has column c, and 0 otherwise.
+/// Copies the matrix `from` to the matrix `to`, which has more columns, and writes 0 to the additional columns.
 template <class T, class B>
 struct WidenRows {
   View<const T, 2, B> from;
@@ -146,7 +151,7 @@ struct WidenRows {
     to.data()[i] = c < from.extent(1) ? from(r, c) : T(0);
   }
 };
-/// Adds from[r, c] to to[r, c] for each column of `to`.
+/// Adds the matrix `from` to the matrix `to`, which has fewer columns, without the additional columns of `from`.
 template <class T, class B>
 struct AddNarrowed {
   View<const T, 2, B> from;

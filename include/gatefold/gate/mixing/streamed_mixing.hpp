@@ -15,7 +15,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The common part of the mixings of paper 002, in which items share their probabilities. It stores no N × N matrix.
+/// Code for the mixings TokenSimilarity and AttentionPosterior of paper 002. They replace the probabilities r of an
+/// item by a weighted mean q of the probabilities of several items. The N × N matrix of the weights w is never stored.
 ///
 ///     w[i,h,j] = softmax over the heads h and the items j that i sees of scale · ⟨queries[h,i], keys[h,j]⟩   (1)
 ///     q[i,e] = Σ_hj w[i,h,j] r[j,e],   rank[i,e] = log q[i,e]                                            (2)
@@ -25,16 +26,16 @@
 /// head, the softmax in (1) runs only over the keys of that head.
 namespace gatefold {
 
-/// Defines the items j that item i sees, which are the j of the sums in (1) and (2). Item i sees items of its sequence
-/// that are not padding. Padding sees no item. With `causal`, item i sees no later item. With `entropy`, it sees only
-/// itself and items with an entropy that is not larger than its own.
+/// Defines which items j an item i sees, that is, whose probabilities it takes over in (1) and (2). Item i sees items
+/// of its sequence that are not padding. Padding sees no item. With `causal`, item i sees no later item. With
+/// `entropy`, it sees only itself and items with an entropy that is not larger than its own.
 template <class T, class B>
 struct Visible {
   Index length = 0;
   bool causal = true;
-  View<const T, 1, B> valid{};          // [N] 1 = item, 0 = padding; empty: all are items
+  View<const T, 1, B> valid{};          // [N] mask: 1 = item, 0 = padding; empty: no padding
   View<const T, 1, B> entropy{};        // [N] or empty: J_i = {j : H(r_j) ≤ H(r_i)} of paper 002, proposition 1
-  detail_::attending::Window window{};  // if width > 0, only items in the window; for causal mixing
+  detail_::attending::Window window{};  // if its width > 0, i sees only items in this window; for causal mixing
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
     return (window.width > 0 ? window.sees(i % length, j % length) : !causal || j <= i) &&
@@ -43,18 +44,22 @@ struct Visible {
   }
 };
 
-/// Queries and keys of (1). T is const for the input and mutable for its gradient.
+/// Query and key vectors of the mixing weights (1), or their gradients. T is const for the vectors, and mutable for the
+/// gradients.
 template <class T, class B>
 struct MixingHeads {
-  View<T, 3, B> queries, keys;  // [H, N, F]; if sequences follow several heads, [1, N, F] and [1, heads · N, F]
+  // Views [H, N, F] of H heads with F values per vector. If items of a sequence can follow different heads, queries are
+  // [1, N, F] and keys [1, heads · N, F].
+  View<T, 3, B> queries, keys;
   detail_::attending::Following<B> following{};
-  View<T, 2, B> places{};  // [width, F] position keys; in the gradient [S · width, F], separate for each sequence
+  View<T, 2, B> places{};  // [width, F] position keys; their gradient [S · width, F] is separate for each sequence
 };
 
 namespace functor {
 
-/// Divides the sums of (2) by the normaliser. If q < `tiny`, its logarithm would not be exact, so log q is computed as
-/// log Σ exp(log w + log r).
+/// Divides the weighted sums in (2) by the sum of the weights, which gives the mixed probabilities q and log q. If q <
+/// `tiny`, q has too few digits for an exact logarithm, so log q is computed as log Σ exp(log w + log r) instead, with
+/// weights w and probabilities r before mixing.
 template <class T, class B>
 struct MixFinish {
   Visible<T, B> visible;
@@ -62,7 +67,7 @@ struct MixFinish {
   T scale, tiny;
   View<const T, 2, B> r, log_r;
   View<const T, 1, B> top, total;  // [N] by row
-  View<const T, 2, B> sums;        // [N, E] by row; if rows are items, this is the memory of q
+  View<const T, 2, B> sums;        // [N, E] weighted sums of the rows; shares the memory of q if rows are items
   View<T, 2, B> q, log_q;          // [N, E]
   View<T, 1, B> log_sum_exp;       // [N]
 
@@ -97,14 +102,13 @@ struct MixFinish {
           const auto of_key = at.load(&heads.keys(h, key, d));
           return at.load(&heads.queries(h, row, d)) * (place ? of_key + at.load(place + d) : of_key);
         });
-        // log w is at most 0, but rounding of huge scores can give more.
+        // log w of a mixing weight w is at most 0, but for huge scores rounding can give more.
         const T found = scale * dot - normaliser, log_w = found > 0 ? T(0) : found;
         for (Index e = lanes.lane; e < experts; e += lanes.size)
           if (q(i, e) < tiny) log_q(i, e) = log_add(log_q(i, e), log_w + log_r(j, e));
       }
   }
 
-  /// Returns log(exp a + exp b).
   GATEFOLD_HD static T log_add(T a, T b) {
     if (a == -T(INFINITY)) return b;
     if (b == -T(INFINITY)) return a;
@@ -112,17 +116,18 @@ struct MixFinish {
   }
 };
 
-/// Computes g = dq + drank / q, the total gradient of q in (2), and mean = Σ_e g q, which the gradient of the softmax
-/// subtracts. Sets dr to g for an item that saw no item, because q was its own r, and to 0 for all other items.
+/// Computes g = dq + drank / q, the total gradient of the mixed probabilities q (rank = log q), and mean = Σ_e g q,
+/// which the gradient of the softmax subtracts. Initialises dr, the gradient of the probabilities r before mixing: to g
+/// for an item that saw no item, because its q was its own r, and to 0 for all other items.
 template <class T, class B>
 struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;
   View<const T, 1, B> log_sum_exp;
-  T smallest;  // smallest normal number; below it the quotient could overflow
+  T smallest;  // smallest normal number; for a smaller q, drank / q could overflow
   detail_::attending::Following<B> following;
   View<T, 2, B> dr;
-  View<T, 2, B> g;     // [N, E], in the order of the rows
-  View<T, 1, B> mean;  // [N], in the order of the rows
+  View<T, 2, B> g;     // [N, E] g of each row; rows can be items sorted by head
+  View<T, 1, B> mean;  // [N] mean of each row; rows can be items sorted by head
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
@@ -138,8 +143,9 @@ struct MixAdjoint {
   }
 };
 
-/// Writes the entropy H(p_n) = −Σ_e p log p in nats, with 0 log 0 = 0. If p is NaN, it is ∞. Items with a finite
-/// entropy then do not see this item, because an item does not see items with a larger entropy (Visible).
+/// Writes the entropy −Σ_e p log p of the probabilities p of item n in nats, with 0 log 0 = 0. If p is NaN, the entropy
+/// is ∞. Items with a finite entropy then do not take over probabilities of item n, because an item does not see items
+/// with a larger entropy (Visible).
 template <class T, class B>
 struct RowEntropy {
   View<const T, 2, B> p, log_p;
@@ -177,7 +183,8 @@ detail_::attending::Mask<T, B> mask_of(const Visible<T, B>& visible, const detai
   return {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy, following, {}, visible.window};
 }
 
-/// Computes (1) and (2) with scale > 0. Writes q, log_q [N, E] and log_sum_exp [N] (−∞ for an item that sees no item).
+/// Computes the mixed probabilities q by (1) and (2), for scale > 0. Writes q and log_q [N, E], and log_sum_exp [N],
+/// which is the log-sum-exp of the scores of each item (−∞ for an item that sees no item).
 /// @cost  2·H·N·L·F flop for the scores (half if causal) and 2·H·N·L·E more, with H = 1 if each item follows one head;
 ///        scratch of one block and N·E
 /// @order keys in ascending order; with `causal`, no bit of an item depends on later items
@@ -198,11 +205,12 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
                                        log_q, log_sum_exp});
 }
 
-/// The gradient of forward. Writes dr [N, E] and adds to the members of dheads.
+/// Computes the gradients of the mixing that `forward` computed. Writes dr [N, E], the gradient of the probabilities r
+/// before mixing, and adds the gradients of the query and key vectors to the members of dheads.
 ///
-/// An expert with a q that underflows gets no gradient from its rank. An item with NaN causes NaN gradients of itself
-/// and of all items in the same block of keys, also earlier ones if causal. Padding is left out; its x must be finite,
-/// which ComposedGate ensures.
+/// If q of an expert underflows, the rank of this expert passes no gradient. An item with NaN causes NaN gradients of
+/// itself and of all items in the same block of keys, also of earlier items if the mixing is causal. Padding is left
+/// out; its x must be finite, which ComposedGate ensures.
 /// @cost  6·H·N·L·F flop (half if causal), N·L·(H + 4·E) more; scratch of two blocks and N·E
 template <class C, class T, class B>
 void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
@@ -221,7 +229,8 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
         log_sum_exp, mean, g, dr, head(dheads.queries, h), head(dheads.keys, h), {heads.places, dheads.places});
 }
 
-/// Returns the entropies H(r_n) [N] in scratch, for the option `only_confident` of the mixings.
+/// Returns the entropy of the probabilities r of each item, as [N] in scratch memory. The option `only_confident` of
+/// the mixings compares these entropies.
 template <class C, class T, class B>
 View<T, 1, B> entropies(C& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r) {
   auto entropy = ctx.template scratch<T>(r.extent(0));

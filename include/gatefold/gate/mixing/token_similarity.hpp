@@ -22,7 +22,7 @@ struct Identity;
 }  // namespace functor
 
 /// A mixing in which similar items share their probabilities and therefore tend to go to the same experts
-/// (Similarity-Aware gates).
+/// (Similarity-Aware gates). u_i is item i, z_i are its logits, W_s is a metric and τ a temperature.
 ///
 ///     r_j = softmax(z_j),   S[i,j] = softmax_j(u_iᵀ W_s u_j / τ),   q_i = Σ_j S[i,j] r_j                 (1)
 ///     rank = log q, computed as log Σ_j exp(log S + log r) if q underflows                              (2)
@@ -42,9 +42,11 @@ struct Identity;
 struct TokenSimilarity {
   double tau = 1;
   bool causal = true;
-  bool learned_metric = false;  // learns W_s, which starts as the identity
-  bool only_confident = false;  // j runs over J_i = {j : H(r_j) ≤ H(r_i)} (paper 002, proposition 1)
-  Index model_dim = 0;          // D, the size of W_s; 0: taken from the scores
+  bool learned_metric = false;  // if true, W_s is learned and starts as the identity; if false, it is the identity
+  // If true, item i takes probabilities only from items j with an entropy that is not larger than its own: H(r_j) ≤
+  // H(r_i), with r the probabilities before mixing (paper 002, proposition 1).
+  bool only_confident = false;
+  Index model_dim = 0;  // width D of the items and of W_s [D, D]; 0: taken from the scores
 
   template <class T, class B>
   struct Params {
@@ -61,8 +63,8 @@ struct TokenSimilarity {
   template <class T, class B>
   struct Extra {
     Index length = 0;             // items per sequence; 0: all items are one sequence
-    View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
-    std::optional<double> tau{};  // empty: the option `tau`
+    View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding
+    std::optional<double> tau{};  // τ for this call; if empty, the option `tau`
 
     Extra with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask, tau}; }
   };
@@ -110,7 +112,7 @@ struct TokenSimilarity {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.log_q;
   }
-  /// Writes dz. Adds the gradients of x and of the parameters to dx and grads.
+  /// Writes the gradient of the logits to dz. Adds the gradients of the items and of the parameters to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,

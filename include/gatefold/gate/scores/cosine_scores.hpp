@@ -23,7 +23,8 @@ struct InverseBackward;
 
 }  // namespace functor
 
-/// Scores by the cosine of the angle between the item and the direction of each expert, in a space of `dim` dimensions.
+/// Scores by the cosine of the angle between the projected item W x[n] and a learned direction v_e of each expert, in a
+/// space of `dim` dimensions.
 ///
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / (τ ‖r‖ ‖v_e‖),   τ learned                                      (1)
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / ‖v_e‖                                                           (2)
@@ -128,7 +129,8 @@ struct CosineScores {
   }
 
  private:
-  /// The two factors of the scalar products, `item` and `expert`. The factor 1/τ is in `item`.
+  /// The two factors of the scalar products: `item`, the normalised items times 1/τ, and `expert`, the normalised
+  /// directions of the experts.
   template <class T, class B>
   struct Sides {
     View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
@@ -160,7 +162,8 @@ struct CosineScores {
     B::for_rows(ctx, experts, functor::UnitRows<T, B>{p.embedding, of_experts<T>(), nullptr, expert});
     return {projected, item, expert, scale};
   }
-  /// Adds the gradient of x to dx. Returns the gradients of `projected` (r) and `item`.
+  /// Adds the gradient of the items x to dx. Returns the gradients of the projected items r (`projected`) and of the
+  /// normalised items (`item`).
   template <class T, class B>
   Sides<T, B> items_backward(typename B::Context& ctx, const Params<T, B>& p, const Sides<T, B>& s, In<T, 2, B> dz,
                              Out<T, 2, B> dx) const {
@@ -183,7 +186,7 @@ struct Inverse {
   T* inverse;
   GATEFOLD_HD void operator()(Index) const { *inverse = 1 / *value; }
 };
-/// Subtracts inverse² · dinverse from dvalue (the gradient of Inverse).
+/// Backward of Inverse (inverse = 1 / value): subtracts inverse² · dinverse from dvalue, the gradient of the value.
 template <class T>
 struct InverseBackward {
   const T *inverse, *dinverse;

@@ -17,8 +17,8 @@ Index count_experts(const P& policy) {
   }
 }
 
-/// Returns the item width that a scores policy takes: length · model_dim. Returns 0 if the policy has no option
-/// `model_dim` or if it is still 0.
+/// Returns the number of values in an item that a scores policy takes: length · model_dim, or model_dim if there is no
+/// option `length`. Returns 0 if the policy has no option `model_dim`, or if this option is still 0.
 template <class S>
 Index item_width(const S& scores) {
   if constexpr (requires { scores.scores; }) {

@@ -8,7 +8,8 @@
 
 namespace gatefold {
 
-/// Scores with parameters that are not trained. With random parameters they are a random router.
+/// Wraps a scores policy so that its parameters Θ are not trained. With random parameters it is a random router. x̄ is
+/// the gradient of the items x.
 ///
 ///     z = scores(x; Θ),   Θ ← Θ,   x̄ as in `scores`                                                     (1)
 ///

@@ -19,7 +19,8 @@ struct AddJitter;
 
 }  // namespace functor
 
-/// Scores of items after multiplication of each element by a random number near 1, so that routing explores.
+/// Multiplies each element of an item by a random number near 1 before the scores of the item are computed, so that the
+/// router also tries other experts.
 ///
 ///     z = scores(x ⊙ ξ),   ξ = 1 + ε r                                                                  (1)
 ///
@@ -102,7 +103,7 @@ Jitter(S, double) -> Jitter<S>;
 
 namespace functor {
 
-/// Returns ξ = 1 + ε r, with r = draw i of the random stream.
+/// Returns the random factor ξ = 1 + ε r of element i, with r the i-th number of the random stream.
 template <class LawT, class T>
 struct JitterFactor {
   Random random;

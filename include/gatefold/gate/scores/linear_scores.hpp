@@ -11,7 +11,8 @@
 
 namespace gatefold {
 
-/// Scores by a linear map of the item.
+/// Scores by a linear map of the item. If an item is a sequence of `length` rows, the map is applied to the sum of its
+/// rows.
 ///
 ///     z[n,:] = Σ_l x[n,l,:] W + b                                                                       (1)
 ///
@@ -38,7 +39,8 @@ struct LinearScores {
     static constexpr int expert_extents[] = {1, 0};
   };
 
-  /// Returns these scores. If `model_dim` is 0, it is filled in from the width of the items.
+  /// Returns a copy of the options. If `model_dim` is 0, the copy has the width of the items divided by `length`
+  /// instead.
   /// @throws ArgumentError unless the items' width is length · model_dim
   LinearScores with_model_dim(Index item_width) const {
     LinearScores filled = *this;
@@ -73,8 +75,8 @@ struct LinearScores {
       B::gemm(ctx, total, false, p.weight.view(), false, false, z, epilogue);
     });
   }
-  /// Computes z as forward does, and calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is
-  /// null, it is not stored.
+  /// Computes the logits z like forward, and calls rows(lanes, n, row) for the row of logits of each item n (gemm_rows
+  /// of backend.hpp). If z has no memory, the logits are not stored.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {

@@ -6,10 +6,11 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Functors that normalise rows to length 1, and their gradients, for scores that compare directions.
+/// Functors that scale rows of a matrix to length 1, and the gradients of this operation. Scores that compare
+/// directions use them.
 namespace gatefold {
 
-/// Selects how a row is normalised to length 1, and how short rows stay finite.
+/// Selects how a row x is scaled to length 1, and how a division by a length near 0 is avoided.
 ///
 ///     clamped   x / ‖x‖ if ‖x‖ > ε, else 0                                                              (1)
 ///     outside   x / (‖x‖ + ε)                                                                           (2)
@@ -23,7 +24,8 @@ enum class UnitNorm { clamped, outside, inside, none };
 
 namespace functor {
 
-/// Computes the factors f and h of û = f(‖x‖²) x and of its derivative dx = f · (dû − h ⟨x, dû⟩ û).
+/// Computes two factors for a row x that is scaled to length 1, both from ‖x‖²: f in the result û = f x, and h in the
+/// gradient dx = f · (dû − h ⟨x, dû⟩ û).
 template <class T>
 struct UnitFactor {
   UnitNorm form;
@@ -42,7 +44,8 @@ struct UnitFactor {
   }
 };
 
-/// Writes unit[n,:] = scale · û[n,:]. `scale` points to memory of the backend; null means 1.
+/// Writes each row of x, scaled to length 1 (UnitNorm) and multiplied by `scale`, to `unit`. `scale` points to memory
+/// of the backend; null means 1.
 template <class T, class B>
 struct UnitRows {
   View<const T, 2, B> x;
@@ -59,7 +62,8 @@ struct UnitRows {
   }
 };
 
-/// Adds scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:]) to dx[n,:].
+/// Backward of UnitRows: adds the gradient scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:]) to dx[n,:], with f and h of
+/// UnitFactor and dunit the gradient of the scaled rows.
 template <class T, class B>
 struct UnitRowsBackward {
   View<const T, 2, B> x;
@@ -82,7 +86,8 @@ struct UnitRowsBackward {
   }
 };
 
-/// Returns ⟨û[n,:], dunit[n,:]⟩. The sum over n is the gradient of the scale.
+/// Returns the part of row n in the gradient of `scale` in UnitRows: the scalar product of the row, scaled to length 1,
+/// and its gradient dunit[n,:].
 template <class T, class B>
 struct UnitRowsScale {
   View<const T, 2, B> x;

@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-/// Scores by a linear map of each patch of the item, with a separate map for every position.
+/// Scores by a linear map of each patch x[n,p,:] of item n, with a separate map Θ_p for every position p.
 ///
 ///     z[n,:] = Σ_p x[n,p,:] Θ_p                                                                         (1)
 ///
@@ -34,7 +34,8 @@ struct PatchScores {
     static constexpr int expert_extents[] = {2};
   };
 
-  /// Returns these scores. If `model_dim` is 0, it is filled in from the width of the items.
+  /// Returns a copy of the options. If `model_dim` is 0, the copy has the width of the items divided by `length`
+  /// instead.
   /// @throws ArgumentError unless the items' width is length · model_dim
   PatchScores with_model_dim(Index item_width) const {
     PatchScores filled = *this;
@@ -61,8 +62,8 @@ struct PatchScores {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
     B::gemm(ctx, x, false, all_patches(p.weight), false, false, z, functor::Store{});
   }
-  /// Computes z as forward does, and calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is
-  /// null, it is not stored.
+  /// Computes the logits z like forward, and calls rows(lanes, n, row) for the row of logits of each item n (gemm_rows
+  /// of backend.hpp). If z has no memory, the logits are not stored.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {
@@ -83,7 +84,6 @@ struct PatchScores {
   }
 
  private:
-  /// Returns weight [length, D, E] as [length · D, E].
   auto all_patches(auto& weight) const { return weight.view().as(length * model_dim, experts); }
 };
 

@@ -60,7 +60,7 @@ struct Annealed {
     }
     return to;
   }
-  /// Returns k of (6), or for levels the value of (4) rounded to an integer.
+  /// Returns the value of the schedule at a step as an integer: k of (6), or for `levels` the value (4), rounded.
   Index count_at(Index step) const {
     const double v = at(step), origin = shape == Shape::levels ? 0 : from;
     const double k = origin + (v - origin) - std::remainder(v - origin, 1.0);

@@ -27,7 +27,8 @@ struct PriorityOfItem;
 template <class T, class B>
 struct DropOverflow;
 
-/// Returns the capacity (1) of an expert for a group of `items` items that are not padding.
+/// Returns the capacity of an expert by (1) of Capacity, its largest number of picks in a group of `items` items, not
+/// counting padding.
 struct CapacityRule {
   double factor;
   Index multiple_of, slots, picks, experts;  // picks of an item
@@ -43,14 +44,15 @@ struct CapacityRule {
 
 }  // namespace functor
 
-/// Gives every expert a limited number of places, and drops the picks that find no place.
+/// Limits the number of picks that each expert may have to its capacity C, and drops the other picks.
 ///
 ///     C = min(S, ⌈S·K·factor / E⌉), rounded up to a multiple of `multiple_of`                           (1)
 ///
 /// S is the number of items in a group, and K the number of picks of an item. With an infinite factor, no pick is
-/// dropped. All first choices are placed before any second choice. Choices of the same number are placed in the order
-/// of the items. If `batch_priority` is true, they are placed in descending order of q of the item's first choice
-/// instead. With noise, the softmax of the noisy values replaces q. The weights have no effect on this order.
+/// dropped. The places of an expert are given to first choices of items before second choices, and among first (or
+/// second) choices in the order of the items. If `batch_priority` is true, they are given in descending order of q of
+/// the item's first choice instead. With noise, the softmax of the noisy values replaces q. The weights have no effect
+/// on this order.
 ///
 /// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The other weights of the item do not
 /// change. Padding takes no place and does not count in S. With group > 0, each `group` consecutive items form a group
@@ -85,7 +87,8 @@ struct Capacity {
   template <class T, class B>
   using Extra = gatefold::Extra<SelectionT, T, B>;
 
-  /// Returns the places of one expert for a group of `items` items with `picks` picks each: (1).
+  /// Returns the capacity (1) of an expert, its largest number of picks in a group of `items` items with `picks` picks
+  /// each.
   Index room(Index items, Index picks, Index experts) const {
     return functor::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
   }
@@ -122,7 +125,7 @@ struct Capacity {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate_options(experts);
     if constexpr (detail_::policy::KeepsNothing<SelectionT, T, B> &&
-                  detail_::hook::selection::rows<SelectionT, T, B>()) {  // the plan is built below
+                  detail_::hook::selection::rows<SelectionT, T, B>()) {  // plan.build() is called below
       B::for_rows(ctx, items, selection.rows(c, plan, extra));
     } else {
       selection.forward(ctx, p, c, plan, saved, extra);
@@ -146,7 +149,8 @@ struct Capacity {
                     {items, picks, priority}, batch_priority, experts, offsets, room, order, plan.expert});
     plan.build(ctx);
   }
-  /// Returns the noisy values by which the selection ranked, or empty views if the selection does not have `noisy`.
+  /// Returns the values with noise by which the selection ordered the experts. Returns empty views if the selection has
+  /// no noise (no member `noisy`).
   template <template <class, class> class S, class T, class B>
   NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
     if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
@@ -155,7 +159,7 @@ struct Capacity {
       return {};
     }
   }
-  /// Calls backward of the selection. The weight of a dropped pick has gradient 0.
+  /// Calls backward of the selection. Dropped picks have no effect there, because the gradients of their weights are 0.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
@@ -164,7 +168,8 @@ struct Capacity {
   }
 
  private:
-  /// Returns the values that batch_priority compares: q, or the softmax of the noisy values.
+  /// Returns the probabilities [N, E] by which `batch_priority` orders the items: q, or the softmax of the values with
+  /// noise.
   template <class T, class B, class S>
   View<const T, 2, B> compared(auto& ctx, const Candidates<T, B>& c, const S& saved) const {
     const NoisyRank<const T, B> seen = noisy(saved);
@@ -181,7 +186,8 @@ Capacity(S, double) -> Capacity<S>;
 
 namespace functor {
 
-/// Writes room[g], the capacity of an expert for the items of group g that are not padding.
+/// Writes room[g], the largest number of picks that an expert may have in group g of the items. Padding does not count
+/// as an item of the group.
 template <class T, class B>
 struct CapacityOfGroup {
   CapacityRule room_of;
@@ -198,8 +204,9 @@ struct CapacityOfGroup {
     if (lanes.lane == 0) room(g) = room_of(count);
   }
 };
-/// Writes key[i] = group · E + expert of pick i. Picks are numbered in the order in which they are placed: choice j of
-/// item n is i = j·N + n. The key is −1 for padding and for picks that were already dropped.
+/// Writes key[i] = group · E + expert, the key by which pick i is sorted, with E experts. Picks are numbered with first
+/// choices before second choices: choice j of item n has number i = j·N + n. The key is −1 for padding and for picks
+/// that were already dropped.
 template <class T, class B>
 struct PlacingKey {
   Index items, picks, group, experts;
@@ -211,7 +218,7 @@ struct PlacingKey {
     key(i) = e < 0 || (valid.data() && valid(n) == 0) ? Index(-1) : n / group * experts + e;
   }
 };
-/// Writes priority[n] = q of the first choice of item n.
+/// Writes priority[n], the probability q of the first choice (best expert) of item n.
 template <class T, class B>
 struct PriorityOfItem {
   Index picks;
@@ -220,8 +227,8 @@ struct PriorityOfItem {
   View<T, 1, B> priority;
   GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
 };
-/// Returns whether pick a is placed before pick b. It compares the numbers of the choices, then the priorities of the
-/// items.
+/// Returns whether pick a gets a place at its expert before pick b. First choices of items come before second choices;
+/// among choices of the same number, the item with the higher priority comes first.
 template <class T, class B>
 struct HigherPriority {
   Index items, picks;
@@ -231,7 +238,8 @@ struct HigherPriority {
     return ranks_before(priority(a % items), a, priority(b % items), b);
   }
 };
-/// Drops the picks of list l that exceed its capacity. A list has the picks of one group and expert.
+/// Drops the picks of list l that exceed the capacity of its expert. A list contains the picks of one expert from one
+/// group of items.
 template <class T, class B>
 struct DropOverflow {
   HigherPriority<T, B> before;

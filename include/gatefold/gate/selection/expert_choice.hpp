@@ -22,20 +22,20 @@ struct PickItems;
 template <class T, class B>
 struct PickItemsBackward;
 
-/// Returns C of (1) in ExpertChoice: the number of items that an expert takes from `items` items.
+/// Returns the number C of items that an expert takes from `items` items, by (1) of ExpertChoice.
 struct ChoiceCapacity {
   double factor;
   Index experts;
   GATEFOLD_HD Index operator()(Index items) const {
     const double even = static_cast<double>(items) * factor / static_cast<double>(experts) + 0.5;
-    if (!(even < static_cast<double>(items))) return items;  // also keeps the cast below in range
+    if (!(even < static_cast<double>(items))) return items;  // also avoids an overflow in the cast below
     return even < 2 && items > 0 ? Index(1) : static_cast<Index>(even);
   }
 };
 
 }  // namespace functor
 
-/// Lets every expert take its best items.
+/// Lets every expert choose its C best items, instead of letting items choose experts.
 ///
 ///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
 ///
@@ -96,21 +96,21 @@ struct ExpertChoice {
 
 namespace functor {
 
-/// Returns whether item a ranks before item b for expert e: the item with the larger log_p ranks first.
+/// Returns whether item a ranks before item b for expert e. The item with the larger log-probability ranks first.
 template <class T, class B>
 struct MoreProbable {
   View<const T, 2, B> log_p;
   Index e;
   GATEFOLD_HD bool operator()(Index a, Index b) const { return ranks_before(log_p(a, e), a, log_p(b, e), b); }
 };
-/// Writes the picks of list l, which belong to one sequence and one expert: the best items, best first. If padding
-/// leaves fewer items than the list has places, the rest of the list has dropped picks of padding.
+/// Writes the picks of list l, which are the items that one expert takes from one sequence, best first. If the sequence
+/// has padding, the expert can take fewer items, and the rest of the list is then filled with dropped picks of padding.
 template <class T, class B>
 struct PickItems {
   View<const T, 2, B> log_p, q;
   View<const T, 1, B> valid;
   ChoiceCapacity room;
-  Index length, most;  // items of a sequence, picks of a list
+  Index length, most;  // number of items in a sequence, number of picks in a list
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 

@@ -69,7 +69,8 @@ struct NoisyTop1 {
     return {c.rank,       c.q,       T(scale),    functor::draw<NoiseLawT, T>(noise),
             noisy_weight, plan.item, plan.expert, plan.weight};
   }
-  /// Adds the gradient of the weights to d.q, or to d.rank if `noisy_weight` is true.
+  /// Adds the gradient of the picks' weights to d.q, the gradient of the probabilities. If `noisy_weight` is true, adds
+  /// it to d.rank, the gradient of the ranks, instead.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -82,8 +83,8 @@ struct NoisyTop1 {
 
 namespace functor {
 
-/// Picks the expert with the largest rank + scale · noise. The weight is q of this expert, or the largest value if
-/// `noisy_weight` is true.
+/// Picks the expert of item n with the largest rank + scale · noise. The weight of the pick is the probability q of
+/// this expert, or this largest value if `noisy_weight` is true.
 template <class LawT, class T, class B>
 struct PickNoisyTop1 {
   View<const T, 2, B> rank, q;
@@ -106,7 +107,7 @@ struct PickNoisyTop1 {
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// Chooses the expert of item n from a row of ranks, which can be at any address.
+  /// Chooses the expert of item n from its row of ranks, which can be at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const Index experts = rank.extent(1);
@@ -118,7 +119,7 @@ struct PickNoisyTop1 {
       best = e;
       top = value;
     });
-    if (lanes.size > 1) {  // the lowest expert with the largest value; if all values are NaN, expert 0
+    if (lanes.size > 1) {  // over all lanes: the lowest expert with the largest value; if all values are NaN, expert 0
       const T largest = lanes.max(top == top ? top : negative_infinity<T>);
       const bool is_largest = best >= 0 && top == largest, any = lanes.max(Index(is_largest)) > 0;
       best = -lanes.max(best >= 0 && (is_largest || !any) ? -best : -experts);
@@ -136,8 +137,8 @@ struct PickNoisyTop1 {
     if (lanes.lane == 0) weight(n) = w;
   }
 };
-/// The gradient of PickNoisyTop1. The weight is the picked element of q, or the picked element of rank plus a constant,
-/// so the gradient of the weight is added to this element of d.
+/// Backward of PickNoisyTop1. The weight of a pick is one element of q, or one element of rank plus noise. The gradient
+/// of the weight is added to the same element of d, the gradient of q or of rank.
 template <class T, class B>
 struct PickTop1Backward {
   View<const Index, 1, B> expert;

@@ -57,8 +57,8 @@ struct NoisyTopK {
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
-  double epsilon = 0;    // the least learned deviation
-  double deviation = 1;  // E times the fixed deviation; not used if learned
+  double epsilon = 0;    // lower bound of the learned deviations
+  double deviation = 1;  // E times the deviation of every expert if deviations are not learned
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 
@@ -85,7 +85,7 @@ struct NoisyTopK {
   template <class T, class B>
   using Extra = Noise;
 
-  /// Returns this selection. If `model_dim` is 0, it is filled in from the width of the items.
+  /// Returns a copy of the options. If `model_dim` is 0, the copy has the width of the items instead.
   /// @throws ArgumentError unless the items' width is model_dim
   NoisyTopK with_model_dim(Index item_width) const {
     NoisyTopK filled = *this;
@@ -134,7 +134,8 @@ struct NoisyTopK {
     B::for_rows(ctx, items, functor::Softmax<T, B>{saved.value, saved.q});
     top_k().forward(ctx, none, noisy_candidates(c, saved), plan, none, none);
   }
-  /// Returns the values by which experts were ranked, for auxiliary losses; empty without noise.
+  /// Returns the values with noise by which the experts were ordered, and the deviations of the noise, for auxiliary
+  /// losses. Returns empty views if there was no noise.
   template <class T, class B>
   NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
     if (saved.value.size() == 0) return {};
@@ -163,7 +164,7 @@ struct NoisyTopK {
     if (d.noisy.value.data()) add(ctx, d.noisy.value, dvalue);
     add(ctx, dvalue, d.rank);
     if (!learned) return;
-    const View<T, 2, B> dv = dq;  // dq is not needed any more
+    const View<T, 2, B> dv = dq;  // dq is no longer needed, so its memory is reused
     B::for_each(ctx, dv.size(),
                 functor::DeviationBackward<NoiseLawT, T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
                                                          functor::draw<NoiseLawT, T>(noise), dv.data()});
@@ -182,7 +183,7 @@ struct NoisyTopK {
 
 namespace functor {
 
-/// Writes deviation = log(1 + exp v) + epsilon.
+/// Writes the learned deviation of the noise, log(1 + exp v) + epsilon, with v = x W of NoisyTopK.
 template <class T>
 struct LearnedDeviation {
   T epsilon;
@@ -190,7 +191,6 @@ struct LearnedDeviation {
   T* deviation;
   GATEFOLD_HD void operator()(Index i) const { deviation[i] = functor::math::softplus(v[i]) + epsilon; }
 };
-/// Writes value = rank + deviation · noise.
 template <class LawT, class T>
 struct AddNoise {
   const T *rank, *deviation;
@@ -199,7 +199,8 @@ struct AddNoise {
   GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
 };
 /// Writes dv, the gradient of v in value = rank + (softplus(v) + epsilon) · noise. It is computed from v and not from
-/// the saved deviation, because the deviation loses a softplus that is much smaller than epsilon.
+/// the saved deviation softplus(v) + epsilon, because this sum loses the digits of softplus(v) if epsilon is much
+/// larger.
 template <class LawT, class T>
 struct DeviationBackward {
   const T *dvalue, *ddeviation, *v;  // ddeviation can be null

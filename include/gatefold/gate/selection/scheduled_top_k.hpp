@@ -7,7 +7,8 @@
 
 namespace gatefold {
 
-/// TopK with a K that each call can set, for example to let K grow in training or to reduce it in inference.
+/// Picks the K best experts of each item (TopK), with a K that each call can set, for example to let K grow in training
+/// or to reduce it in inference.
 ///
 ///     I(n) = top_k rank[n,:],   k from the extra inputs, or the option if they have 0                   (1)
 ///

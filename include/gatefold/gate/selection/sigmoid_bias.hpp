@@ -136,8 +136,8 @@ struct SigmoidBias {
     B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build_complete(ctx);
   }
-  /// Adds the gradient of the ranks to d.rank. In the first evaluation of a training step, also adds the load violation
-  /// (LoadViolation) to grads.bias.
+  /// Adds the gradient of the ranks to d.rank. In the first evaluation of the layer in a training step, also adds the
+  /// distance of each expert's load from the mean (LoadViolation) to grads.bias.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -157,7 +157,7 @@ struct SigmoidBias {
 
 namespace functor {
 
-/// Writes biased[n,e] = σ(rank[n,e]) + bias[e].
+/// Writes the values by which experts are chosen, biased[n,e] = σ(rank[n,e]) + bias[e].
 template <class T, class B>
 struct BiasedSigmoid {
   View<const T, 2, B> rank;
@@ -173,7 +173,8 @@ struct BiasedSigmoid {
     });
   }
 };
-/// Writes score[n,g] = the sum of the two largest values of biased[n, group g].
+/// Writes score[n,g], the score of group g of experts for item n. It is the sum of the two largest elements of `biased`
+/// (BiasedSigmoid) in the group.
 template <class T, class B>
 struct GroupScores {
   View<const T, 2, B> biased;
@@ -190,8 +191,8 @@ struct GroupScores {
     score(n, g) = first + second;
   }
 };
-/// Sets biased[n,e] to −∞ unless the group of e is one of the `kept` best groups of item n. In the best groups, NaN and
-/// −∞ become the lowest finite number, so that these experts rank before the experts of other groups.
+/// Excludes the experts outside of the `kept` best groups of item n: sets biased[n,e] of these experts e to −∞. In the
+/// best groups, NaN and −∞ become the lowest finite number, so that these experts rank before the excluded experts.
 template <class T, class B>
 struct KeepBestGroups {
   View<const T, 2, B> score;
@@ -218,7 +219,8 @@ struct KeepBestGroups {
  private:
   static constexpr T least = std::numeric_limits<T>::lowest();
 };
-/// Computes the weights of the picks of item n from the sigmoids without bias, for forward and backward.
+/// Computes the terms of the weights of an item's picks, for forward and backward. The weights depend on the sigmoids
+/// of the ranks, without bias.
 template <class T, class B>
 struct SigmoidWeights {
   View<const T, 2, B> rank;
@@ -229,8 +231,8 @@ struct SigmoidWeights {
 
   GATEFOLD_HD T score(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
   GATEFOLD_HD T log_sigmoid(Index n, Index j) const { return -functor::math::softplus(-score(n, j)); }
-  /// Returns the largest log σ of the picks. It is subtracted in σ_j / Σ_i σ_i =
-  /// exp(log σ_j − top) / Σ_i exp(log σ_i − top), which is exact even if every σ underflows.
+  /// Returns `top`, the largest log σ of the picks of item n. The weight σ_j / Σ_i σ_i is computed as exp(log σ_j −
+  /// top) / Σ_i exp(log σ_i − top), which is exact even if every σ underflows.
   GATEFOLD_HD T top(Index n) const {
     T highest = log_sigmoid(n, 0);
     for (Index j = 1; j < k; ++j) highest = log_sigmoid(n, j) > highest ? log_sigmoid(n, j) : highest;
@@ -251,7 +253,7 @@ struct SigmoidWeightsForward {
     for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_sigmoid(n, j) - top) / total;
   }
 };
-/// Adds the gradient of the ranks to `drank`, given the gradients of the weights.
+/// Adds the gradient of the ranks to `drank`, given the gradients `dweight` of the weights of the picks.
 template <class T, class B>
 struct SigmoidWeightsBackward {
   SigmoidWeights<T, B> of;
@@ -267,7 +269,8 @@ struct SigmoidWeightsBackward {
           of.scale * share(j) * (dweight(n * of.k + j) - mean) * functor::math::sigmoid(-of.score(n, j));
   }
 };
-/// Adds E · (mean load − load of e), which is an integer, to violation[e]. Dropped picks count in the load.
+/// Adds E · (mean load − load of expert e) to violation[e], with E experts. The factor E makes it an integer. The load
+/// is the number of picks of an expert, including dropped picks.
 template <class T, class B>
 struct LoadViolation {
   View<const Index, 1, B> item, expert;
@@ -287,7 +290,7 @@ struct LoadViolation {
     if (lanes.lane == 0) violation(e) += static_cast<T>(picks - violation.size() * load);
   }
 };
-/// Adds speed · sign(violation[e]) to bias[e].
+/// Changes the bias of expert e by ± `speed`: up if its load is below the mean (violation[e] > 0), down if it is above.
 template <class T, class B>
 struct StepBySign {
   View<const T, 1, B> violation, speed;

@@ -78,7 +78,8 @@ namespace functor {
 
 template <class T>
 inline constexpr T iota[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-/// Returns the column number j, or a register with j, j + 1, … if `at` loads vector registers.
+/// Returns the column number j as a floating-point value. If `at` loads vector registers, returns a register with j, j
+/// + 1, …
 template <class T, class A>
 GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
   if constexpr (std::is_same_v<typename A::Value, T>) {
@@ -88,14 +89,14 @@ GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
   }
 }
 
-/// Steps through the experts of one item in the order of ranks_before.
+/// Steps through the experts of one item from best to worst, in the order of ranks_before.
 template <class T>
 struct RankedRow {
   const T* rank;
   Index experts;
 
-  /// Returns the expert that follows `last` in the order, or the best of all experts if `last` is −1. Returns −1 if no
-  /// expert is left. The result is the same on every lane.
+  /// Returns the next best expert after `last`, or the best of all experts if `last` is −1. Returns −1 if no expert is
+  /// left. The result is the same on every lane (thread of the row).
   template <class Lanes>
   GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
     if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
@@ -120,8 +121,8 @@ struct RankedRow {
  private:
   static constexpr T infinity = std::numeric_limits<T>::infinity();
 
-  /// Returns the same as `after`, also for rows with infinities or NaN and in builds with fast math, which cannot
-  /// detect these values.
+  /// Computes the result of `after` with one comparison at a time. It is used for rows with infinities or NaN, and for
+  /// all rows in builds with fast math, which cannot detect these values.
   GATEFOLD_HD Index after_one_by_one(Index last) const {
     const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
     Index best = -1;
@@ -137,16 +138,16 @@ struct RankedRow {
   }
 };
 
-/// Returns the probability of one picked expert, the same on every lane. Each lane reads only values that it wrote:
-/// lane 0 the expert, lane e mod size the entry q[e].
+/// Returns the probability of one picked expert on every lane (thread of the row). Each lane reads only values that it
+/// wrote itself: lane 0 the expert, and lane e mod size the entry q[e].
 template <class T, class Lanes>
 GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const T* q, const Index& expert) {
   const Index e = lanes.max(lanes.lane == 0 ? expert : Index(-1));
   return lanes.sum(e % lanes.size == lanes.lane ? q[e] : T(0));
 }
 
-/// Picks the K best experts of item n, best first, and computes their weights. The functor has two halves, so that a
-/// mixing can run between them.
+/// Picks the K best experts of item n, best first, and computes their weights. The functor has two halves, `choose` and
+/// `weigh`, so that a mixing can compute q between them.
 template <class T, class B>
 struct PickTopK {
   View<const T, 2, B> rank, q;
@@ -160,17 +161,17 @@ struct PickTopK {
     choose(lanes, n);
     weigh(lanes, n);
   }
-  /// Chooses the experts of item n. Reads only `rank`, not q.
+  /// Chooses the experts of item n from its ranks, without reading the probabilities q.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
     choose(lanes, n, &rank(n, 0));
   }
-  /// Computes the weights of the picks of item n from q and the chosen experts.
+  /// Computes the weights of the picks of item n from the probabilities q and the chosen experts.
   template <class Lanes>
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// Chooses the experts of item n from a row of ranks, which can be at any address.
+  /// Chooses the experts of item n from its row of ranks, which can be at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const RankedRow<T> row{rank_row, rank.extent(1)};
@@ -191,12 +192,12 @@ struct PickTopK {
       total += w;
     }
     if (!renormalise || lanes.lane > 0) return;
-    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // > 0 or NaN, because the best pick has q >= 1/E
+    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // total > 0 or NaN: the best pick has q >= 1/E
   }
 };
 
-/// Adds the gradient of the picked elements of q to dq. The weights are w = q / Σ q if `renormalise` is true, and w = q
-/// otherwise.
+/// Adds the gradient of the probabilities q of the picked experts to dq. The weight of a pick is q / Σ q over the picks
+/// of the item if `renormalise` is true, and q otherwise.
 template <class T, class B>
 struct PickTopKBackward {
   View<const T, 2, B> q;
@@ -218,7 +219,7 @@ struct PickTopKBackward {
       if (e % lanes.size != lanes.lane) continue;
       if (!renormalise) {
         dq(n, e) += dweight(j);
-      } else if (k > 1) {  // with k = 1 the weight is always 1, and dweight - dot would leave a rounding error
+      } else if (k > 1) {  // for k = 1 the gradient is 0, but dweight - dot could have a rounding error
         dq(n, e) += (dweight(j) - dot) / total;
       }
     }
