@@ -21,7 +21,7 @@ BEGIN {
   allow["model"] = "layer loss"
   allow["loss"] = allow["optim"] = allow["io"] = allow["data"] = "backend"
   allow["metric"] = "routing"
-  allow["train"] = "layer optim loss io"
+  allow["train"] = "layer optim loss io model"
   allow["check"] = "layer optim loss"
   allow["distributed"] = "train"
   allow["papers"] = "train metric data"

@@ -306,9 +306,14 @@ inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 /// NoResidual{OneExpert{expert}} for an expert.
 template <class L, class T, class B>
 using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
+/// Returns a part of a model as a layer: a reference to the part itself if it is a layer.
 template <class T, class B, class L>
-AsLayer<L, T, B> as_layer(const L& part) {
-  return detail_::lookup::as_layer<L, T, B>(part);
+decltype(auto) as_layer(const L& part) {
+  if constexpr (std::is_same_v<AsLayer<L, T, B>, L>) {
+    return (part);
+  } else {
+    return detail_::lookup::as_layer<L, T, B>(part);
+  }
 }
 
 namespace detail_::lookup {

@@ -29,6 +29,8 @@ template <class AttentionT, class LayerT>
 struct Block;
 template <class BranchT, class SharedT>
 struct WithShared;
+template <class FirstT, class SecondT>
+struct Either;
 template <class BranchT>
 struct Dropout;
 template <class LayerT>
@@ -172,6 +174,21 @@ struct Parts<WithShared<BranchT, SharedT>> {
                     "docs/how-to/extending.md#branch")
     if constexpr (check_branch<BranchT, T, B>()) {
       return check_bank<SharedT, T, B>();
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class FirstT, class SecondT>
+struct Parts<Either<FirstT, SecondT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (check_branch<FirstT, T, B>() && check_branch<SecondT, T, B>()) {
+      GATEFOLD_EXPECT((std::is_same_v<gatefold::Extra<SecondT, T, B>, Nothing<T, B>>),
+                      "gatefold: the second branch of an Either must not take extra inputs; put the branch that takes "
+                      "them first: Either{first, second}; see docs/how-to/extending.md#branch")
+      return true;
     } else {
       return false;
     }

@@ -156,6 +156,15 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 
 }  // namespace tensor_map
 
+/// Calls f(name) with the name of each tensor of the other library in which tensors of the pack are stored.
+/// @throws ArgumentError unless the map has each tensor of the pack once, and no others
+template <class P, class F>
+void for_each_stored(const TensorMap& map, P& pack, const F& f) {
+  tensor_map::visit("io::for_each_stored", map, pack, [&](const auto&, const auto& pieces) {
+    for (const tensor_map::Piece& piece : pieces) f(piece.name);
+  });
+}
+
 /// Fills a pack of tensors, which already have their shapes, from files of another library:
 ///
 ///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);

@@ -30,8 +30,8 @@ enum class QueryKeyNorm : char { none, head, all };
 ///     u = concat_h(σ_h A_h v_g) W_o + b_o                                                               (3)
 ///
 /// R rotates by the position (Rotary). An item attends to itself and to earlier items of its sequence, in the last
-/// `window` positions. Without sinks σ_h is 1. With sinks, each head has a learned score s_h, whose weight belongs to no
-/// key: σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
+/// `window` positions. Without sinks σ_h is 1. With sinks, each head has a learned score s_h, whose weight belongs to
+/// no key: σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
 ///
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries), and the models Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE
 /// and gpt-oss in Hugging Face's transformers.
@@ -67,7 +67,7 @@ struct GroupedQueryAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> q, k, v;                          // as the scores use them
+    Tensor<T, 2, B> q, k, v;                          // after norm and rotation
     Tensor<T, 2, B> context, log_sum_exp;             // A_h v_g, before the factor σ
     Tensor<T, 2, B> plain_q, plain_k;                 // before the norm; empty without norm
     RmsNorm::Saved<T, B> query_inverse, key_inverse;  // of the norm
@@ -97,17 +97,16 @@ struct GroupedQueryAttention {
   Index kv_dim() const { return (kv_heads > 0 ? kv_heads : heads) * width(); }
   /// Returns how many of the last items of a sequence must be remembered, because later items can attend to them.
   /// @param longest  the largest number of items of a sequence
-  Index remembers(Index longest) const { return window > 0 && window < longest ? window - 1 : longest - 1; }
+  Index remembers(Index longest) const { return window > 0 && window <= longest ? window - 1 : longest; }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect_options();
-    Params<T, B> p{query().template init<T, B>(ctx, 1, seed.fork(0)), key().template init<T, B>(ctx, 1, seed.fork(1)),
-                   key().template init<T, B>(ctx, 1, seed.fork(2)), output().template init<T, B>(ctx, 1, seed.fork(3))};
-    p.query_norm.gain = constant_tensor<T>(ctx, 1, 1, normed(heads * width()));
-    p.key_norm.gain = constant_tensor<T>(ctx, 1, 1, normed(kv_dim()));
-    p.sink = constant_tensor<T>(ctx, 0, 1, sinks ? heads : 0);
-    return p;
+    return {
+        query().template init<T, B>(ctx, 1, seed.fork(0)),        key().template init<T, B>(ctx, 1, seed.fork(1)),
+        key().template init<T, B>(ctx, 1, seed.fork(2)),          output().template init<T, B>(ctx, 1, seed.fork(3)),
+        {constant_tensor<T>(ctx, 1, 1, normed(heads * width()))}, {constant_tensor<T>(ctx, 1, 1, normed(kv_dim()))},
+        constant_tensor<T>(ctx, 0, 1, sinks ? heads : 0)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
@@ -176,7 +175,7 @@ struct GroupedQueryAttention {
   /// Returns the number of values that are normalised together, out of `all` values of an item.
   Index normed(Index all) const { return norm == QueryKeyNorm::none ? 0 : norm == QueryKeyNorm::head ? width() : all; }
   detail_::attending::Window span(Index length, Index past) const {
-    return {length, past, window > 0 ? window : past + length};
+    return {length, past, window > 0 ? window : past + length + 1};
   }
   template <class T, class B>
   static Index sequences(Index items, const Extra<T, B>& extra) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -29,6 +30,7 @@ template <class LayerT>
 struct Stack {
   LayerT layer;
   Index depth = 1;
+  std::vector<LayerT> each{};  // the options of each layer, [depth]; empty: those of `layer`
 
   GATEFOLD_TYPES_OF_LAYER(LayerT, layer)
 
@@ -55,20 +57,20 @@ struct Stack {
     expect_options();
     Params<T, B> p;
     for (Index l = 0; l < depth; ++l)
-      p.layers.push_back(init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(static_cast<std::uint64_t>(l))));
+      p.layers.push_back(init_params<T, B>(number<T, B>(l), ctx, seed.fork(static_cast<std::uint64_t>(l))));
     return p;
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
     validate_params(p);
-    as_layer<T, B>(layer).begin(ctx, p.layers[0], items, carry);
+    number<T, B>(0).begin(ctx, p.layers[0], items, carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
     validate_params(p);
     for (Index l = 0; l < depth; ++l)
-      gatefold::validate(as_layer<T, B>(layer), at(p.layers, l), items, carry, at_layer(extra, l));
+      gatefold::validate(number<T, B>(l), at(p.layers, l), items, carry, at_layer(extra, l));
   }
 
   template <class T, class B>
@@ -87,7 +89,7 @@ struct Stack {
         at(saved.between, l).resize(x.extent(0), out_dim());
         out = at(saved.between, l);
       }
-      as_layer<T, B>(layer).forward(ctx, at(p.layers, l), in, carry, out, at(saved.layers, l), at_layer(extra, l));
+      number<T, B>(l).forward(ctx, at(p.layers, l), in, carry, out, at(saved.layers, l), at_layer(extra, l));
       in = out;
     }
   }
@@ -101,7 +103,7 @@ struct Stack {
     View<const T, 2, B> in = x;
     for (Index l = 0; l < depth; ++l) {
       const View<T, 2, B> out = l + 1 == depth ? y : l % 2 ? odd : even;
-      gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, at(p.layers, l), in, carry, out, at_layer(extra, l));
+      gatefold::infer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, at_layer(extra, l));
       in = out;
     }
   }
@@ -126,13 +128,18 @@ struct Stack {
         to = l % 2 ? odd : even;
         fill(ctx, to, 0);
       }
-      as_layer<T, B>(layer).backward(ctx, at(p.layers, l), in, at(saved.layers, l), from, dcarry, to,
-                                     at(grads.layers, l), at_layer(extra, l), dextra);
+      number<T, B>(l).backward(ctx, at(p.layers, l), in, at(saved.layers, l), from, dcarry, to, at(grads.layers, l),
+                               at_layer(extra, l), dextra);
       from = to;
     }
   }
 
  private:
+  /// Returns layer number l.
+  template <class T, class B>
+  decltype(auto) number(Index l) const {
+    return as_layer<T, B>(each.empty() ? layer : at(each, l));
+  }
   template <class V>
   static auto& at(V& vector, Index l) {
     return vector[static_cast<std::size_t>(l)];
@@ -145,6 +152,12 @@ struct Stack {
   }
   void expect_options() const {
     expect(depth >= 1, "Stack", "depth", "at least 1", depth);
+    expect(each.empty() || static_cast<Index>(each.size()) == depth, "Stack", "each.size()",
+           Joined{"0 or ", depth, " (the depth of this Stack)"}, each.size());
+    for (const LayerT& one : each)
+      expect(one.in_dim() == in_dim() && one.out_dim() == out_dim(), "Stack", "each: widths",
+             Joined{in_dim(), " and ", out_dim(), ", as the first layer"},
+             Joined{one.in_dim(), " and ", one.out_dim()});
     expect(depth == 1 || in_dim() == out_dim(), "Stack", "layer.out_dim",
            Joined{in_dim(), " (its in_dim, because depth is more than 1)"}, out_dim());
   }
@@ -159,5 +172,15 @@ template <class L>
 Stack(L) -> Stack<L>;
 template <class L, class Count, class = std::enable_if_t<detail_::lookup::are_stacked<L, Count>>>
 Stack(L, Count) -> Stack<L>;
+
+/// Returns a Stack of layers of one type with different options.
+/// @throws ArgumentError unless there is at least one layer
+template <class LayerT>
+Stack<LayerT> stack_of(std::vector<LayerT> layers) {
+  expect(!layers.empty(), "stack_of", "layers", "at least 1 layer", 0);
+  LayerT first = layers.front();
+  const auto depth = static_cast<Index>(layers.size());
+  return {std::move(first), depth, std::move(layers)};
+}
 
 }  // namespace gatefold

@@ -51,7 +51,7 @@ E extra_of(const Segment<T, B>& segment) {
         return all.rows(attention * depth, depth);
       };
       part.memory = {share(segment.memory.past), share(segment.memory.next), segment.memory.valid,
-                     segment.memory.next_valid, segment.memory.sequences, segment.memory.position};
+                     segment.memory.next_valid,  segment.memory.sequences,   segment.memory.position};
       ++attention;
     }
   });

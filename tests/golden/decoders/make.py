@@ -31,7 +31,8 @@ MODELS = {
                   dict(intermediate_size=9, moe_intermediate_size=5, num_experts=6, num_experts_per_tok=3, head_dim=8,
                        norm_topk_prob=True, tie_word_embeddings=True)),
     "olmoe": (transformers.OlmoeConfig, transformers.OlmoeForCausalLM,
-              dict(intermediate_size=5, num_experts=8, num_experts_per_tok=3, norm_topk_prob=False)),
+              dict(intermediate_size=5, num_experts=8, num_experts_per_tok=3, norm_topk_prob=False,
+                   pad_token_id=None, eos_token_id=2)),  # PyTorch sets the gradient of padding to 0
     "qwen3_moe_yarn": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM,
                        dict(intermediate_size=9, moe_intermediate_size=5, num_experts=4, num_experts_per_tok=2,
                             head_dim=16, norm_topk_prob=True, mlp_only_layers=[0],

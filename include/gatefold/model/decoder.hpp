@@ -1,0 +1,100 @@
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/gated_mlp.hpp"
+#include "gatefold/expert/rms_norm.hpp"
+#include "gatefold/expert/sigmoid_gated.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/either.hpp"
+#include "gatefold/layer/embedding.hpp"
+#include "gatefold/layer/grouped_query_attention.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/layer/with_shared.hpp"
+#include "gatefold/loss/streamed_cross_entropy.hpp"
+#include "gatefold/update/plain.hpp"
+
+namespace gatefold {
+
+/// The sizes and options of a published decoder with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE. They
+/// are the content of config.json, from which io::read_decoder_config makes them.
+struct DecoderSizes {
+  Index vocabulary = 0, model_dim = 0, depth = 0;
+  GroupedQueryAttention attention{};
+  Index experts = 0, picks = 0, hidden_dim = 0;  // of the mixtures
+  bool renormalise = true;                       // the weights of the picked experts sum to 1
+  Index shared_dim = 0;                          // hidden width of the shared expert of each mixture; 0: there is none
+  std::vector<Index> dense_layers{};             // layers with one dense expert instead of a mixture
+  Index dense_dim = 0;                           // hidden width of the dense experts
+  double epsilon = 1e-6;                         // of the norms
+  bool tied = false;                             // the output layer uses the weights of the embedding
+
+  /// Returns the loss, which consists of the output layer and its cross-entropy.
+  StreamedCrossEntropy loss() const {
+    return {.vocabulary = vocabulary, .model_dim = model_dim, .bias = false, .tied = tied};
+  }
+};
+
+namespace detail_::decoder {
+
+/// Returns the mixture of a layer, without its shared expert.
+inline auto mixture(const DecoderSizes& s) {
+  return Mixture{SoftmaxTopK{.scores = {.experts = s.experts, .bias = false},
+                             .selection = {.k = s.picks, .renormalise = s.renormalise}},
+                 GatedMlp<Silu>{s.model_dim, s.hidden_dim}};
+}
+
+/// Returns a decoder with the given branch in each layer, except in the dense layers.
+///
+///     h = x_{l−1} + attention(norm(x_{l−1})),   x_l = h + branch(norm(h))                               (1)
+///     x_0 = embedding(ids),   y = norm(x_depth)                                                         (2)
+///
+/// @throws ArgumentError unless depth >= 1 and each dense layer is in [0, depth)
+template <class BranchT>
+auto with_branch(const DecoderSizes& s, const BranchT& branch) {
+  expect(s.depth >= 1, "DecoderSizes", "depth", "at least 1", s.depth);
+  const RmsNorm norm{.epsilon = s.epsilon};
+  const auto layer = [&](bool dense) {
+    return Chain{Residual{update::Plain{}, PreNorm{norm, s.attention.with_model_dim(s.model_dim)}},
+                 Residual{update::Plain{},
+                          PreNorm{norm, Either{branch, OneExpert{GatedMlp<Silu>{s.model_dim, s.dense_dim}}, dense}}}};
+  };
+  std::vector layers(static_cast<std::size_t>(s.depth), layer(false));
+  for (const Index l : s.dense_layers) {
+    expect(0 <= l && l < s.depth, "DecoderSizes", "dense_layers", Joined{"layers from 0 to ", s.depth - 1}, l);
+    layers[static_cast<std::size_t>(l)] = layer(true);
+  }
+  const Embedding embedding{.vocabulary = s.vocabulary, .model_dim = s.model_dim, .sparse = false};
+  return Chain{embedding, stack_of(std::move(layers)), RmsNorm{s.model_dim, s.epsilon}};
+}
+
+}  // namespace detail_::decoder
+
+/// Calls f(model) with the decoder of these sizes. Its type depends on the options. It reads ids [N] and returns the
+/// input [N, D] of the output layer, which is a part of the loss (DecoderSizes::loss):
+///
+///     with_decoder(sizes, [&](const auto& model) {
+///       Trainer trainer{ctx, model, sizes.loss(), optim::AdamW{.lr = 1e-5}, Seed{1}};
+///       …
+///     });
+///
+/// Source: transformers' modeling_mixtral.py, modeling_qwen2_moe.py, modeling_qwen3_moe.py and modeling_olmoe.py.
+template <class F>
+decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
+  if (s.shared_dim > 0)
+    return f(detail_::decoder::with_branch(
+        s, WithShared{detail_::decoder::mixture(s), SigmoidGated{GatedMlp<Silu>{s.model_dim, s.shared_dim}}}));
+  return f(detail_::decoder::with_branch(s, detail_::decoder::mixture(s)));
+}
+
+}  // namespace gatefold

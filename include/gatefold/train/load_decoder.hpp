@@ -1,0 +1,277 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/shapes.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/regular_file.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/io/json.hpp"
+#include "gatefold/io/published_maps.hpp"
+#include "gatefold/io/tensor_files.hpp"
+#include "gatefold/io/tensor_map.hpp"
+#include "gatefold/loss/model_and_loss.hpp"
+#include "gatefold/model/decoder.hpp"
+#include "gatefold/train/load_parameters.hpp"
+
+/// Reads decoders from folders of Hugging Face's hub: config.json, and the tensors in model.safetensors or in the parts
+/// that model.safetensors.index.json names.
+///
+///     const auto config = io::read_decoder_config(folder);
+///     with_decoder(config.sizes, [&](const auto& model) {
+///       auto params = io::load_decoder(folder, ctx, config, model);      // params.model and params.loss
+///       …
+///       io::save("new/model.safetensors", ctx, {}, io::decoder_map(config), params, io::Stored::bfloat16);
+///     });
+namespace gatefold::io {
+
+/// The architecture and the sizes of a decoder.
+struct DecoderConfig {
+  std::string model_type;  // mixtral, qwen2_moe, qwen3_moe or olmoe
+  DecoderSizes sizes{};
+  Index max_positions = 0;  // the longest sequence for which the decoder was trained
+};
+
+namespace config_json {
+
+/// Reads single options of config.json. An option with the value null counts as absent.
+template <class Json>
+class Options {
+ public:
+  Options(const std::string& path, const Json& all) : path_(path), all_(all) {}
+
+  bool has(const char* name) const { return all_.contains(name) && !all_[name].is_null(); }
+  Index integer(const char* name) const {
+    if (!has(name)) fail(name, "an integer", "nothing");
+    return integer(name, 0);
+  }
+  Index integer(const char* name, Index otherwise) const {
+    if (!has(name)) return otherwise;
+    if (!all_[name].is_number_integer() || all_[name].template get<double>() > 1e15 ||
+        all_[name].template get<double>() < 0)
+      fail(name, "an integer from 0 to 1e15");
+    return all_[name].template get<Index>();
+  }
+  double number(const char* name, double otherwise) const {
+    if (!has(name)) return otherwise;
+    if (!all_[name].is_number()) fail(name, "a number");
+    return all_[name].template get<double>();
+  }
+  bool flag(const char* name, bool otherwise) const {
+    if (!has(name)) return otherwise;
+    if (!all_[name].is_boolean()) fail(name, "true or false");
+    return all_[name].template get<bool>();
+  }
+  std::string text(const char* name, const std::string& otherwise) const {
+    if (!has(name)) return otherwise;
+    if (!all_[name].is_string()) fail(name, "a text");
+    return all_[name].template get<std::string>();
+  }
+  std::vector<Index> integers(const char* name) const {
+    std::vector<Index> list;
+    if (!has(name)) return list;
+    if (!all_[name].is_array()) fail(name, "a list of integers");
+    for (const Json& one : all_[name]) {
+      if (!one.is_number_integer()) fail(name, "a list of integers");
+      list.push_back(one.template get<Index>());
+    }
+    return list;
+  }
+  /// Returns the options in the object `name`, or these options if there is no such object.
+  Options inside(const char* name) const {
+    if (!has(name)) return *this;
+    if (!all_[name].is_object()) fail(name, "an object");
+    return {path_, all_[name]};
+  }
+  [[noreturn]] void fail(const char* name, const std::string& expected, std::string got = "") const {
+    if (got.empty()) got = has(name) ? all_[name].dump(-1, ' ', true, Json::error_handler_t::replace) : "nothing";
+    throw FileError(path_ + ": " + name + ": expected " + expected + ", got " + got.substr(0, 200));
+  }
+
+ private:
+  std::string path_;
+  const Json& all_;
+};
+
+template <class Json>
+Rotary rotary(const Options<Json>& config, Index max_positions) {
+  const Options<Json> of = config.inside(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  const bool scaled = config.has("rope_parameters") || config.has("rope_scaling");
+  const std::string type = scaled ? of.text("rope_type", of.text("type", "default")) : "default";
+  Rotary r{.rope_theta = of.number("rope_theta", config.number("rope_theta", 10000)),
+           .partial_rotary_factor = of.number("partial_rotary_factor", config.number("partial_rotary_factor", 1))};
+  if (type == "default") return r;
+  r.rope_type = type == "linear" ? RopeType::linear : type == "llama3" ? RopeType::llama3 : RopeType::yarn;
+  if (type != "linear" && type != "llama3" && type != "yarn")
+    of.fail(of.has("rope_type") ? "rope_type" : "type", "default, linear, llama3 or yarn");
+  r.factor = of.number("factor", 1);
+  r.original_max_position_embeddings = of.integer("original_max_position_embeddings", max_positions);
+  r.low_freq_factor = of.number("low_freq_factor", r.low_freq_factor);
+  r.high_freq_factor = of.number("high_freq_factor", r.high_freq_factor);
+  r.beta_fast = of.number("beta_fast", r.beta_fast);
+  r.beta_slow = of.number("beta_slow", r.beta_slow);
+  r.truncate = of.flag("truncate", true);
+  r.attention_factor = of.number("attention_factor", 0);
+  r.mscale = of.number("mscale", 0);
+  r.mscale_all_dim = of.number("mscale_all_dim", 0);
+  return r;
+}
+
+/// Stops if the file has an option that changes the results and that DecoderSizes does not have.
+template <class Json>
+void expect_supported(const Options<Json>& o) {
+  if (o.text("hidden_act", "silu") != "silu") o.fail("hidden_act", "silu");
+  if (o.has("clip_qkv")) o.fail("clip_qkv", "null, because clipping is not supported");
+  if (o.flag("use_sliding_window", false))
+    o.fail("use_sliding_window", "false, because windows that differ by layer are not supported");
+}
+
+template <class Json>
+DecoderConfig config_of(const Options<Json>& o) {
+  DecoderConfig c{.model_type = o.text("model_type", "")};
+  const bool mixtral = c.model_type == "mixtral", qwen2 = c.model_type == "qwen2_moe",
+             qwen3 = c.model_type == "qwen3_moe", olmoe = c.model_type == "olmoe";
+  if (!mixtral && !qwen2 && !qwen3 && !olmoe) o.fail("model_type", "mixtral, qwen2_moe, qwen3_moe or olmoe");
+  expect_supported(o);
+  DecoderSizes& s = c.sizes;
+  c.max_positions = o.integer("max_position_embeddings", 0);
+  s.vocabulary = o.integer("vocab_size");
+  s.model_dim = o.integer("hidden_size");
+  s.depth = o.integer("num_hidden_layers");
+  s.experts = o.integer(o.has("num_local_experts") ? "num_local_experts" : "num_experts");
+  s.picks = o.integer("num_experts_per_tok");
+  s.hidden_dim = o.integer(qwen2 || qwen3 ? "moe_intermediate_size" : "intermediate_size");
+  s.renormalise = mixtral || o.flag("norm_topk_prob", false);
+  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe ? 1e-5 : 1e-6);
+  s.tied = o.flag("tie_word_embeddings", false);
+  const bool bias = o.flag("attention_bias", false);
+  s.attention = {.model_dim = s.model_dim,
+                 .heads = o.integer("num_attention_heads"),
+                 .rotary = rotary(o, c.max_positions),
+                 .bias = qwen2 ? o.flag("qkv_bias", true) : bias,
+                 .output_bias = !qwen2 && bias,
+                 .norm = qwen3   ? QueryKeyNorm::head
+                         : olmoe ? QueryKeyNorm::all
+                                 : QueryKeyNorm::none,
+                 .epsilon = s.epsilon,
+                 .window = mixtral ? o.integer("sliding_window", 0) : 0};
+  s.attention.kv_heads = o.integer("num_key_value_heads", s.attention.heads);
+  s.attention.head_dim = o.integer("head_dim", 0);
+  if (!qwen2 && !qwen3) return c;
+  if (qwen2) s.shared_dim = o.integer("shared_expert_intermediate_size");
+  s.dense_dim = o.integer("intermediate_size", 1);
+  s.dense_layers = o.integers("mlp_only_layers");
+  const Index step = o.integer("decoder_sparse_step", 1);
+  if (step < 1) o.fail("decoder_sparse_step", "at least 1");
+  for (Index l = 0; l < s.depth; ++l)
+    if ((l + 1) % step != 0 && std::find(s.dense_layers.begin(), s.dense_layers.end(), l) == s.dense_layers.end())
+      s.dense_layers.push_back(l);
+  return c;
+}
+
+/// Returns the tensors of all files except the buffers of positions, which are computed from config.json.
+inline std::set<std::string> names(const TensorFiles& files) {
+  std::set<std::string> all;
+  for (const TensorInfo& info : files.tensors())
+    if (!info.name.ends_with("rotary_emb.inv_freq")) all.insert(info.name);
+  return all;
+}
+
+}  // namespace config_json
+
+/// Reads the architecture and the sizes of a decoder from `config.json` in a folder.
+/// @throws FileError with the path, the name of the option, what was expected and what the file has: if the file is
+///         missing or not JSON, an option is missing or has another type, or an architecture or option is not supported
+template <class Json = nlohmann::json>
+DecoderConfig read_decoder_config(const std::filesystem::path& folder) {
+  RegularFile file(folder / "config.json");
+  if (file.size() > 10'000'000) file.fail("expected at most 10000000 bytes, got " + std::to_string(file.size()));
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size(), 0);
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) file.fail("expected a JSON object");
+  return config_json::config_of(config_json::Options<Json>(file.path(), json));
+}
+
+/// Returns the map from the tensors of a decoder and its loss (a ModelAndLoss) to their names in a folder of the hub.
+/// @param experts  how the file stores the experts of a mixture
+/// @param prefix   begins each name in the file
+inline TensorMap decoder_map(const DecoderConfig& config,
+                             published::ExpertStorage experts = published::ExpertStorage::one_by_one,
+                             const std::string& prefix = "") {
+  const DecoderSizes& s = config.sizes;
+  TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"},
+                {"model.layers.2.gain", prefix + "model.norm.weight"}};
+  if (!s.tied) map.push_back({"loss.weight", prefix + "lm_head.weight"});
+  for (Index l = 0; l < s.depth; ++l) {
+    const std::string number = std::to_string(l), ours = "model.layers.1.layers." + number + ".layers.",
+                      attention = ours + "0.branch.branch.", at = prefix + "model.layers." + number + ".";
+    map.push_back({ours + "0.branch.norm.gain", at + "input_layernorm.weight"});
+    map.push_back({ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight"});
+    for (const auto& [mine, theirs, bias] : {std::tuple{"query", "q_proj", s.attention.bias},
+                                             {"key", "k_proj", s.attention.bias},
+                                             {"value", "v_proj", s.attention.bias},
+                                             {"output", "o_proj", s.attention.output_bias}}) {
+      map.push_back({.ours = attention + mine + ".weight",
+                     .theirs = at + "self_attn." + theirs + ".weight",
+                     .layout = MapEntry::transposed,
+                     .one_expert = true});
+      if (bias) map.push_back({attention + mine + ".bias", at + "self_attn." + theirs + ".bias"});
+    }
+    if (s.attention.norm != QueryKeyNorm::none) {
+      map.push_back({attention + "query_norm.gain", at + "self_attn.q_norm.weight"});
+      map.push_back({attention + "key_norm.gain", at + "self_attn.k_norm.weight"});
+    }
+    const std::string branch = ours + "1.branch.branch.";
+    if (std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end()) {
+      published::maps::gated(map, branch + "second.", at + "mlp.");
+      continue;
+    }
+    const bool old_names = config.model_type == "mixtral" && experts == published::ExpertStorage::one_by_one;
+    TensorMap block = old_names          ? published::mixtral(at + "block_sparse_moe.")
+                      : s.shared_dim > 0 ? published::qwen2_moe(at + "mlp.", experts)
+                                         : published::qwen3_moe(at + "mlp.", experts);
+    for (MapEntry& entry : block) {
+      entry.ours = branch + "first." + entry.ours;
+      map.push_back(std::move(entry));
+    }
+  }
+  return map;
+}
+
+/// Returns the parameters of a decoder from the tensors of a folder, converted to T.
+/// @param model  the decoder that with_decoder makes of config.sizes
+/// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
+/// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, or
+///         a file has a tensor that the decoder does not have
+/// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
+template <class T = float, class C, class M>
+auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model) {
+  using B = typename C::Backend;
+  const TensorFiles files(folder / "model.safetensors");
+  const std::set<std::string> there = config_json::names(files);
+  const bool fused = std::any_of(there.begin(), there.end(),
+                                 [](const std::string& name) { return name.ends_with("experts.gate_up_proj"); });
+  const TensorMap map =
+      decoder_map(config, fused ? published::ExpertStorage::fused : published::ExpertStorage::one_by_one);
+  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params{
+      uninitialised_parameters<T>(ctx, model), {}};
+  Shapes::Context shapes;
+  shape_like(params.loss, init_params<T, Shapes>(config.sizes.loss(), shapes, Seed{}));
+  std::set<std::string> ours;
+  for_each_stored(map, params, [&](const std::string& name) { ours.insert(name); });
+  for (const std::string& name : there)
+    if (!ours.contains(name) && !(config.sizes.tied && name == "lm_head.weight"))
+      files.fail(name, "a decoder with this config.json has no such tensor");
+  load(files, ctx, map, params);
+  return params;
+}
+
+}  // namespace gatefold::io

@@ -1,0 +1,168 @@
+#include "gatefold/train/load_decoder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/model/segment.hpp"
+#include "gatefold/optim/sgd.hpp"
+#include "gatefold/train/trainer.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+const std::filesystem::path folders = std::filesystem::path(GATEFOLD_TEST_DIR) / "golden/decoders";
+
+std::vector<std::string> all_decoders() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folders))
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  REQUIRE(names.size() >= 6);
+  return names;
+}
+
+/// Returns the logits of the output y of a decoder.
+template <class M, class P>
+Tensor<double, 2, Cpu> logits_of(Cpu::Context& ctx, const DecoderSizes& sizes, const M&, const P& params,
+                                 const Tensor<double, 2, Cpu>& y) {
+  Tensor<double, 2, Cpu> z(y.extent(0), sizes.vocabulary);
+  sizes.loss().logits(ctx, params.loss, params.model, y.view(), z.view());
+  return z;
+}
+
+/// Runs one segment of a decoder.
+template <class M, class P>
+Tensor<double, 2, Cpu> run(Cpu::Context& ctx, const DecoderSizes& sizes, const M& model, const P& params,
+                           const std::vector<Index>& ids, const Segment<double, Cpu>& segment) {
+  Tensor<double, 2, Cpu> y(static_cast<Index>(ids.size()), sizes.model_dim);
+  Carry<M, double, Cpu> carry;
+  const View<const Index, 1, Cpu> x(ids.data(), static_cast<Index>(ids.size()));
+  const auto extra = extra_of<Extra<M, double, Cpu>>(segment);
+  model.begin(ctx, params.model, x.extent(0), carry);
+  infer(model, ctx, params.model, x, carry, y.view(), extra);
+  return logits_of(ctx, sizes, model, params, y);
+}
+
+Index best(const Tensor<double, 2, Cpu>& logits, Index row) {
+  Index top = 0;
+  for (Index v = 1; v < logits.extent(1); ++v)
+    if (logits(row, v) > logits(row, top)) top = v;
+  return top;
+}
+
+double largest_difference(const Tensor<double, 2, Cpu>& got, const std::vector<double>& expected) {
+  REQUIRE(std::size_t(got.size()) == expected.size());
+  double worst = 0, largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    worst = std::max(worst, std::abs(got.data()[i] - expected[i]));
+    largest = std::max(largest, std::abs(expected[i]));
+  }
+  return worst / largest;
+}
+
+/// The names and values of a pack.
+struct Collect {
+  std::vector<std::pair<std::string, std::vector<double>>>& all;
+  void operator()(const Name& name, const auto& t) const { all.push_back({name.str(), values(t)}); }
+};
+
+}  // namespace
+
+TEST_CASE("load_decoder: logits and greedy tokens are those of transformers") {
+  Cpu::Context ctx(2);
+  for (const std::string& name : all_decoders()) {
+    CAPTURE(name);
+    const auto config = io::read_decoder_config(folders / name);
+    const io::TensorFiles expected(folders / name / "expected.safetensors");
+    const std::vector<Index> ids = expected.read<Index>("ids"), greedy = expected.read<Index>("greedy");
+    const auto length = static_cast<Index>(expected.info("ids").shape[1]);
+    with_decoder(config.sizes, [&](const auto& model) {
+      const auto params = io::load_decoder<double>(folders / name, ctx, config, model);
+      const auto z = run(ctx, config.sizes, model, params, ids, {.length = length});
+      CHECK(largest_difference(z, expected.read<double>("logits")) <= 1e-11);
+
+      // Greedy tokens with a KV cache: the first call has the whole prompt, each later call one token.
+      const GroupedQueryAttention& attention = config.sizes.attention;
+      const Index longest = length + static_cast<Index>(greedy.size());
+      SegmentMemory<double, Cpu> memory(
+          ctx, {.layers = config.sizes.depth, .width = 2 * attention.kv_dim(), .most = attention.remembers(longest)});
+      std::vector<Index> now(ids.begin(), ids.begin() + length);
+      Index different = 0;
+      for (const Index token : greedy) {
+        const auto count = static_cast<Index>(now.size());
+        const auto next = run(ctx, config.sizes, model, params, now, {.length = count, .memory = memory.of(count)});
+        memory.advance();
+        now = {best(next, count - 1)};
+        different += now[0] != token ? 1 : 0;
+      }
+      CHECK(different == 0);
+    });
+  }
+}
+
+TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
+  Cpu::Context ctx(2);
+  for (const std::string& name : all_decoders()) {
+    CAPTURE(name);
+    const auto config = io::read_decoder_config(folders / name);
+    const io::TensorFiles expected(folders / name / "expected.safetensors");
+    const std::vector<Index> ids = expected.read<Index>("ids");
+    const auto length = static_cast<Index>(expected.info("ids").shape[1]);
+    // Each token of a sequence but the first is the label of the token before it.
+    std::vector<Index> in, label;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto t = static_cast<Index>(i) % length;
+      if (t + 1 < length) in.push_back(ids[i]);
+      if (t > 0) label.push_back(ids[i]);
+    }
+    with_decoder(config.sizes, [&](const auto& model) {
+      using M = std::remove_cvref_t<decltype(model)>;
+      const auto params = io::load_decoder<double>(folders / name, ctx, config, model);
+      auto grads = zeros_like(ctx, params);
+      const auto x = View<const Index, 1, Cpu>(in.data(), static_cast<Index>(in.size()));
+      const auto target = View<const Index, 1, Cpu>(label.data(), x.extent(0));
+      const auto extra = extra_of<Extra<M, double, Cpu>>(Segment<double, Cpu>{.length = length - 1});
+      Tensor<double, 2, Cpu> y(x.extent(0), config.sizes.model_dim), dy(x.extent(0), config.sizes.model_dim);
+      Carry<M, double, Cpu> carry, dcarry;
+      Saved<M, double, Cpu> saved;
+      model.begin(ctx, params.model, x.extent(0), carry);
+      model.forward(ctx, params.model, x, carry, y.view(), saved, extra);
+      const auto loss = config.sizes.loss();
+      Saved<StreamedCrossEntropy, double, Cpu> of_loss;
+      Tensor<double, 1, Cpu> value(1);
+      loss.template forward<double, Cpu>(ctx, params.loss, params.model, y.view(), target, value.view(), of_loss);
+      CHECK(value(0) == doctest::Approx(expected.read<double>("loss")[0]).epsilon(1e-12));
+      loss.template backward<double, Cpu>(ctx, params.loss, params.model, y.view(), target, of_loss, dy.view(),
+                                          grads.loss, grads.model);
+      model.begin(ctx, params.model, x.extent(0), dcarry);
+      backward(model, ctx, params.model, x, saved, std::as_const(dy).view(), dcarry, Nothing<double, Cpu>{},
+               grads.model, extra);
+
+      auto theirs = zeros_like(ctx, params);
+      const bool fused = true;
+      io::load(expected, ctx,
+               io::decoder_map(config,
+                               fused ? io::published::ExpertStorage::fused : io::published::ExpertStorage::one_by_one,
+                               "gradient."),
+               theirs);
+      std::vector<std::pair<std::string, std::vector<double>>> got, wanted;
+      for_each_tensor(Collect{got}, grads);
+      for_each_tensor(Collect{wanted}, theirs);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(got[i].first);
+        CHECK(difference(got[i].second, wanted[i].second) <= 1e-8);
+      }
+    });
+  }
+}
