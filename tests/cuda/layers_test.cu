@@ -114,3 +114,24 @@ TEST_CASE("cuda: window attention matches the naive backend") {
     check<double>(followed({}), {.items = 150});
   }
 }
+
+TEST_CASE("cuda: grouped queries match the naive backend") {
+  GroupedQueryAttention attention{.model_dim = dim, .heads = 4, .kv_heads = 2, .head_dim = 6};
+  attention.rotary = {.rope_type = RopeType::yarn, .factor = 4, .original_max_position_embeddings = 8};
+  SUBCASE("sequences") { check<double>(attention, {.items = 24, .length = 8}); }
+  SUBCASE("padding") { check<double>(attention, {.items = 24, .length = 8, .padding = true}); }
+  SUBCASE("biases, norm of heads, sinks, window") {
+    attention.bias = attention.output_bias = attention.sinks = true;
+    attention.norm = QueryKeyNorm::head;
+    attention.window = 5;
+    check<double>(attention, {.items = 24, .length = 8});
+  }
+  SUBCASE("norm of all heads, float") {
+    attention.norm = QueryKeyNorm::all;
+    check<float>(attention, {.items = 24, .length = 8});
+  }
+  SUBCASE("either branch") {
+    check<double>(Either{mixture, OneExpert{mlp}});
+    check<double>(Either{mixture, OneExpert{mlp}, true});
+  }
+}

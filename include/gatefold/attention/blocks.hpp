@@ -31,7 +31,9 @@ struct BlockSize {
 /// A block of attention scores, given by its rows (queries) and keys. It covers `sequences` whole sequences, each with
 /// its own keys, or a part of one sequence.
 struct Block {
-  Index row, rows, key, keys, sequences;  // first row, number of rows, first key, number of keys (numbers per sequence)
+  Index row, rows;  // first row, and the number of rows in each sequence
+  Index key, keys;  // first key, and the number of keys in each sequence
+  Index sequences;
 
   GATEFOLD_HD Index all_rows() const { return rows * sequences; }
   /// Returns the first key for which row r of the block has a score.

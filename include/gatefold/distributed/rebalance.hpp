@@ -13,8 +13,8 @@
 
 namespace gatefold::dist {
 
-/// The result of rebalance: values for each ExpertParallel in the order of the parameters, and the number of moved
-/// experts.
+/// The result of rebalance: the imbalance of each ExpertParallel of a model before and after, and how many experts
+/// moved.
 struct Rebalanced {
   /// The imbalance (maximum / mean load of a shard) of the measured loads with the old and the new placement.
   std::vector<double> before, after;

@@ -161,8 +161,9 @@ struct GateUp {
     return factor.data() ? h * at.load(&factor(s, j)) : h;
   }
 };
-/// Computes the backward of a hidden value h = ξ act(gate) · up of a gated linear unit. w is the weight of the slot; w
-/// r is the gradient of h (output_adjoint.hpp):
+/// The backward step of a hidden value h = ξ act(gate) · up of a gated linear unit (ξ is the factor of dropout). The
+/// gradient of h is w r, with w the weight of the slot and r = ⟨du, row of W_down⟩. The product w h is written too,
+/// because the gradient of W_down needs it.
 ///
 ///     hidden = w h,   dgate = w r ξ · up · act'(gate),   dup = w r ξ · act(gate)
 template <class Act, class T, class B>

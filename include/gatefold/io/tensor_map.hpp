@@ -74,7 +74,7 @@ struct Piece {
   std::vector<std::uint64_t> shape;  // shape in the file
   std::size_t offset, count;         // first element in the gatefold tensor, number of elements
   std::uint64_t rows, columns;       // extents of gatefold's matrices if the file has them transposed; else 0
-  std::size_t run, part, parts;      // of every `parts` runs of `run` elements in the file, run number `part` is used
+  std::size_t run, part, parts;  // the file alternates runs of `run` elements of each of `parts` tensors; this is one
 };
 
 /// Returns the tensors in the file that store one gatefold tensor: a single one, or one for each expert.

@@ -129,7 +129,7 @@ class Copies {
 
  public:
   /// Prepares copies from a dense model to a model with mixtures.
-  /// @param write  if false, the pack is checked but not written
+  /// @param write  if false, only checks that the dense model fits, and copies nothing
   Copies(C& ctx, const D& dense, Seed seed, double noise, bool write)
       : ctx_(ctx), seed_(seed), noise_(noise), write_(write) {
     expect(noise >= 0, where, "noise", "at least 0", noise);
