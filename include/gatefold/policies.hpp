@@ -191,6 +191,7 @@
 #include "gatefold/layer/frozen.hpp"
 #include "gatefold/layer/grouped_query_attention.hpp"
 #include "gatefold/layer/image_patches.hpp"
+#include "gatefold/layer/latent_attention.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/layer/dropout.hpp"
 #include "gatefold/layer/mixture.hpp"

@@ -82,7 +82,7 @@ TEST_CASE("Rotary (1): rotates pairs half a head apart, and back") {
   Tensor<double, 2, Cpu> y(2 * length, heads * width);
   copy(ctx, x, y.view());
   const auto table = detail_::attending::rotary_table<double>(ctx, rotary, width, first, length);
-  detail_::attending::rotate<double>(ctx, table, width, false, y.view());
+  detail_::attending::rotate<double>(ctx, rotary, table, width, 0, false, y.view());
   const Index rotated = rotary.rotated(width);
   REQUIRE(rotated == 6);
   std::vector<double> expected;
@@ -98,11 +98,33 @@ TEST_CASE("Rotary (1): rotates pairs half a head apart, and back") {
       }
   CHECK(difference(values(y), expected) <= 1e-14);
 
-  detail_::attending::rotate<double>(ctx, table, width, true, y.view());
+  detail_::attending::rotate<double>(ctx, rotary, table, width, 0, true, y.view());
   std::vector<double> scaled = values(x);  // rotated twice by the amplitude
   for (std::size_t i = 0; i < scaled.size(); ++i)
     if (Index(i) % width < rotated) scaled[i] *= rotary.amplitude() * rotary.amplitude();
   CHECK(difference(values(y), scaled) <= 1e-14);
+}
+
+TEST_CASE("Rotary: interleaved pairs, from a value inside each head") {
+  Cpu::Context ctx(1);
+  constexpr Index items = 4, heads = 2, width = 7, first = 3;
+  const Rotary rotary{.rope_theta = 30, .interleaved = true};
+  const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, heads * width);
+  Tensor<double, 2, Cpu> y(items, heads * width);
+  copy(ctx, x, y.view());
+  const auto table = detail_::attending::rotary_table<double>(ctx, rotary, 4, 0, items);
+  detail_::attending::rotate<double>(ctx, rotary, table, width, first, false, y.view());
+  for (Index n = 0; n < items; ++n)
+    for (Index h = 0; h < heads; ++h)
+      for (Index d = 0; d < width; ++d) {
+        const Index pair = (d - first) / 2, at = h * width;
+        const double angle = double(n) * rotary.frequency(pair, 4);
+        const Index low = at + first + 2 * pair;
+        const double expected = d < first              ? x(n, at + d)
+                                : (d - first) % 2 == 0 ? x(n, low) * std::cos(angle) - x(n, low + 1) * std::sin(angle)
+                                                       : x(n, low + 1) * std::cos(angle) + x(n, low) * std::sin(angle);
+        CHECK(std::abs(y(n, at + d) - expected) <= 1e-15);
+      }
 }
 
 TEST_CASE("Rotary.validate: names the option that does not fit") {

@@ -130,6 +130,16 @@ TEST_CASE("cuda: grouped queries match the naive backend") {
     attention.norm = QueryKeyNorm::all;
     check<float>(attention, {.items = 24, .length = 8});
   }
+  SUBCASE("latent vectors") {
+    check<double>(LatentAttention{.model_dim = dim,
+                                  .heads = 3,
+                                  .query_rank = 5,
+                                  .latent_dim = 7,
+                                  .plain_dim = 3,
+                                  .rotary_dim = 4,
+                                  .value_dim = 5},
+                  {.items = 24, .length = 8, .padding = true});
+  }
   SUBCASE("either branch") {
     check<double>(Either{mixture, OneExpert{mlp}});
     check<double>(Either{mixture, OneExpert{mlp}, true});

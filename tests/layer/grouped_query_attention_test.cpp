@@ -178,7 +178,7 @@ TEST_CASE_TEMPLATE("GroupedQueryAttention: any division into segments gives the 
       auto whole = pass<T>(ctx, a, items);
       whole.infer();
       for (const Index step : {1, 7, 64, 299}) {
-        SegmentMemory<T, Cpu> memory(ctx, {.width = 2 * a.kv_dim(), .most = a.remembers(items)});
+        SegmentMemory<T, Cpu> memory(ctx, {.width = a.memory_dim(), .most = a.remembers(items)});
         Index different = 0;
         for (Index first = 0; first < items; first += step) {
           const Index count = std::min(step, items - first);

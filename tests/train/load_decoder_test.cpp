@@ -93,10 +93,7 @@ TEST_CASE("load_decoder: logits and greedy tokens are those of transformers") {
       CHECK(largest_difference(z, expected.read<double>("logits")) <= 1e-11);
 
       // Greedy tokens with a KV cache: the first call has the whole prompt, each later call one token.
-      const GroupedQueryAttention& attention = config.sizes.attention;
-      const Index longest = length + static_cast<Index>(greedy.size());
-      SegmentMemory<double, Cpu> memory(
-          ctx, {.layers = config.sizes.depth, .width = 2 * attention.kv_dim(), .most = attention.remembers(longest)});
+      SegmentMemory<double, Cpu> memory(ctx, config.sizes.memory(1, length + static_cast<Index>(greedy.size())));
       std::vector<Index> now(ids.begin(), ids.begin() + length);
       Index different = 0;
       for (const Index token : greedy) {
@@ -150,16 +147,15 @@ TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
                grads.model, extra);
 
       auto theirs = zeros_like(ctx, params);
-      const bool fused = true;
-      io::load(expected, ctx,
-               io::decoder_map(config,
-                               fused ? io::published::ExpertStorage::fused : io::published::ExpertStorage::one_by_one,
-                               "gradient."),
-               theirs);
+      io::TensorMap map = io::decoder_map(config, io::published::ExpertStorage::fused, "gradient.");
+      for (io::MapEntry& entry : map)
+        if (entry.theirs.ends_with("e_score_correction_bias")) entry.theirs = "";  // not learned by its gradient
+      io::load(expected, ctx, map, theirs);
       std::vector<std::pair<std::string, std::vector<double>>> got, wanted;
       for_each_tensor(Collect{got}, grads);
       for_each_tensor(Collect{wanted}, theirs);
       for (std::size_t i = 0; i < got.size(); ++i) {
+        if (got[i].first.find(".selection.") != std::string::npos) continue;
         CAPTURE(got[i].first);
         CHECK(difference(got[i].second, wanted[i].second) <= 1e-8);
       }

@@ -46,6 +46,7 @@ struct Rotary {
   bool truncate = true;         // yarn: the ramp r begins and ends at a whole number of pairs
   double attention_factor = 0;  // yarn: a; 0: from factor, or from mscale and mscale_all_dim if both are given
   double mscale = 0, mscale_all_dim = 0;
+  bool interleaved = false;  // the pairs are x_{2i}, x_{2i+1}, as in DeepSeek's models
 
   /// Returns R, the number of rotated values of a head of `head_dim` values.
   GATEFOLD_HD Index rotated(Index head_dim) const {
@@ -129,12 +130,13 @@ struct RotaryFrequency {
   GATEFOLD_HD void operator()(Index i) const { to(i) = of.frequency(i, 2 * to.extent(0)); }
 };
 
-/// Rotates all heads of row n by (1), in place, or back (the adjoint, with −θ).
+/// Rotates values of all heads of row n by (1), in place, or back (the adjoint, with −θ). In each head of head_dim
+/// values, the rotated values begin at `first`.
 template <class T, class B>
 struct Rotate {
   View<const T, 2, B> table;  // [length, R]
-  Index head_dim;
-  bool back;
+  Index head_dim, first;
+  bool interleaved, back;
   View<T, 2, B> x;  // [N, heads · head_dim], N = sequences · length
 
   template <class Lanes>
@@ -143,13 +145,23 @@ struct Rotate {
     const T* const cosine = table.data() + n % table.extent(0) * table.extent(1);
     const T* const sine = cosine + pairs;
     const T sign = back ? T(-1) : T(1);
-    for (T *head = x.data() + n * x.extent(1), *const end = head + x.extent(1); head != end; head += head_dim)
+    for (Index column = first; column < x.extent(1); column += head_dim) {
+      T* const head = x.data() + n * x.extent(1) + column;
+      if (interleaved) {
+        for (Index i = lanes.lane; i < pairs; i += lanes.size) {
+          const T a = head[2 * i], b = head[2 * i + 1], c = cosine[i], s = sine[i] * sign;
+          head[2 * i] = a * c - b * s;
+          head[2 * i + 1] = b * c + a * s;
+        }
+        continue;
+      }
       each_column<T>(lanes, pairs, [&](auto at, Index i) {
         const auto a = at.load(head + i), b = at.load(head + pairs + i), c = at.load(cosine + i),
                    s = at.load(sine + i) * sign;
         at.store(head + i, a * c - b * s);
         at.store(head + pairs + i, b * c + a * s);
       });
+    }
   }
 };
 
@@ -168,11 +180,13 @@ auto rotary_table(C& ctx, const Rotary& of, Index head_dim, Index position, Inde
   B::for_each(ctx, length * (rotated / 2), functor::RotaryTable<T, B>{of.amplitude(), frequency, position, table});
   return View<const T, 2, B>(table);
 }
-/// Rotates the heads of the rows x [N, heads · head_dim] in place, or back.
+/// Rotates values of the heads of the rows x [N, heads · head_dim] in place, or back.
+/// @param first  the first rotated value of each head
 template <class T, class C, class B>
-void rotate(C& ctx, View<const T, 2, B> table, Index head_dim, bool back, View<T, 2, B> x) {
+void rotate(C& ctx, const Rotary& of, View<const T, 2, B> table, Index head_dim, Index first, bool back,
+            View<T, 2, B> x) {
   if (table.extent(1) == 0) return;
-  B::for_rows(ctx, x.extent(0), functor::Rotate<T, B>{table, head_dim, back, x});
+  B::for_rows(ctx, x.extent(0), functor::Rotate<T, B>{table, head_dim, first, of.interleaved, back, x});
 }
 
 }  // namespace detail_::attending

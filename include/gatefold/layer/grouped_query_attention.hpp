@@ -95,6 +95,8 @@ struct GroupedQueryAttention {
   Index width() const { return head_dim > 0 ? head_dim : heads > 0 ? model_dim / heads : 0; }
   /// Returns the number of values of the keys of an item, which is also that of its values.
   Index kv_dim() const { return (kv_heads > 0 ? kv_heads : heads) * width(); }
+  /// Returns the width of a row of the memory: keys and values.
+  Index memory_dim() const { return 2 * kv_dim(); }
   /// Returns how many of the last items of a sequence must be remembered, because later items can attend to them.
   /// @param longest  the largest number of items of a sequence
   Index remembers(Index longest) const { return window > 0 && window <= longest ? window - 1 : longest; }
@@ -127,8 +129,8 @@ struct GroupedQueryAttention {
     const Index count = sequences(items, extra);
     const AttentionMemory<T, B>& memory = extra.memory;
     if (count == 0 || (!memory.past.data() && !memory.next.data())) return;
-    expect(memory.width() == 2 * kv_dim(), where, "memory",
-           Joined{"rows of ", 2 * kv_dim(), " values (keys and values)"}, Joined{"rows of ", memory.width()});
+    expect(memory.width() == memory_dim(), where, "memory",
+           Joined{"rows of ", memory_dim(), " values (keys and values)"}, Joined{"rows of ", memory.width()});
     memory.validate(where, span(items / count, memory.items(count)), count, kv_dim(), true,
                     extra.valid.data() || memory.valid.data());
   }
@@ -341,8 +343,8 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
   Nothing<T, B> nothing{};
   key().template forward<T, B>(ctx, p.value, one_group(ctx, items), now, v, nothing);
   const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.memory.position, of.window.length);
-  detail_::attending::rotate<T>(ctx, table, width(), false, q);
-  detail_::attending::rotate<T>(ctx, table, width(), false, k);
+  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, q);
+  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, k);
 
   const auto joined = [&](View<const T, 2, B> own, Index column) {
     return detail_::attending::with_past(ctx, of.window, extra.memory, column, own);
@@ -437,8 +439,8 @@ void GroupedQueryAttention::backward(typename B::Context& ctx, const Params<T, B
   };
   const View<T, 2, B> dk = of_shared(dkeys), dv = of_shared(dvalues);
   const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.memory.position, of.window.length);
-  detail_::attending::rotate<T>(ctx, table, width(), true, dq);
-  detail_::attending::rotate<T>(ctx, table, width(), true, dk);
+  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, dq);
+  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, dk);
   add(ctx,
       back_to_items<T, B>(ctx, query(), p.query, p.query_norm, now, saved.plain_q, saved.query_inverse, dq, grads.query,
                           grads.query_norm),

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
+#include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/activation.hpp"
@@ -15,6 +16,7 @@
 #include "gatefold/layer/either.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/grouped_query_attention.hpp"
+#include "gatefold/layer/latent_attention.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/pre_norm.hpp"
@@ -26,13 +28,17 @@
 
 namespace gatefold {
 
-/// The sizes and options of a published decoder with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE. They
-/// are the content of config.json, from which io::read_decoder_config makes them.
+/// The sizes and options of a published decoder with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE,
+/// DeepSeek-V2 and V3. They are the content of config.json, from which io::read_decoder_config makes them.
 struct DecoderSizes {
   Index vocabulary = 0, model_dim = 0, depth = 0;
   GroupedQueryAttention attention{};
+  LatentAttention latent{};                      // if latent_dim > 0, the attention of all layers
   Index experts = 0, picks = 0, hidden_dim = 0;  // of the mixtures
   bool renormalise = true;                       // the weights of the picked experts sum to 1
+  bool sigmoid_router = false;                   // the gate of DeepSeek-V3 (SigmoidTopK) instead of SoftmaxTopK
+  double router_scale = 1;                       // SigmoidTopK only: factor of all weights
+  Index groups = 1, top_groups = 1;              // SigmoidTopK only: see SigmoidBias
   Index shared_dim = 0;                          // hidden width of the shared expert of each mixture; 0: there is none
   std::vector<Index> dense_layers{};             // layers with one dense expert instead of a mixture
   Index dense_dim = 0;                           // hidden width of the dense experts
@@ -43,29 +49,26 @@ struct DecoderSizes {
   StreamedCrossEntropy loss() const {
     return {.vocabulary = vocabulary, .model_dim = model_dim, .bias = false, .tied = tied};
   }
+  /// Returns the memory (KV cache) that the attention of all layers needs.
+  /// @param longest  the largest number of tokens of a sequence
+  MemorySize memory(Index sequences, Index longest) const {
+    const bool short_rows = latent.latent_dim > 0;
+    return {.layers = depth,
+            .sequences = sequences,
+            .width = short_rows ? latent.memory_dim() : attention.memory_dim(),
+            .most = short_rows ? latent.remembers(longest) : attention.remembers(longest)};
+  }
 };
 
 namespace detail_::decoder {
 
-/// Returns the mixture of a layer, without its shared expert.
-inline auto mixture(const DecoderSizes& s) {
-  return Mixture{SoftmaxTopK{.scores = {.experts = s.experts, .bias = false},
-                             .selection = {.k = s.picks, .renormalise = s.renormalise}},
-                 GatedMlp<Silu>{s.model_dim, s.hidden_dim}};
-}
-
-/// Returns a decoder with the given branch in each layer, except in the dense layers.
-///
-///     h = x_{l−1} + attention(norm(x_{l−1})),   x_l = h + branch(norm(h))                               (1)
-///     x_0 = embedding(ids),   y = norm(x_depth)                                                         (2)
-///
-/// @throws ArgumentError unless depth >= 1 and each dense layer is in [0, depth)
-template <class BranchT>
-auto with_branch(const DecoderSizes& s, const BranchT& branch) {
+/// Returns a decoder with the given attention and branch in each layer, except that dense layers have one expert.
+template <class AttentionT, class BranchT>
+auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT& branch) {
   expect(s.depth >= 1, "DecoderSizes", "depth", "at least 1", s.depth);
   const RmsNorm norm{.epsilon = s.epsilon};
   const auto layer = [&](bool dense) {
-    return Chain{Residual{update::Plain{}, PreNorm{norm, s.attention.with_model_dim(s.model_dim)}},
+    return Chain{Residual{update::Plain{}, PreNorm{norm, attention.with_model_dim(s.model_dim)}},
                  Residual{update::Plain{},
                           PreNorm{norm, Either{branch, OneExpert{GatedMlp<Silu>{s.model_dim, s.dense_dim}}, dense}}}};
   };
@@ -80,21 +83,40 @@ auto with_branch(const DecoderSizes& s, const BranchT& branch) {
 
 }  // namespace detail_::decoder
 
-/// Calls f(model) with the decoder of these sizes. Its type depends on the options. It reads ids [N] and returns the
-/// input [N, D] of the output layer, which is a part of the loss (DecoderSizes::loss):
+/// Calls f(model) with the decoder of these sizes, whose type depends on the options.
+///
+///     x_0 = embedding(ids),   h = x_{l−1} + attention(norm(x_{l−1})),   x_l = h + branch(norm(h))       (1)
+///     y = norm(x_depth)                                                                                (2)
+///
+/// `branch` is a mixture, with or without a shared expert, or a dense expert. The decoder reads ids [N] and returns the
+/// input y [N, D] of the output layer, which is a part of the loss (DecoderSizes::loss):
 ///
 ///     with_decoder(sizes, [&](const auto& model) {
 ///       Trainer trainer{ctx, model, sizes.loss(), optim::AdamW{.lr = 1e-5}, Seed{1}};
 ///       …
 ///     });
 ///
-/// Source: transformers' modeling_mixtral.py, modeling_qwen2_moe.py, modeling_qwen3_moe.py and modeling_olmoe.py.
+/// Source: modeling_mixtral.py, modeling_qwen2_moe.py, modeling_qwen3_moe.py, modeling_olmoe.py, modeling_deepseek_v2.py
+/// and modeling_deepseek_v3.py of Hugging Face's transformers.
+/// @throws ArgumentError unless depth >= 1 and each dense layer is in [0, depth)
 template <class F>
 decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
-  if (s.shared_dim > 0)
-    return f(detail_::decoder::with_branch(
-        s, WithShared{detail_::decoder::mixture(s), SigmoidGated{GatedMlp<Silu>{s.model_dim, s.shared_dim}}}));
-  return f(detail_::decoder::with_branch(s, detail_::decoder::mixture(s)));
+  using detail_::decoder::of_parts;
+  const GatedMlp<Silu> expert{s.model_dim, s.hidden_dim}, shared{s.model_dim, s.shared_dim};
+  const SoftmaxTopK softmax{.scores = {.experts = s.experts, .bias = false},
+                            .selection = {.k = s.picks, .renormalise = s.renormalise}};
+  if (s.latent.latent_dim == 0) {
+    if (s.shared_dim == 0) return f(of_parts(s, s.attention, Mixture{softmax, expert}));
+    return f(of_parts(s, s.attention, WithShared{Mixture{softmax, expert}, SigmoidGated{shared}}));
+  }
+  if (!s.sigmoid_router) return f(of_parts(s, s.latent, WithShared{Mixture{softmax, expert}, shared}));
+  const SigmoidTopK sigmoid{.scores = {.experts = s.experts, .bias = false},
+                            .selection = {.k = s.picks,
+                                          .renormalise = s.renormalise,
+                                          .scale = s.router_scale,
+                                          .groups = s.groups,
+                                          .top_groups = s.top_groups}};
+  return f(of_parts(s, s.latent, WithShared{Mixture{sigmoid, expert}, shared}));
 }
 
 }  // namespace gatefold

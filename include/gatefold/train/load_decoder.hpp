@@ -5,14 +5,15 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/shapes.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/io/tensor_files.hpp"
@@ -34,7 +35,7 @@ namespace gatefold::io {
 
 /// The architecture and the sizes of a decoder.
 struct DecoderConfig {
-  std::string model_type;  // mixtral, qwen2_moe, qwen3_moe or olmoe
+  std::string model_type;  // mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2 or deepseek_v3
   DecoderSizes sizes{};
   Index max_positions = 0;  // the longest sequence for which the decoder was trained
 };
@@ -134,38 +135,61 @@ void expect_supported(const Options<Json>& o) {
 }
 
 template <class Json>
-DecoderConfig config_of(const Options<Json>& o) {
-  DecoderConfig c{.model_type = o.text("model_type", "")};
-  const bool mixtral = c.model_type == "mixtral", qwen2 = c.model_type == "qwen2_moe",
-             qwen3 = c.model_type == "qwen3_moe", olmoe = c.model_type == "olmoe";
-  if (!mixtral && !qwen2 && !qwen3 && !olmoe) o.fail("model_type", "mixtral, qwen2_moe, qwen3_moe or olmoe");
-  expect_supported(o);
-  DecoderSizes& s = c.sizes;
-  c.max_positions = o.integer("max_position_embeddings", 0);
-  s.vocabulary = o.integer("vocab_size");
-  s.model_dim = o.integer("hidden_size");
-  s.depth = o.integer("num_hidden_layers");
-  s.experts = o.integer(o.has("num_local_experts") ? "num_local_experts" : "num_experts");
-  s.picks = o.integer("num_experts_per_tok");
-  s.hidden_dim = o.integer(qwen2 || qwen3 ? "moe_intermediate_size" : "intermediate_size");
-  s.renormalise = mixtral || o.flag("norm_topk_prob", false);
-  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe ? 1e-5 : 1e-6);
-  s.tied = o.flag("tie_word_embeddings", false);
+GroupedQueryAttention grouped_queries(const Options<Json>& o, const DecoderConfig& c) {
+  const bool mixtral = c.model_type == "mixtral", qwen2 = c.model_type == "qwen2_moe";
   const bool bias = o.flag("attention_bias", false);
-  s.attention = {.model_dim = s.model_dim,
-                 .heads = o.integer("num_attention_heads"),
-                 .rotary = rotary(o, c.max_positions),
-                 .bias = qwen2 ? o.flag("qkv_bias", true) : bias,
-                 .output_bias = !qwen2 && bias,
-                 .norm = qwen3   ? QueryKeyNorm::head
-                         : olmoe ? QueryKeyNorm::all
-                                 : QueryKeyNorm::none,
-                 .epsilon = s.epsilon,
-                 .window = mixtral ? o.integer("sliding_window", 0) : 0};
-  s.attention.kv_heads = o.integer("num_key_value_heads", s.attention.heads);
-  s.attention.head_dim = o.integer("head_dim", 0);
-  if (!qwen2 && !qwen3) return c;
-  if (qwen2) s.shared_dim = o.integer("shared_expert_intermediate_size");
+  GroupedQueryAttention a{.model_dim = c.sizes.model_dim,
+                          .heads = o.integer("num_attention_heads"),
+                          .rotary = rotary(o, c.max_positions),
+                          .bias = qwen2 ? o.flag("qkv_bias", true) : bias,
+                          .output_bias = !qwen2 && bias,
+                          .norm = c.model_type == "qwen3_moe" ? QueryKeyNorm::head
+                                  : c.model_type == "olmoe"   ? QueryKeyNorm::all
+                                                              : QueryKeyNorm::none,
+                          .epsilon = c.sizes.epsilon,
+                          .window = mixtral ? o.integer("sliding_window", 0) : 0};
+  a.kv_heads = o.integer("num_key_value_heads", a.heads);
+  a.head_dim = o.integer("head_dim", 0);
+  return a;
+}
+template <class Json>
+LatentAttention latent(const Options<Json>& o, const DecoderConfig& c) {
+  LatentAttention a{.model_dim = c.sizes.model_dim,
+                    .heads = o.integer("num_attention_heads"),
+                    .query_rank = o.integer("q_lora_rank", 0),
+                    .latent_dim = o.integer("kv_lora_rank"),
+                    .plain_dim = o.integer("qk_nope_head_dim"),
+                    .rotary_dim = o.integer("qk_rope_head_dim"),
+                    .value_dim = o.integer("v_head_dim"),
+                    .rotary = rotary(o, c.max_positions),
+                    .bias = o.flag("attention_bias", false)};
+  a.rotary.interleaved = o.flag("rope_interleave", true);
+  return a;
+}
+/// Adds the options of the mixtures of DeepSeek-V2 and V3.
+template <class Json>
+void add_deepseek(const Options<Json>& o, DecoderConfig& c) {
+  DecoderSizes& s = c.sizes;
+  s.latent = latent(o, c);
+  s.sigmoid_router = c.model_type == "deepseek_v3";
+  s.renormalise = s.sigmoid_router && o.flag("norm_topk_prob", true);
+  s.router_scale = o.number("routed_scaling_factor", s.sigmoid_router ? 2.5 : 1);
+  s.groups = o.integer("n_group", s.sigmoid_router ? 8 : 1);
+  s.top_groups = o.integer("topk_group", s.sigmoid_router ? 4 : 1);
+  if (!s.sigmoid_router && s.router_scale != 1)
+    o.fail("routed_scaling_factor", "1, because the softmax router has no factor");
+  if (!s.sigmoid_router && o.text("topk_method", "greedy") != "greedy") o.fail("topk_method", "greedy");
+  s.shared_dim = s.hidden_dim * o.integer("n_shared_experts");
+  if (s.shared_dim == 0) o.fail("n_shared_experts", "at least 1");
+  s.dense_dim = o.integer("intermediate_size");
+  for (Index l = 0; l < std::min(o.integer("first_k_dense_replace", s.sigmoid_router ? 3 : 0), s.depth); ++l)
+    s.dense_layers.push_back(l);
+}
+/// Adds the options of the mixtures of Qwen2-MoE and Qwen3-MoE.
+template <class Json>
+void add_qwen(const Options<Json>& o, DecoderConfig& c) {
+  DecoderSizes& s = c.sizes;
+  if (c.model_type == "qwen2_moe") s.shared_dim = o.integer("shared_expert_intermediate_size");
   s.dense_dim = o.integer("intermediate_size", 1);
   s.dense_layers = o.integers("mlp_only_layers");
   const Index step = o.integer("decoder_sparse_step", 1);
@@ -173,6 +197,36 @@ DecoderConfig config_of(const Options<Json>& o) {
   for (Index l = 0; l < s.depth; ++l)
     if ((l + 1) % step != 0 && std::find(s.dense_layers.begin(), s.dense_layers.end(), l) == s.dense_layers.end())
       s.dense_layers.push_back(l);
+}
+
+template <class Json>
+DecoderConfig config_of(const Options<Json>& o) {
+  DecoderConfig c{.model_type = o.text("model_type", "")};
+  const bool mixtral = c.model_type == "mixtral", olmoe = c.model_type == "olmoe",
+             qwen = c.model_type == "qwen2_moe" || c.model_type == "qwen3_moe",
+             deepseek = c.model_type == "deepseek_v2" || c.model_type == "deepseek_v3";
+  if (!mixtral && !olmoe && !qwen && !deepseek)
+    o.fail("model_type", "mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2 or deepseek_v3");
+  expect_supported(o);
+  DecoderSizes& s = c.sizes;
+  c.max_positions = o.integer("max_position_embeddings", 0);
+  s.vocabulary = o.integer("vocab_size");
+  s.model_dim = o.integer("hidden_size");
+  s.depth = o.integer("num_hidden_layers");
+  s.experts = o.integer(o.has("num_local_experts") ? "num_local_experts"
+                        : o.has("num_experts")     ? "num_experts"
+                                                   : "n_routed_experts");
+  s.picks = o.integer("num_experts_per_tok");
+  s.hidden_dim = o.integer(qwen || deepseek ? "moe_intermediate_size" : "intermediate_size");
+  s.renormalise = mixtral || o.flag("norm_topk_prob", false);
+  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe ? 1e-5 : 1e-6);
+  s.tied = o.flag("tie_word_embeddings", false);
+  if (deepseek) {
+    add_deepseek(o, c);
+  } else {
+    s.attention = grouped_queries(o, c);
+    if (qwen) add_qwen(o, c);
+  }
   return c;
 }
 
@@ -200,6 +254,50 @@ DecoderConfig read_decoder_config(const std::filesystem::path& folder) {
   return config_json::config_of(config_json::Options<Json>(file.path(), json));
 }
 
+namespace decoder_maps {
+
+/// Adds the entries of linear maps without an extent for the experts.
+inline void linear(TensorMap& map, const std::string& ours, const std::string& theirs, bool bias) {
+  map.push_back(
+      {.ours = ours + ".weight", .theirs = theirs + ".weight", .layout = MapEntry::transposed, .one_expert = true});
+  if (bias) map.push_back({ours + ".bias", theirs + ".bias"});
+}
+inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& ours, const std::string& theirs) {
+  if (s.latent.latent_dim == 0) {
+    linear(map, ours + "query", theirs + "q_proj", s.attention.bias);
+    linear(map, ours + "key", theirs + "k_proj", s.attention.bias);
+    linear(map, ours + "value", theirs + "v_proj", s.attention.bias);
+    linear(map, ours + "output", theirs + "o_proj", s.attention.output_bias);
+    if (s.attention.norm == QueryKeyNorm::none) return;
+    map.push_back({ours + "query_norm.gain", theirs + "q_norm.weight"});
+    map.push_back({ours + "key_norm.gain", theirs + "k_norm.weight"});
+    return;
+  }
+  const bool two_steps = s.latent.query_rank > 0;
+  if (two_steps) {
+    linear(map, ours + "query_down", theirs + "q_a_proj", s.latent.bias);
+    map.push_back({ours + "query_norm.gain", theirs + "q_a_layernorm.weight"});
+  }
+  linear(map, ours + "query", theirs + (two_steps ? "q_b_proj" : "q_proj"), false);
+  linear(map, ours + "latent", theirs + "kv_a_proj_with_mqa", s.latent.bias);
+  map.push_back({ours + "latent_norm.gain", theirs + "kv_a_layernorm.weight"});
+  linear(map, ours + "key_value", theirs + "kv_b_proj", false);
+  linear(map, ours + "output", theirs + "o_proj", s.latent.bias);
+}
+/// Returns the entries of the mixture of a layer, whose names begin with `at`.
+inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage experts, const std::string& at) {
+  const bool one_by_one = experts == published::ExpertStorage::one_by_one;
+  if (config.model_type == "mixtral" && one_by_one) return published::mixtral(at + "block_sparse_moe.");
+  if (config.model_type == "qwen2_moe") return published::qwen2_moe(at + "mlp.", experts);
+  if (config.sizes.latent.latent_dim == 0) return published::qwen3_moe(at + "mlp.", experts);
+  TensorMap map = published::deepseek_v3(at + "mlp.", experts);
+  if (!config.sizes.sigmoid_router)
+    std::erase_if(map, [](const MapEntry& entry) { return entry.ours.find(".selection.") != std::string::npos; });
+  return map;
+}
+
+}  // namespace decoder_maps
+
 /// Returns the map from the tensors of a decoder and its loss (a ModelAndLoss) to their names in a folder of the hub.
 /// @param experts  how the file stores the experts of a mixture
 /// @param prefix   begins each name in the file
@@ -212,33 +310,15 @@ inline TensorMap decoder_map(const DecoderConfig& config,
   if (!s.tied) map.push_back({"loss.weight", prefix + "lm_head.weight"});
   for (Index l = 0; l < s.depth; ++l) {
     const std::string number = std::to_string(l), ours = "model.layers.1.layers." + number + ".layers.",
-                      attention = ours + "0.branch.branch.", at = prefix + "model.layers." + number + ".";
+                      branch = ours + "1.branch.branch.", at = prefix + "model.layers." + number + ".";
     map.push_back({ours + "0.branch.norm.gain", at + "input_layernorm.weight"});
     map.push_back({ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight"});
-    for (const auto& [mine, theirs, bias] : {std::tuple{"query", "q_proj", s.attention.bias},
-                                             {"key", "k_proj", s.attention.bias},
-                                             {"value", "v_proj", s.attention.bias},
-                                             {"output", "o_proj", s.attention.output_bias}}) {
-      map.push_back({.ours = attention + mine + ".weight",
-                     .theirs = at + "self_attn." + theirs + ".weight",
-                     .layout = MapEntry::transposed,
-                     .one_expert = true});
-      if (bias) map.push_back({attention + mine + ".bias", at + "self_attn." + theirs + ".bias"});
-    }
-    if (s.attention.norm != QueryKeyNorm::none) {
-      map.push_back({attention + "query_norm.gain", at + "self_attn.q_norm.weight"});
-      map.push_back({attention + "key_norm.gain", at + "self_attn.k_norm.weight"});
-    }
-    const std::string branch = ours + "1.branch.branch.";
+    decoder_maps::attention(map, s, ours + "0.branch.branch.", at + "self_attn.");
     if (std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end()) {
       published::maps::gated(map, branch + "second.", at + "mlp.");
       continue;
     }
-    const bool old_names = config.model_type == "mixtral" && experts == published::ExpertStorage::one_by_one;
-    TensorMap block = old_names          ? published::mixtral(at + "block_sparse_moe.")
-                      : s.shared_dim > 0 ? published::qwen2_moe(at + "mlp.", experts)
-                                         : published::qwen3_moe(at + "mlp.", experts);
-    for (MapEntry& entry : block) {
+    for (MapEntry& entry : decoder_maps::mixture(config, experts, at)) {
       entry.ours = branch + "first." + entry.ours;
       map.push_back(std::move(entry));
     }
@@ -271,6 +351,13 @@ auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConf
     if (!ours.contains(name) && !(config.sizes.tied && name == "lm_head.weight"))
       files.fail(name, "a decoder with this config.json has no such tensor");
   load(files, ctx, map, params);
+  // The speed at which the bias of a SigmoidTopK gate changes is in no file.
+  for_each_tensor(
+      [&]<class Tensor>(const Name& name, Tensor& t) {
+        if constexpr (Tensor::rank == 1)
+          if (name.str().ends_with(".selection.speed")) fill(ctx, t.view(), SigmoidBias{}.speed);
+      },
+      params);
   return params;
 }
 

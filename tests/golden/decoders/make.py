@@ -43,6 +43,18 @@ MODELS = {
                             sliding_window=5,
                             rope_parameters=dict(rope_type="llama3", rope_theta=1e4, factor=8.0, low_freq_factor=1.0,
                                                  high_freq_factor=4.0, original_max_position_embeddings=16))),
+    "deepseek_v2": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM,
+                    dict(num_key_value_heads=4, intermediate_size=9, moe_intermediate_size=5, n_routed_experts=5,
+                         num_experts_per_tok=2, n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=1.0,
+                         topk_method="greedy", q_lora_rank=None, kv_lora_rank=6, qk_nope_head_dim=4,
+                         qk_rope_head_dim=4, v_head_dim=5)),
+    "deepseek_v3": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM,
+                    dict(num_key_value_heads=4, intermediate_size=9, moe_intermediate_size=5, n_routed_experts=8,
+                         num_experts_per_tok=3, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=2.5,
+                         n_group=4, topk_group=2, norm_topk_prob=True, q_lora_rank=7, kv_lora_rank=6,
+                         qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5, attention_bias=True,
+                         rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, mscale=1.0,
+                                              mscale_all_dim=1.0, original_max_position_embeddings=32))),
 }
 LENGTH, SEQUENCES, GREEDY = 11, 2, 64
 
@@ -61,6 +73,9 @@ def make(name):
         for key, p in model.named_parameters():
             if "norm" in key or key.endswith("bias"):
                 p.copy_(p + 0.3 * torch.randn_like(p))
+        for key, b in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                b.copy_(0.1 * torch.randn_like(b))
     to = FOLDER / name
     model.save_pretrained(to)
     for extra in to.glob("generation_config.json"):

@@ -1,0 +1,395 @@
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "gatefold/attention/attend_window.hpp"
+#include "gatefold/attention/kv_cache.hpp"
+#include "gatefold/attention/rotary.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/rms_norm.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sequence.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+/// Multi-head latent attention of DeepSeek-V2 and V3, as a branch: causal self-attention whose keys and values are
+/// linear maps of a short vector, the latent vector of an item. A KV cache holds only the latent vectors.
+///
+///     [c, r] = x W_latent,   [k_h, v_h] = norm(c) W_kv,   [q_h, s_h] = norm(x W_down) W_q               (1)
+///     score_h = scale (⟨q_h, k_h⟩ + ⟨R(s_h), R(r)⟩),   u = concat_h(softmax(score_h) v_h) W_o           (2)
+///
+/// R rotates by the position (Rotary). All heads share the rotated key R(r). Without W_down (query_rank = 0), the
+/// queries are x W_q. scale is 1/√(plain_dim + rotary_dim), times m² if the rotary positions have mscale_all_dim, with
+/// m = 0.1 mscale_all_dim ln(factor) + 1.
+///
+/// Source: DeepSeek-AI 2024, arXiv:2405.04434, eq. (9) to (19); transformers' modeling_deepseek_v3.py.
+/// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
+/// @param extra  items per sequence (0: all are one sequence), padding, and memory of earlier items. Only `infer` takes
+///               a memory. Its rows are norm(c) and R(r): latent_dim + rotary_dim values
+/// @throws ArgumentError unless all widths are at least 1 and shapes fit
+/// @cost   the linear maps, W_kv also for remembered items, and 2·N·L·heads·(plain_dim + rotary_dim + value_dim) flop
+/// @order  see attention/attend_window.hpp. No bit depends on later items, or on where the caller divides a sequence
+///         into segments
+struct LatentAttention {
+  Index model_dim = 0, heads = 1;
+  Index query_rank = 0;  // width of x W_down; 0: no W_down
+  Index latent_dim = 0;  // width of c
+  Index plain_dim = 0;   // width of the part of a query and key that is not rotated
+  Index rotary_dim = 0;  // width of the rotated part
+  Index value_dim = 0;   // width of a value
+  Rotary rotary{.interleaved = true};
+  bool bias = false;      // of W_down, W_latent and W_o
+  double epsilon = 1e-6;  // of the norms
+
+  template <class T, class B>
+  struct Params {
+    static constexpr bool gradient_is_optional = true;
+    Linear::Params<T, B> query_down;   // empty if query_rank = 0
+    RmsNorm::Params<T, B> query_norm;  // gain [1, query_rank]
+    Linear::Params<T, B> query, latent;
+    RmsNorm::Params<T, B> latent_norm;  // gain [1, latent_dim]
+    Linear::Params<T, B> key_value, output;
+    GATEFOLD_PACK(query_down, query_norm, query, latent, latent_norm, key_value, output)
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> down, short_query;  // [N, query_rank] x W_down, and its norm
+    Tensor<T, 2, B> c, row;             // [N, latent_dim]; [N, latent_dim + rotary_dim] norm(c) and R(r)
+    Tensor<T, 2, B> q, k, v;            // [N, heads · (plain_dim + rotary_dim)] twice, [N, heads · value_dim]
+    Tensor<T, 2, B> context, log_sum_exp;
+    RmsNorm::Saved<T, B> query_inverse, latent_inverse;
+  };
+  template <class T, class B>
+  struct Extra {
+    Index length = 0;                // items of each sequence; 0: all are one
+    View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding; empty: all are items
+    AttentionMemory<T, B> memory{};  // empty: no item precedes this segment
+
+    Extra at(Index l) const { return {length, valid, memory.at(l)}; }
+  };
+
+  GATEFOLD_BRANCH_CALLS;
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  LatentAttention with_model_dim(Index width) const {
+    expect(model_dim == 0 || model_dim == width, "LatentAttention", "model_dim",
+           Joined{width, " (the width of the items)"}, model_dim);
+    LatentAttention result = *this;
+    result.model_dim = width;
+    return result;
+  }
+  /// Returns the width of a row of the memory.
+  Index memory_dim() const { return latent_dim + rotary_dim; }
+  /// Returns how many items of a sequence must be remembered.
+  /// @param longest  the largest number of items of a sequence
+  Index remembers(Index longest) const { return longest; }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    expect_options();
+    Params<T, B> p{{},
+                   {},
+                   query().template init<T, B>(ctx, 1, seed.fork(0)),
+                   latent().template init<T, B>(ctx, 1, seed.fork(1)),
+                   {constant_tensor<T>(ctx, 1, 1, latent_dim)},
+                   key_value().template init<T, B>(ctx, 1, seed.fork(2)),
+                   output().template init<T, B>(ctx, 1, seed.fork(3))};
+    if (query_rank > 0) {
+      p.query_down = query_down().template init<T, B>(ctx, 1, seed.fork(4));
+      p.query_norm = {constant_tensor<T>(ctx, 1, 1, query_rank)};
+    }
+    return p;
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
+    constexpr const char* where = "LatentAttention";
+    expect_options();
+    const auto expect_linear = [&](const char* weight, const char* of_bias, const Linear& of, const auto& params) {
+      expect_shape(where, weight, params.weight, {1, of.in_dim(), of.out_dim()});
+      expect_shape(where, of_bias, params.bias, {1, of.bias ? of.out_dim() : 0});
+    };
+    if (query_rank > 0) {
+      expect_linear("params.query_down.weight", "params.query_down.bias", query_down(), p.query_down);
+      expect_shape(where, "params.query_norm.gain", p.query_norm.gain, {1, query_rank});
+    }
+    expect_linear("params.query.weight", "params.query.bias", query(), p.query);
+    expect_linear("params.latent.weight", "params.latent.bias", latent(), p.latent);
+    expect_shape(where, "params.latent_norm.gain", p.latent_norm.gain, {1, latent_dim});
+    expect_linear("params.key_value.weight", "params.key_value.bias", key_value(), p.key_value);
+    expect_linear("params.output.weight", "params.output.bias", output(), p.output);
+    Sequence<T, B>{extra.length, extra.valid}.validate("LatentAttention.forward", items);
+    const Index count = sequences(items, extra);
+    const AttentionMemory<T, B>& memory = extra.memory;
+    if (count == 0 || (!memory.past.data() && !memory.next.data())) return;
+    expect(memory.width() == memory_dim(), where, "memory",
+           Joined{"rows of ", memory_dim(), " values (latent vector and rotated key)"},
+           Joined{"rows of ", memory.width()});
+    memory.validate(where, span(items / count, memory.items(count)), count, memory_dim(), false,
+                    extra.valid.data() || memory.valid.data());
+  }
+
+  template <class T, class B, class Step = functor::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
+               const Extra<T, B>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
+    expect_forward("LatentAttention.forward", *this, p, x, "u", u, extra);
+    expect(!extra.memory.past.data() && !extra.memory.next.data(), "LatentAttention.forward", "memory",
+           "none, because keys of earlier segments have no gradients; use infer", "a memory");
+    run<T, B>(ctx, p, x, u, &saved, extra, step);
+  }
+  template <class T, class B, class Step = functor::NoStep<T>>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+             const Extra<T, B>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
+    expect_forward("LatentAttention.infer", *this, p, x, "u", u, extra);
+    run<T, B>(ctx, p, x, u, nullptr, extra, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const;
+
+ private:
+  template <class T, class B, class Keep, class Step>
+  void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
+           const Extra<T, B>& extra, const Step& step) const;
+
+  Index key_dim() const { return plain_dim + rotary_dim; }
+  Linear query_down() const { return {model_dim, query_rank, bias}; }
+  Linear query() const { return {query_rank > 0 ? query_rank : model_dim, heads * key_dim(), false}; }
+  Linear latent() const { return {model_dim, memory_dim(), bias}; }
+  Linear key_value() const { return {latent_dim, heads * (plain_dim + value_dim), false}; }
+  Linear output() const { return {heads * value_dim, model_dim, bias}; }
+  RmsNorm norm(Index width) const { return {width, epsilon}; }
+  detail_::attending::Window span(Index length, Index past) const { return {length, past, past + length + 1}; }
+  template <class T, class B>
+  static Index sequences(Index items, const Extra<T, B>& extra) {
+    return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
+  }
+  double scale() const {
+    const double m = rotary.rope_type == RopeType::original || rotary.mscale_all_dim == 0 || rotary.factor <= 1
+                         ? 1
+                         : 0.1 * rotary.mscale_all_dim * std::log(rotary.factor) + 1;
+    return m * m / std::sqrt(static_cast<double>(key_dim()));
+  }
+  template <class T, class B>
+  detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
+    const Index count = sequences(items, extra);
+    const detail_::attending::Window seen = span(extra.length > 0 ? extra.length : items, extra.memory.items(count));
+    return {.window = seen,
+            .heads = heads,
+            .scale = scale(),
+            .valid =
+                detail_::attending::valid_keys<typename B::Context, T, B>(ctx, seen, extra.memory, extra.valid, count)};
+  }
+  void expect_options() const {
+    constexpr const char* where = "LatentAttention";
+    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    expect(heads >= 1, where, "heads", "at least 1", heads);
+    expect(query_rank >= 0, where, "query_rank", "at least 0", query_rank);
+    expect(latent_dim >= 1, where, "latent_dim", "at least 1", latent_dim);
+    expect(plain_dim >= 1, where, "plain_dim", "at least 1", plain_dim);
+    expect(rotary_dim >= 1, where, "rotary_dim", "at least 1", rotary_dim);
+    expect(value_dim >= 1, where, "value_dim", "at least 1", value_dim);
+    expect_positive(where, "epsilon", epsilon);
+    rotary.validate(where, rotary_dim);
+  }
+};
+
+namespace functor {
+
+/// Copies `columns` columns of each row: to[n, second + j] = from[n, first + j].
+template <class T, class B>
+struct CopyColumns {
+  Index first, second, columns;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T* const source = from.data() + n * from.extent(1) + first;
+    T* const target = to.data() + n * to.extent(1) + second;
+    each_column<T>(lanes, columns, [&](auto at, Index j) { at.store(target + j, at.load(source + j)); });
+  }
+};
+/// Writes the keys and values of all heads of an item from its key_value vector and the rotated key that the heads
+/// share: k_h = [first part of head h, R(r)], v_h = second part of head h.
+template <class T, class B>
+struct SplitKeyValue {
+  Index heads, plain, value, latent;
+  View<const T, 2, B> key_value, row;  // [M, heads · (plain + value)], [M, latent + rotated]
+  View<T, 2, B> k, v;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index rotated = row.extent(1) - latent;
+    const T* const shared = row.data() + n * row.extent(1) + latent;
+    for (Index h = 0; h < heads; ++h) {
+      const T* const from = &key_value(n, h * (plain + value));
+      T *const key = &k(n, h * (plain + rotated)), *const to = &v(n, h * value);
+      each_column<T>(lanes, plain, [&](auto at, Index j) { at.store(key + j, at.load(from + j)); });
+      each_column<T>(lanes, rotated, [&](auto at, Index j) { at.store(key + plain + j, at.load(shared + j)); });
+      each_column<T>(lanes, value, [&](auto at, Index j) { at.store(to + j, at.load(from + plain + j)); });
+    }
+  }
+};
+/// The adjoint of SplitKeyValue. The gradient of the shared key is the sum over the heads.
+template <class T, class B>
+struct JoinKeyValue {
+  Index heads, plain, value;
+  View<const T, 2, B> dk, dv;
+  View<T, 2, B> dkey_value, dshared;  // [N, heads · (plain + value)], [N, rotated]
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index rotated = dshared.extent(1);
+    for (Index h = 0; h < heads; ++h) {
+      const T *const key = &dk(n, h * (plain + rotated)), *const from = &dv(n, h * value);
+      T* const to = &dkey_value(n, h * (plain + value));
+      each_column<T>(lanes, plain, [&](auto at, Index j) { at.store(to + j, at.load(key + j)); });
+      each_column<T>(lanes, value, [&](auto at, Index j) { at.store(to + plain + j, at.load(from + j)); });
+    }
+    each_column<T>(lanes, rotated, [&](auto at, Index j) {
+      auto total = at.load(&dk(n, plain + j));
+      for (Index h = 1; h < heads; ++h) total = total + at.load(&dk(n, h * (plain + rotated) + plain + j));
+      at.store(&dshared(n, j), total);
+    });
+  }
+};
+
+}  // namespace functor
+
+template <class T, class B, class Keep, class Step>
+void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
+                          const Extra<T, B>& extra, const Step& step) const {
+  using S = Saved<T, B>;
+  const Index items = x.extent(0);
+  if (items == 0) return run_step(ctx, u, step);
+  auto mark = ctx.mark();
+  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
+  const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
+  Nothing<T, B> nothing{};
+  const auto rows = [&](auto member, Index columns) {
+    return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, items, columns);
+  };
+  const auto normalise = [&](const RmsNorm& by, const RmsNorm::Params<T, B>& gain, View<const T, 2, B> from,
+                             View<T, 2, B> to, auto inverse) {
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      by.template infer<T, B>(ctx, gain, one_group(ctx, items), from, to);
+    } else {
+      by.template forward<T, B>(ctx, gain, one_group(ctx, items), from, to, keep->*inverse);
+    }
+  };
+  View<const T, 2, B> of_query = now;
+  if (query_rank > 0) {
+    const View<T, 2, B> down = rows(&S::down, query_rank), to = rows(&S::short_query, query_rank);
+    query_down().template forward<T, B>(ctx, p.query_down, one_group(ctx, items), now, down, nothing);
+    normalise(norm(query_rank), p.query_norm, down, to, &S::query_inverse);
+    of_query = to;
+  }
+  const View<T, 2, B> q = rows(&S::q, heads * key_dim()), c = rows(&S::c, latent_dim),
+                      row = rows(&S::row, memory_dim()), context = rows(&S::context, heads * value_dim),
+                      log_sum_exp = rows(&S::log_sum_exp, heads);
+  query().template forward<T, B>(ctx, p.query, one_group(ctx, items), of_query, q, nothing);
+  latent().template forward<T, B>(ctx, p.latent, one_group(ctx, items), now, row, nothing);
+  const View<T, 2, B> normed = ctx.template scratch<T>(items, latent_dim);
+  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, row, c});
+  normalise(norm(latent_dim), p.latent_norm, c, normed, &S::latent_inverse);
+  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, normed, row});
+  const auto table =
+      detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, extra.memory.position, of.window.length);
+  detail_::attending::rotate<T>(ctx, rotary, table, key_dim(), plain_dim, false, q);
+  detail_::attending::rotate<T>(ctx, rotary, table, memory_dim(), latent_dim, false, row);
+
+  const View<const T, 2, B> all =
+      detail_::attending::with_past(ctx, of.window, extra.memory, 0, View<const T, 2, B>(row));
+  detail_::attending::remember(ctx, of.window, extra.memory, 0, all);
+  detail_::attending::remember_valid(ctx, of.window, extra.memory, of.valid);
+  const Index keys = all.extent(0);
+  const auto for_keys = [&](auto member, Index columns) {
+    return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, keys, columns);
+  };
+  const View<T, 2, B> k = for_keys(&S::k, heads * key_dim()), v = for_keys(&S::v, heads * value_dim);
+  const View<T, 2, B> short_keys = ctx.template scratch<T>(keys, latent_dim),
+                      key_value_rows = ctx.template scratch<T>(keys, heads * (plain_dim + value_dim));
+  B::for_rows(ctx, keys, functor::CopyColumns<T, B>{0, 0, latent_dim, all, short_keys});
+  key_value().template forward<T, B>(ctx, p.key_value, one_group(ctx, keys), short_keys, key_value_rows, nothing);
+  B::for_rows(ctx, keys,
+              functor::SplitKeyValue<T, B>{heads, plain_dim, value_dim, latent_dim, key_value_rows, all, k, v});
+  detail_::attending::forward(ctx, of, q, k, v, context, log_sum_exp, {});
+  output().template forward<T, B>(ctx, p.output, one_group(ctx, items), context, u, nothing);
+  run_step(ctx, u, step);
+}
+
+template <class T, class B>
+void LatentAttention::backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                               In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                               Nothing<T, B>&) const {
+  constexpr const char* where = "LatentAttention.backward";
+  const auto here = ctx.here();
+  expect_backward(where, *this, p, x, du, dx, grads, extra);
+  const Index items = x.extent(0);
+  expect_shape(where, "saved.q", saved.q, {items, heads * key_dim()});
+  expect_shape(where, "saved.k", saved.k, {items, heads * key_dim()});
+  expect_shape(where, "saved.v", saved.v, {items, heads * value_dim});
+  expect_shape(where, "saved.row", saved.row, {items, memory_dim()});
+  expect_shape(where, "saved.context", saved.context, {items, heads * value_dim});
+  if (items == 0) return;
+  auto mark = ctx.mark();
+  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
+  const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
+                            dnow = without_padding<T, B>(ctx, du, extra.valid);
+  const Nothing<T, B> nothing{};
+  const auto scratch = [&](Index columns) { return ctx.template scratch<T>(items, columns); };
+  const auto zeros = [&](Index columns) {
+    auto d = scratch(columns);
+    fill(ctx, d, 0);
+    return d;
+  };
+  const View<T, 2, B> dcontext = scratch(heads * value_dim);
+  output().template backward<T, B>(ctx, p.output, one_group(ctx, items), saved.context, nothing, dnow, dcontext,
+                                   grads.output);
+  const View<T, 2, B> dq = zeros(heads * key_dim()), dk = zeros(heads * key_dim()), dv = zeros(heads * value_dim);
+  detail_::attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext,
+                               View<const T, 2, B>{}, dq, dk, dv, View<T, 2, B>{});
+
+  const View<T, 2, B> dkey_value = scratch(heads * (plain_dim + value_dim)), dshared = scratch(rotary_dim),
+                      short_keys = scratch(latent_dim), dnormed = scratch(latent_dim), dc = scratch(latent_dim),
+                      drow = scratch(memory_dim()), from_latent = scratch(model_dim);
+  const auto table =
+      detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, extra.memory.position, of.window.length);
+  B::for_rows(ctx, items, functor::JoinKeyValue<T, B>{heads, plain_dim, value_dim, dk, dv, dkey_value, dshared});
+  detail_::attending::rotate<T>(ctx, rotary, table, rotary_dim, 0, true, dshared);
+  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, saved.row, short_keys});
+  key_value().template backward<T, B>(ctx, p.key_value, one_group(ctx, items), short_keys, nothing, dkey_value, dnormed,
+                                      grads.key_value);
+  norm(latent_dim)
+      .template backward<T, B>(ctx, p.latent_norm, one_group(ctx, items), saved.c, saved.latent_inverse, dnormed, dc,
+                               grads.latent_norm);
+  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, dc, drow});
+  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, latent_dim, rotary_dim, dshared, drow});
+  latent().template backward<T, B>(ctx, p.latent, one_group(ctx, items), now, nothing, drow, from_latent, grads.latent);
+  add(ctx, from_latent, dx);
+
+  detail_::attending::rotate<T>(ctx, rotary, table, key_dim(), plain_dim, true, dq);
+  const View<T, 2, B> from_query = scratch(model_dim);
+  if (query_rank == 0) {
+    query().template backward<T, B>(ctx, p.query, one_group(ctx, items), now, nothing, dq, from_query, grads.query);
+  } else {
+    const View<T, 2, B> dshort = scratch(query_rank), ddown = scratch(query_rank);
+    query().template backward<T, B>(ctx, p.query, one_group(ctx, items), saved.short_query, nothing, dq, dshort,
+                                    grads.query);
+    norm(query_rank)
+        .template backward<T, B>(ctx, p.query_norm, one_group(ctx, items), saved.down, saved.query_inverse, dshort,
+                                 ddown, grads.query_norm);
+    query_down().template backward<T, B>(ctx, p.query_down, one_group(ctx, items), now, nothing, ddown, from_query,
+                                         grads.query_down);
+  }
+  add(ctx, from_query, dx);
+}
+
+}  // namespace gatefold
