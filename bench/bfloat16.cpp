@@ -5,7 +5,8 @@
 #include "gatefold/tensor/pack.hpp"
 #include "support/beside.hpp"
 
-// Times one layer whose experts multiply bfloat16. One run compares CpuBf16, Cpu and the peers that multiply bfloat16.
+// Times a mixture-of-experts layer whose experts multiply bfloat16 (CpuBf16), compared with float (Cpu), oneDNN and
+// MKL.
 namespace {
 
 using namespace bench;
@@ -19,8 +20,8 @@ std::vector<Bfloat16> rounded(const Tensor<float, 3, CpuBf16>& weights) {
   return all;
 }
 
-/// Times inference with parameters, whose weights each pass rounds to bfloat16, and with frozen parameters. The weights
-/// of the peers were rounded once.
+/// Times inference with weights that every call rounds to bfloat16, and with frozen weights, which are rounded once,
+/// like the weights of oneDNN and MKL.
 void layer_bf16(benchmark::State& state) {
   const Shape s = Shape::of(state);
   LayerRun<Cpu> floats(plain_mixture(s), s.items);
@@ -55,7 +56,7 @@ void layer_bf16(benchmark::State& state) {
 }
 BENCHMARK(layer_bf16)->Apply(all_targets);
 
-/// Times forward, which keeps the state for backward, and backward with all gradients.
+/// Times a training step of the layer: forward, then backward with all gradients.
 void train_bf16(benchmark::State& state) {
   const Shape s = Shape::of(state);
   LayerRun<Cpu> floats(plain_mixture(s), s.items);

@@ -66,7 +66,7 @@ add kernels "${compiler[@]}" "${kernels[@]}" -c "$root/cmake/gatefold_kernels.cp
 add kernels_io "${compiler[@]}" -c "$root/cmake/gatefold_kernels_io.cpp" -o "$object"
 
 if [[ -d $tests ]]; then
-  # The times of a build depend on other load and on a compiler cache, so the three largest are compiled again.
+  # Compiles the three largest test files again, because times of a build depend on other load and a compiler cache.
   most=0
   for output in $(find "$tests" -name '*_test.cpp.o' -printf '%s %P\n' | sort -rn | head -3 | cut -d ' ' -f 2); do
     command=$(ninja -C "$tests" -t commands "$output" | tail -1)

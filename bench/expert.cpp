@@ -1,13 +1,12 @@
 #include "descriptors/expert.hpp"
 #include "support/layer.hpp"
 
-// Times each expert separately: forward, which keeps the state for backward, and backward. Items are spread evenly over
-// the experts.
+// Times each kind of expert separately: forward in training, and backward. All experts get the same number of items.
 namespace {
 
 using namespace bench;
 
-/// Groups in which each expert has an equal share of the slots. Slot s computes item s / K.
+/// The slots (pairs of item and expert) of a batch that is spread evenly over the experts. Slot s computes item s / K.
 struct Spread {
   Tensor<Index, 1, Cpu> offsets, rows;
   Spread(Index items, Index experts, Index picks) : offsets(experts + 1), rows(items * picks) {
@@ -17,7 +16,8 @@ struct Spread {
   Groups<Cpu> groups() const { return {offsets, rows, rows.size()}; }
 };
 
-/// @param flop  floating-point operations of forward, or 0 if they are not known; backward has twice as many
+/// Times one kind of expert.
+/// @param flop  floating-point operations of forward, or 0 if unknown; backward has twice as many
 template <class ExpertT>
 void expert(benchmark::State& state, ExpertT policy, Index items, Index experts, Index picks, double flop) {
   Cpu::Context ctx = context();
@@ -51,7 +51,7 @@ void wide(benchmark::State& state, ExpertT policy, double products) {
   expert(state, policy, kItems, kExperts, kPicks, products * kProduct);
 }
 
-/// Sizes for items that consist of several positions or patches, as in papers 000 and 003.
+/// Sizes for items that consist of several positions or patches, as in papers 000 and 003 of docs/studies.
 constexpr Index kSequences = 256, kLength = 16, kWidth = 64;
 template <class ExpertT>
 void positions(benchmark::State& state, ExpertT policy, double flop) {
@@ -82,7 +82,7 @@ BENCHMARK_CAPTURE(positions, TransformerExpert,
                   kAttend + 4.0 * kLength * kWidth * 2 * kWidth)
     ->Apply(timed);
 
-// Times every row of tests/descriptors/expert.hpp, on items of 16 positions. Some experts compute whole items.
+// Times every expert in tests/descriptors/expert.hpp, with items of 16 positions. Some experts compute whole items.
 constexpr rows::Size kSize{.width = kWidth, .tokens = kLength, .hidden = 2 * kWidth, .heads = 4, .experts = 8};
 template <class ExpertT>
 void row(benchmark::State& state, ExpertT policy) {

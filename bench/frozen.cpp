@@ -1,12 +1,12 @@
 #include "support/beside.hpp"
 
-// Times inference with frozen weights, in float and in bfloat16. Compares it with the same layer without frozen weights
-// and with every peer.
+// Times inference with frozen (packed) weights, in float and in bfloat16. Compares it with other libraries, and with
+// the same layer without frozen weights.
 namespace {
 
 using namespace bench;
 
-/// Times inference with weights in the caches.
+/// Times inference with frozen weights that are in the caches.
 void layer_frozen(benchmark::State& state, bool bfloat16) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -23,13 +23,13 @@ void layer_frozen(benchmark::State& state, bool bfloat16) {
   run_rounds(state, rounds, layer.ours);
   count_speed(state, rounds, layer, static_cast<double>(s.items), s.flop(), s.items <= 16 ? bytes : 0, bandwidth);
   count(state, "routing_share", routing.over(rounds, layer.ours));
-  count(state, "speedup", rounds.ratio(plain, layer.ours));  // relative to the layer without frozen weights
+  count(state, "speedup", rounds.ratio(plain, layer.ours));  // speedup over the layer without frozen weights
   count_peers(state, rounds, entries, layer.ours);
 }
 BENCHMARK_CAPTURE(layer_frozen, f32, false)->Name("layer_frozen")->Apply(all_targets);
 BENCHMARK_CAPTURE(layer_frozen, bf16, true)->Name("layer_frozen_bf16")->Apply(all_targets);
 
-/// Times decoding with weights that are in no cache.
+/// Times decoding of a few items with frozen weights that are in no cache.
 void decode_frozen(benchmark::State& state, bool bfloat16) {
   const Shape s = Shape::of(state);
   using RunT = Run<decltype(plain_mixture(s))>;

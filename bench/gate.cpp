@@ -2,7 +2,7 @@
 #include "descriptors/extras.hpp"
 #include "support/mixing.hpp"
 
-// Times each gate by itself: scores, mixing, selection and the plan, forward and backward.
+// Times each kind of gate (router) without experts, including the sort of the picks by expert, forward and backward.
 namespace {
 
 using namespace bench;
@@ -39,8 +39,8 @@ void time_gate(benchmark::State& state, const GateT& options, const Extra<GateT,
   count(state, "over_logits", rounds.ratio(0, product));  // only the product x W
 }
 
-/// Times one gate. Its extra inputs have noise and sequences, and the trace of a real attention if the gate reads a
-/// trace.
+/// Times one gate with noise and with items in sequences. If the gate reads attention weights, a real attention
+/// computes them.
 template <class GateT>
 void gate(benchmark::State& state, GateT options) {
   using E = Extra<GateT, float, Cpu>;
@@ -61,8 +61,8 @@ BENCHMARK_CAPTURE(gate, VMoe, published::vmoe({.experts = kShape.experts}))->App
 BENCHMARK_CAPTURE(gate, Switch, published::switch_transformer({.experts = kShape.experts}))->Apply(timed);
 BENCHMARK_CAPTURE(gate, GShardTop2, published::gshard({.experts = kShape.experts}))->Apply(timed);
 
-// Times every row of tests/descriptors that is a gate or a part of a gate. A part is completed to a gate with the
-// simplest parts that fit.
+// Times every gate, and every part of a gate, in tests/descriptors. A part is completed to a gate with the simplest
+// parts that fit.
 constexpr rows::Size kSize{.width = kShape.dim,
                            .tokens = 1,
                            .hidden = kShape.dim / 2,

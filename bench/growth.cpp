@@ -1,7 +1,7 @@
 #include "support/routing.hpp"
 
-// Measures how time grows with one dimension while the others are constant. The script growth.gp draws the rows
-// growth/<curve>/<letter>:<value>. Gate and experts are timed separately.
+// Measures how the time of a layer grows with one size while the others are constant. Gate and experts are timed
+// separately. The script growth.gp draws the results, which are named growth/<curve>/<letter>:<value>.
 namespace {
 
 using namespace bench;

@@ -6,22 +6,22 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Times whole training steps of two language models, and one layer of each kind (attention, mixture). The models are a
-// model of characters (peers/language_torch.py has the same model in PyTorch), and the medium model of papers 001 and
-// 002 with the vocabulary of WikiText-103.
+// Times whole training steps of two language models, and one attention layer and one mixture layer of each. The small
+// model of characters is also in peers/language_torch.py. The medium model is from the papers MomentumSMoE and Graph of
+// Tokens, with the vocabulary of WikiText-103.
 namespace {
 
 using namespace bench;
 
-/// The sizes of a model with the layout Switch, whose attention reads whole sequences, and the operations of a training
-/// step.
+/// The sizes of a language model with the layout of the Switch Transformer, and the operations of a forward pass.
 struct Sizes {
   const char* name;
   LanguageSizes language;
-  Shape mixture;  // its `items` are all items of a batch
+  Shape mixture;  // mixture.items is the number of items in a batch
   Index length;
 
-  // A multiply-add counts as two operations. Training has three times the operations of forward, without recomputation.
+  // Floating-point operations of forward. A multiply-add counts as two. Training has three times as many, without
+  // recomputation.
   double items() const { return static_cast<double>(mixture.items); }
   double dim() const { return static_cast<double>(language.model_dim); }
   double attention_flop() const {
@@ -33,13 +33,14 @@ struct Sizes {
   }
 };
 
-/// A small model: 4 blocks, D 128, 8 experts of hidden 256, top 2. A batch has 16 sequences of 64 characters.
+/// A small language model: 4 blocks, width 128, 8 experts of hidden width 256, top 2. A batch has 16 sequences of 64
+/// characters.
 const Sizes kCharacters{"characters",
                         {.vocabulary = 90, .model_dim = 128, .heads = 4, .window = 64, .depth = 4},
                         {16 * 64, 128, 256, 8, 2},
                         64};
-/// The medium model of papers 001 and 002, with 215.7 million parameters. A batch has 8 sequences of 512 words, a sixth
-/// of the batch in the papers.
+/// The medium language model of MomentumSMoE and Graph of Tokens, with 215.7 million parameters. A batch has 8
+/// sequences of 512 words, a sixth of the papers' batch.
 const Sizes kMedium{
     "medium",
     {.vocabulary = LanguageSizes::wikitext_103, .model_dim = 352, .heads = 8, .window = 512, .depth = 6},
@@ -53,7 +54,6 @@ auto trainer_of(Cpu::Context& ctx, const Sizes& s) {
                  s.language.loss(), optim::Clipped{optim::AdamW{.lr = 1e-3}, 1.0}, Seed{1}};
 }
 
-/// Adds an entry to the rounds that times forward and backward of one layer.
 template <class LayerT>
 void add_layer(Rounds& rounds, const LayerT& layer, const Sizes& s, std::size_t& at) {
   using Layer = AsLayer<LayerT, float, Cpu>;
@@ -84,7 +84,7 @@ void language_train(benchmark::State& state, const Sizes& s) {
   const auto step = rounds.time([&] { trainer.step(ids, next, extra); });
   const double held = static_cast<double>(heap::peak - before);
 
-  // Times each kind of layer separately, with random items.
+  // Times an attention layer and a mixture layer separately, with random items.
   std::size_t attention = 0, mixture = 0;
   add_layer(rounds, Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{s.language.model_dim, s.language.heads}}},
             s, attention);

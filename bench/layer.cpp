@@ -2,13 +2,12 @@
 
 #include "support/beside.hpp"
 
-// Times one layer for the sizes in shared/targets.md, which are called targets.
+// Times one mixture-of-experts layer for the sizes that have a performance goal (shared/targets.md).
 namespace {
 
 using namespace bench;
 
-/// Times inference, compared with the peak of the machine and with every peer. Also times the parts that are not
-/// products.
+/// Times inference, compared with the machine's peak and with other libraries. Also times the routing.
 void layer_forward(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -28,14 +27,14 @@ void layer_forward(benchmark::State& state) {
   count(state, "routing_share", routing.over(rounds, layer.ours));
   count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
 }
-/// Registers shapes with a few rows per expert: more than in decoding, but so few that a thread has little work in one
-/// block of weights.
+/// Registers sizes with a few items per expert: more than in decoding, but little work per block of weights for a
+/// thread.
 void some_rows(benchmark::internal::Benchmark* b) {
   shapes(b, {{64, 512, 2048, 8, 2}, {128, 512, 2048, 8, 2}, {64, 352, 352, 16, 2}, {256, 352, 352, 16, 2}});
 }
 BENCHMARK(layer_forward)->Apply(all_targets)->Apply(some_rows);
 
-/// Times decoding with weights that are in no cache.
+/// Times decoding of 1 or 16 items with weights that are in no cache.
 void layer_decode(benchmark::State& state) {
   const Shape s = Shape::of(state);
   auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);
@@ -48,7 +47,7 @@ void layer_decode(benchmark::State& state) {
 }
 BENCHMARK(layer_decode)->Apply(decoding);
 
-/// Times forward, which keeps the state for backward, and backward with all gradients.
+/// Times a training step of the layer: forward, then backward with all gradients.
 void layer_train(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -71,7 +70,8 @@ void layer_train(benchmark::State& state) {
 }
 BENCHMARK(layer_train)->Apply(all_targets);
 
-/// Times a batch whose items all go to the same K experts, compared with an even spread, which has the same arithmetic.
+/// Times a batch whose items all go to the same K experts, compared with evenly spread items, which need the same
+/// arithmetic.
 void layer_skew(benchmark::State& state) {
   const Shape s = Shape::of(state);
   const Mixture mixture{plain_gate(s, true), plain_expert(s)};
@@ -87,7 +87,7 @@ BENCHMARK(layer_skew)->Apply([](auto* b) {
   shapes(b, {{4096, 512, 2048, 8, 1}, {4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 1}, {8192, 64, 128, 64, 1}});
 });
 
-/// Times two threads, compared with one.
+/// Times a layer on all threads, compared with one thread.
 void layer_threads(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run all(plain_mixture(s), s.items), one(plain_mixture(s), s.items, {}, 1);
@@ -97,7 +97,7 @@ void layer_threads(benchmark::State& state) {
   const auto peak_all = add_peak(rounds, all.ctx.threads()), peak_one = add_peak(rounds, 1);
   run_rounds(state, rounds);
   count(state, "speedup", rounds.ratio(single, 0));
-  count(state, "fma_speedup", rounds.ratio(peak_all, peak_one));  // the speedup of the cores themselves
+  count(state, "fma_speedup", rounds.ratio(peak_all, peak_one));  // speedup of multiply-adds in registers
 }
 BENCHMARK(layer_threads)->Apply([](auto* b) {
   shapes(b, {{4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 2}, {8192, 64, 128, 64, 2}});

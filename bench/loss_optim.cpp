@@ -1,6 +1,6 @@
 #include "support/layer.hpp"
 
-// Times losses and optimizers. Times are in units of one reading of their operands from memory.
+// Times losses and optimizers. The counter `reads` is the time divided by the time to read their operands from memory.
 namespace {
 
 using namespace bench;
@@ -13,7 +13,7 @@ void count_reads(benchmark::State& state, Rounds& rounds, const Cpu::Context& ct
   count(state, "reads", rounds.median_over([&](auto of) { return of(0) * of(bandwidth) / bytes; }));
 }
 
-/// Times forward and backward of a loss on y [N, O].
+/// Times forward and backward of a loss on model outputs y [N, O].
 template <class LossT, class TargetT>
 void time_loss(benchmark::State& state, const LossT& loss, Index items, Index outputs, const TargetT& target) {
   Cpu::Context ctx = context();
@@ -44,7 +44,7 @@ void optimizer(benchmark::State& state, OptimizerT policy) {
   const Shape s{1, 352, 352, 16, 2};
   Run run(plain_mixture(s), s.items);
   run.forward();
-  run.backward();  // allocates and fills the gradients
+  run.backward();
   auto of_params = policy.begin(run.ctx, run.params);
   Rounds rounds;
   rounds.time([&] { policy.step(run.ctx, run.params, run.grads, of_params); });

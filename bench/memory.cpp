@@ -4,13 +4,13 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Measures the memory of training: the number of allocations in steps after the first, the peak compared with the sum
-// of all that must be held, and the state that one layer keeps for backward.
+// Measures the memory of training: allocations in steps after the first, the peak relative to the memory that must be
+// held, and the bytes that one layer saves for backward.
 namespace {
 
 using namespace bench;
 
-/// Returns the peak of the resident size of this process in bytes, as the kernel reports it.
+/// Returns the largest resident size of this process in bytes, as the kernel reports it.
 double peak_resident() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -18,8 +18,8 @@ double peak_resident() {
   return 0;
 }
 
-/// Returns the layer unchanged, so that forward keeps its state for backward. With Recomputed, backward computes that
-/// state again.
+/// Returns the layer unchanged, so that forward saves values for backward. With Recomputed, backward computes them
+/// again.
 struct Kept {
   static constexpr bool again = false;
   template <class L>
@@ -57,8 +57,8 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   rounds.time([&] { trainer.step(x, target); });
   run_rounds(state, rounds);
 
-  // The memory that must be held: parameters, gradients and two moments; the state that forward keeps; the scratch
-  // memory of the backward of one layer; the output.
+  // The memory that training must hold: parameters, gradients and two moments of the optimizer; the values that forward
+  // saves; scratch memory of the backward of one layer; the output.
   const double n = static_cast<double>(s.items), d = static_cast<double>(s.dim), h = static_cast<double>(s.hidden),
                e = static_cast<double>(s.experts), slots = n * static_cast<double>(s.picks);
   const double learned = 4 * static_cast<double>(count_values(trainer.params)) * sizeof(float);
@@ -69,8 +69,8 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   Carry<RuleT, float, Cpu> carry;
   if constexpr (requires { rule.begin(ctx, s.items, s.dim, carry); }) rule.begin(ctx, s.items, s.dim, carry);
   const double carried = static_cast<double>(count_values(carry)) * sizeof(float);
-  // With recomputation: the state of one layer, the carry before each layer, and the carry and output of the layer that
-  // is being recomputed.
+  // With recomputation, backward holds the saved values of one layer, the carry (state of the update rule) before each
+  // layer, and the carry and output of the layer that is recomputed.
   const double kept = (kDepth - 1) * stream + (FormT::again ? layer + (kDepth + 1) * carried + stream : kDepth * layer);
   const double sum = learned + kept + scratch + 3 * stream + carried;
   count(state, "allocations_per_step", per_step);
@@ -88,8 +88,8 @@ BENCHMARK_CAPTURE(memory, PlainRecomputed, update::Plain{}, Recomputed{})->Apply
 BENCHMARK_CAPTURE(memory, HeavyBallRecomputed, update::HeavyBall{}, Recomputed{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, AdamFirst, update::First{update::Adam{}, update::HeavyBall{}})->Apply(stacks);
 
-/// Reports the bytes that the Saved of one mixture holds, in total and per slot. For comparison, also reports the bytes
-/// per slot of the outputs [S, D] of its experts.
+/// Reports the bytes that a mixture saves for backward, in total and per slot (pair of item and expert), and the bytes
+/// per slot of its experts' outputs.
 template <class E>
 void kept(benchmark::State& state, E (*expert_of)(const Shape&)) {
   const Shape s = Shape::of(state);

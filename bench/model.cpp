@@ -1,9 +1,9 @@
 #include "support/allocations.hpp"
 #include "support/mixing.hpp"
 
-// Measures six layers of the medium language model of papers 001 and 002, without its vocabulary. Compares the time and
-// memory of update rules and mixing gates with those of the plain model. (AttentionAware is compared with a plain gate
-// in the same blocks, because it needs the attention of the blocks.)
+// Measures six layers of the medium language model of MomentumSMoE and Graph of Tokens, without its vocabulary.
+// Compares the time and memory of update rules, and of gates that mix items, with a plain model. (The AttentionAware
+// gate and its plain model also have attention.)
 namespace {
 
 using namespace bench;
@@ -11,7 +11,7 @@ using namespace bench;
 constexpr Shape kMedium{4096, 352, 352, 16, 2};
 constexpr Index kDepth = 6;
 
-/// A model, and the largest number of bytes that inference and a training step hold, including the parameters.
+/// Measures the most bytes that a model holds in inference and in a training step, including parameters.
 template <class ModelT>
 struct Measured {
   Run<ModelT> run;
@@ -45,7 +45,8 @@ struct Measured {
   long before_;
 };
 
-/// @param arithmetic  floating-point operations of forward, as a multiple of those of the plain model
+/// Compares the time and memory of `model` with `plain`.
+/// @param arithmetic  operations of forward of `model`, divided by the operations of `plain`
 template <class ModelT, class PlainT>
 void compare(benchmark::State& state, Measured<ModelT>& model, Measured<PlainT>& plain, double arithmetic) {
   Rounds rounds;

@@ -1,13 +1,13 @@
 #include "support/layer.hpp"
 #include "support/peers.hpp"
 
-// Times the products in experts, gates and backward, compared with the peak of the machine.
+// Times the matrix products in experts, gates and their backward, compared with the machine's peak.
 namespace {
 
 using namespace bench;
 
-/// @param bytes  size of an element in bytes; registers hold half as many doubles as floats, so the peak of doubles is
-///         lower
+/// Reports the speed of a product and its share of the machine's peak.
+/// @param bytes  size of an element; registers hold half as many doubles as floats, so doubles have a lower peak
 void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_t bytes = sizeof(float)) {
   const double narrower = static_cast<double>(sizeof(float)) / static_cast<double>(bytes);
   const auto peak = rounds.measure([=] { return fma_peak(cpu::available_threads()) * narrower; });
@@ -16,8 +16,8 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
 }
 
-/// Times only the register tile, with one thread and all operands in the first-level cache. The result is an upper
-/// bound for the products of the other rows. The range of its share shows how much other tenants of the machine take.
+/// Times only the innermost kernel of a product, with one thread and operands in the first-level cache. Its share of
+/// the peak is an upper bound for the other products. Its range shows how much other users of the machine disturb.
 void tile(benchmark::State& state) {
   using Tile = cpu::Tile<float>;
   constexpr int kCalls = 2000;
@@ -39,7 +39,7 @@ void tile(benchmark::State& state) {
 }
 BENCHMARK(tile)->Apply(timed);
 
-/// Times c [m, n] = a [m, k] b [k, n], compared with every peer.
+/// Times a dense product c [m, n] = a [m, k] b [k, n], compared with other libraries.
 void gemm(benchmark::State& state) {
   const Index m = state.range(0), n = state.range(1), k = state.range(2);
   Cpu::Context ctx = context();
@@ -63,8 +63,8 @@ BENCHMARK(gemm)
 
 enum Kind { forward, transposed, outer };
 
-/// Times the grouped products of an expert whose slots are spread evenly. `kind` chooses c = a W_e, c = a W_eᵀ or dW_e
-/// += aᵀ dc.
+/// Times products in which each expert e multiplies its own `rows` rows of a. `kind` chooses c = a W_e, c = a W_eᵀ or
+/// the gradient dW_e += aᵀ dc.
 template <Kind kind, class T = float>
 void grouped(benchmark::State& state) {
   const Index rows = state.range(0), experts = state.range(1), in = state.range(2), out = state.range(3);

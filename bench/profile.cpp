@@ -11,12 +11,11 @@
 #include "support/beside.hpp"
 #include "support/mixing.hpp"
 
-// Repeats a single row of the benchmarks, so that bench/profile.sh can profile it.
+// Repeats one chosen benchmark, so that bench/profile.sh can profile it.
 namespace {
 
 using namespace bench;
 
-/// Repeats f for `seconds` seconds.
 void repeat(double seconds, const std::function<void()>& f) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);

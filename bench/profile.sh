@@ -25,8 +25,8 @@ cmake --build --preset release --target bench_profile
 data=$(mktemp)
 trap 'rm -f "$data" "$data.old"' EXIT
 
-# For each pattern of function names, the part of the library; the first match counts. The functions that fill the
-# weights are left out.
+# Maps patterns of function names to parts of the library; the first match counts. Functions that fill the weights are
+# left out.
 parts='
   /Uniform|clear_page|uniform_tensor/ { next }
   /sum_tile|amx_sum|rank_update/ { add("products"); next }

@@ -1,6 +1,7 @@
 #include "support/layer.hpp"
 
-// Times the plan between gate and experts: sorting picks into slots, and finding the slots of each item.
+// Times the routing between gate and experts: sorting the picks (pairs of item and expert) by expert, and summing the
+// experts' outputs of each item.
 namespace {
 
 using namespace bench;
@@ -32,8 +33,8 @@ void plan_build(benchmark::State& state) {
 }
 BENCHMARK(plan_build)->Apply(routing_shapes);
 
-/// Times combine, forward and backward. `bandwidth_share` is the speed at which combine reads z, as a share of the
-/// speed of reading an array of the same size.
+/// Times combine, the weighted sum of the experts' outputs z for each item, and its backward. `bandwidth_share` is the
+/// speed at which combine reads z, as a share of the speed of only reading such an array.
 void combine(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Cpu::Context ctx = context();

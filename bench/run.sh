@@ -46,7 +46,7 @@ echo "== build"
 cmake --preset release -DGATEFOLD_BUILD_BENCH=ON >build/release.log || { cat build/release.log; exit 1; }
 cmake --build --preset release --target "${programs[@]/#/bench_}" || exit 1
 
-# Libraries from PyPI. The benchmarks open them with dlopen, at the paths that these environment variables name.
+# Installs libraries from PyPI, which the benchmarks open with dlopen at the paths in these environment variables.
 if [[ -n $peers ]]; then
   venv=$out/venv
   echo "== peers from PyPI in build/bench/venv"
@@ -57,7 +57,7 @@ if [[ -n $peers ]]; then
       timeout 300 "$venv/bin/pip" install -q --no-deps --prefix "$out/onednn_openmp" onednn-cpu-gomp
     then touch "$venv/done"; else echo "skipped: pip could not install them"; fi
   fi
-  # The last oneDNN on PyPI that multiplies bfloat16 without SYCL.
+  # This package is the last oneDNN on PyPI that multiplies bfloat16 without SYCL.
   export GATEFOLD_PEER_ONEDNN3_OPENMP=$out/onednn_openmp/lib/libdnnl.so.3
   export LD_LIBRARY_PATH=$venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
@@ -72,7 +72,7 @@ for program in "${programs[@]}"; do
       { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
 done
 
-# Runs a peer that has only a Python interface, with the interpreter of the virtual environment.
+# Runs the benchmark of a library that has only a Python interface, with the interpreter of the virtual environment.
 export PYTHONDONTWRITEBYTECODE=1
 peer() {  # MODULE SCRIPT
   local python

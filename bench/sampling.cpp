@@ -3,13 +3,13 @@
 
 #include "support/layer.hpp"
 
-// Times a language model that generates text: one more token with a KV cache, and one more token if all tokens in reach
-// of attention pass through the model again.
+// Times how a language model generates one more token: with a KV cache, and without, by passing all tokens in reach of
+// attention through the model again.
 namespace {
 
 using namespace bench;
 
-/// The sizes of a model of characters: 4 blocks, D 128, 8 experts of hidden 256, top 2, 64 characters.
+/// The sizes of a small model of characters: 4 blocks, width 128, 8 experts of hidden width 256, top 2, 64 characters.
 const LanguageSizes kSizes{.vocabulary = 90, .model_dim = 128, .heads = 4, .window = 64, .depth = 4};
 constexpr Shape kShape{64, 128, 256, 8, 2};
 
@@ -17,7 +17,7 @@ auto characters() {
   return switch_model(kSizes, update::HeavyBall{}, Mixture{plain_gate(kShape), plain_expert(kShape)});
 }
 
-/// A model with its parameters and its state for one sequence. All samplers have the same parameters.
+/// A language model with its parameters and its state for one sequence. All samplers have the same parameters.
 struct Sampler {
   using Model = decltype(characters());
   using Extra = gatefold::Extra<Model, float, Cpu>;
@@ -31,7 +31,7 @@ struct Sampler {
   Tensor<float, 2, Cpu> y{}, z{1, kSizes.vocabulary};
 
   explicit Sampler(int threads) : ctx(context(threads)) {}
-  /// Computes the logits after the last of the given ids.
+  /// Computes the logits of the token that follows the given ids.
   void read(const std::vector<Index>& ids, const AttentionMemory<float, Cpu>& memory) {
     const auto count = static_cast<Index>(ids.size());
     y.resize(count, kSizes.model_dim);

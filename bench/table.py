@@ -1,6 +1,6 @@
-"""Write what the benchmarks measured as markdown: python3 bench/table.py build/bench >performance.md
+"""Writes the results of the benchmarks as Markdown: python3 bench/table.py build/bench >performance.md
 
-Also writes <curve>.dat beside the JSON files, one line a point, for growth.gp.
+Also writes <curve>.dat next to the JSON files, with one line per point, for growth.gp.
 """
 import json
 import pathlib
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from datetime import date
 
-# (row, counter, relation, goal): shared/targets.md. A row is the beginning of a name.
+# Goals (row, counter, relation, goal) of shared/targets.md, for all names that begin with `row`.
 GOALS = [
     ("layer_forward/T:4096/D:512/H:2048/E:8/K:2", "peak_share", ">=", 0.90),
     ("layer_forward/T:4096/D:352/H:352/E:16/K:2", "peak_share", ">=", 0.85),
@@ -59,13 +59,13 @@ MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "ms": 1, "s": 1e3}
 
 
 def load(folder):
-    """All rows in the order of the files: (name, {counter: value}), and the context of the first file."""
+    """Returns all rows in the order of the files, {name: {counter: value}}, and the context of the first file."""
     rows, context = {}, {}
     for path in sorted(folder.glob("*.json"), key=lambda p: p.stat().st_mtime):
         try:
             content = json.loads(path.read_text())
         except ValueError:
-            continue  # a program that stopped half-way
+            continue  # the program stopped before its end
         context = context or content["context"]
         for b in content["benchmarks"]:
             name = re.sub(r"/(iterations:|manual_time|real_time).*", "", b["name"])
@@ -80,7 +80,7 @@ def load(folder):
 
 
 def join_python_peers(rows):
-    """peer_torch/<shape> becomes a counter of layer_forward/<shape>, peer_<name>/<row> one of that row."""
+    """Makes peer_torch/<shape> a counter of the row layer_forward/<shape>, and peer_<name>/<row> a counter of <row>."""
     for name in [n for n in rows if n.startswith("peer_")]:
         peer, shape = name.split("/", 1)
         ours = rows.get(shape) or rows.get("layer_forward/" + shape)
@@ -116,7 +116,8 @@ def goals(rows):
 
 
 def write_curves(folder, rows):
-    """growth/<curve>/<x> becomes a line of <curve>.dat: x, then the counters in the order of the row."""
+    """Writes each row growth/<curve>/<letter>:<x> as a line of <curve>.dat: x, then the counters in the order of the
+    row."""
     curves = {}
     for name, counters in rows.items():
         if name.startswith("growth/"):
@@ -143,7 +144,7 @@ def main():
     processor, threads, bytes_ = (context.get(k, "?") for k in ("processor", "threads", "vector_bytes"))
     print(f"{processor}, {threads} threads, vectors of {bytes_} bytes, {context.get('compiler', '')}, {date.today()}, "
           f"commit {commit()}; load at the start {context.get('load_avg', ['?'])[0]}.\n")
-    # Pairs of bfloat16 have twice the peak of floats, by which their rows are counted too.
+    # Products of bfloat16 can exceed 1, because their share is also of the peak of floats.
     if any(counters.get("peak_share", 0) > 1 for row, counters in rows.items() if "_bf16" not in row):
         print("**Something else ran meanwhile: a share of the peak is above 1. Do not quote these numbers.**\n")
     print("Every ratio and share is the median of ratios taken in turn in one program; see bench/README.md.\n")

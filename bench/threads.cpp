@@ -12,13 +12,12 @@
 #include "support/executors.hpp"
 #include "support/layer.hpp"
 
-// Times a small training loop, both on idle cores and while other processes compete for the same cores. Each sample
-// starts and ends these processes.
+// Times a small training loop with gatefold's threads, OpenMP and TBB, on idle cores and while other processes compete.
 namespace {
 
 using namespace bench;
 
-/// Processes that compute until this object is destroyed.
+/// Child processes that keep cores busy until this object is destroyed.
 class Busy {
  public:
   explicit Busy(int count) {
@@ -43,7 +42,7 @@ class Busy {
   std::vector<pid_t> children_;
 };
 
-/// Returns the trainer of the README's program.
+/// Returns the trainer of the example program in the README.
 auto small_training(Cpu::Context& ctx) {
   const Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},
                              Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
@@ -62,10 +61,9 @@ struct Training {
   decltype(small_training(ctx)) trainer = small_training(ctx);
 };
 
-/// Returns the seconds per training step while `busy` other processes compute. Measures as many steps as take `least`
-/// seconds.
+/// Returns the seconds per training step while `busy` other processes compute. Measures for about `least` seconds.
 double step_time(Training& training, int busy, double least) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // threads of the previous executor fall asleep
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // lets the previous executor's threads fall asleep
   const Busy others(busy);
   for (int i = 0; i < 3; ++i) training.step();
   const double begin = now();

@@ -1,13 +1,13 @@
 #include "descriptors/rule.hpp"
 #include "support/layer.hpp"
 
-// Times every update rule without its branch. Compares the work of the rule with reading the N·D values of a layer from
-// memory.
+// Times every update rule, which combines the input of a layer with the output of its branch (here a copy). Compares
+// the time with reading the N·D values of a layer from memory.
 namespace {
 
 using namespace bench;
 
-/// A branch that only copies.
+/// A branch of a layer that only copies its input.
 struct CopyBranch {
   Index dim;
   Index in_dim() const { return dim; }
@@ -41,14 +41,13 @@ void rule(benchmark::State& state, RuleT rule) {
   run_rounds(state, rounds);
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
-  // The time without the copies that the branch makes, as a multiple of a copy of [N, D] and of a reading of [N, D]
-  // from memory.
+  // The time of the rule without the copies of the branch, divided by the time to copy [N, D] values or to read them.
   const auto own = [&](auto of) { return of(0) - detail_::hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));
 }
 
-// Times every row of tests/descriptors/rule.hpp.
+// Times every update rule in tests/descriptors/rule.hpp.
 #define ROW(name) BENCHMARK_CAPTURE(rule, name, rows::name.make(rows::tiny))->Apply(timed);
 #include "rows/rule.inc"
 

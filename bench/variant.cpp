@@ -1,6 +1,7 @@
 #include "support/mixing.hpp"
 
-// Times one layer with a different update rule, or with a gate that mixes items, compared with the plain layer.
+// Times one layer with a different update rule, or with a gate that mixes the probabilities of items, compared with a
+// plain layer.
 namespace {
 
 using namespace bench;

@@ -1,4 +1,4 @@
-# The CUDA toolkit, for gatefold::cuda and for our own programs of device code. Sets CUDAToolkit_FOUND.
+# Finds the CUDA toolkit, for gatefold::cuda and for our own programs of device code. Sets CUDAToolkit_FOUND.
 
 option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not for the emulator of tests/cuda_emulator"
        OFF)
@@ -40,7 +40,7 @@ if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GAT
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   enable_language(CUDA)
-  # Without a device there is no native architecture, and CMake would stop. Uses PTX that any driver can compile.
+  # If there is no GPU, there is no native architecture, and CMake would stop. Uses PTX that any driver can compile.
   if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND NOT CMAKE_CUDA_ARCHITECTURES_NATIVE MATCHES "^[0-9]")
     message(STATUS "gatefold: no GPU found, our CUDA programs are compiled for compute_80")
     set(CMAKE_CUDA_ARCHITECTURES 80-virtual)

@@ -4,8 +4,8 @@
 set(gatefold_include_dir ${CMAKE_CURRENT_LIST_DIR}/../include/gatefold)
 cmake_path(NORMAL_PATH gatefold_include_dir)
 
-# Headers listed by one umbrella header, relative to include/gatefold: "gate/selection/top_k.hpp". Does not list other
-# umbrella headers that it includes.
+# Sets <out> to the headers that one umbrella header lists, relative to include/gatefold: "gate/selection/top_k.hpp".
+# Does not list other umbrella headers that it includes.
 function(gatefold_listed out umbrella)
   set(header "[a-z0-9_]+/[a-z0-9_/]+\\.(hpp|cuh)")
   file(STRINGS ${gatefold_include_dir}/${umbrella} lines REGEX "^ *# *include +[\"<](gatefold/)?${header}[\">]")
@@ -16,8 +16,8 @@ function(gatefold_listed out umbrella)
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()
 
-# Absolute paths of the umbrella headers <umbrella>... and of all headers they list. An umbrella that does not exist yet
-# counts as empty.
+# Sets <out> to the absolute paths of the umbrella headers <umbrella>... and of all headers they list. An umbrella that
+# does not exist yet counts as empty.
 function(gatefold_headers out)
   set(headers)
   foreach(umbrella IN LISTS ARGN)

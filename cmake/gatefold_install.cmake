@@ -1,5 +1,5 @@
-# Headers, CMake package and pkg-config file. All files are independent of the machine, so they are in share/ instead of
-# lib/.
+# Installs headers, CMake package and pkg-config file. All files are independent of the machine, so they are in share/
+# instead of lib/.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/gatefold)

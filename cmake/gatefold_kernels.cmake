@@ -1,6 +1,6 @@
-# gatefold::kernels: gatefold::gatefold with the code that every program instantiates compiled once, in a static library
-# that is built in the tree of the project that links it. It is built for several instruction sets, each in a separate
-# namespace (backend/cpu/instruction_set.hpp). A file uses the instruction set of its own flags.
+# gatefold::kernels is gatefold::gatefold with a static library of the code that every program instantiates. The project
+# that links it builds the library for several instruction sets, each in a separate namespace
+# (backend/cpu/instruction_set.hpp). A file uses the instruction set of its own flags.
 #
 # Needs gatefold::gatefold; included by our CMakeLists.txt and by gatefoldConfig.cmake (COMPONENTS kernels). If the
 # compiler accepts no instruction set, there is no gatefold::kernels, and the global property gatefold_no_kernels
@@ -9,8 +9,8 @@ include_guard(GLOBAL)
 cmake_policy(VERSION 3.25)
 
 # gatefold_write_probe(<out> <configuration>)
-# Sets <out> to the CMakeLists.txt of a project that compiles a file as this directory compiles a file that links
-# gatefold::gatefold: once for each word of the list `marches`, which has to be set before.
+# Sets <out> to the CMakeLists.txt of a project that compiles a file with the flags of this directory's files that link
+# gatefold::gatefold: once for each word of the list `marches`, which must be set before.
 #
 # It is a project, because only CMake evaluates the generator expressions of targets and adds the flags of a toolchain.
 # try_compile accepts only targets of find_package, and stops the whole project if this one is not configured.
@@ -43,7 +43,8 @@ function(gatefold_write_probe out configuration)
       list(APPEND texts "${value}")
     endif()
   endforeach()
-  # Every target that is named, also inside a generator expression, and recursively those that its properties name.
+  # Adds every target that is named, also inside a generator expression, and recursively the targets that its properties
+  # name.
   set(known)
   while(texts)
     string(REGEX MATCHALL "[A-Za-z0-9_.+-]+(::[A-Za-z0-9_.+-]+)*" words "${texts}")
@@ -142,10 +143,10 @@ const char gatefold_probe[] = TEXT(JOINED(gatefold_instruction_set_is_, GATEFOLD
 endfunction()
 
 # gatefold_instruction_sets(<out> <configuration> <march>...)
-# Sets <out> to the name of the instruction set of each <march>: of a file of this directory that is compiled with
-# -march=<march>, or only with the project's flags if <march> is `own`. The name is `none` if the compiler refuses that
-# march; <out> is empty if it does not compile anything. The first call takes 1 s for five marches, a later call reads
-# the cache.
+# Sets <out> to the name of the instruction set of each <march>: the set that a file of this directory has if it is
+# compiled with -march=<march>, or only with the project's flags if <march> is `own`. The name is `none` if the compiler
+# refuses that march; <out> is empty if it does not compile anything. The first call takes 1 s for five marches, a later
+# call reads the cache.
 function(gatefold_instruction_sets out configuration)
   gatefold_write_probe(project "${configuration}")
   get_property(folders TARGET gatefold::gatefold PROPERTY HEADER_DIRS)

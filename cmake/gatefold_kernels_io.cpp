@@ -1,3 +1,4 @@
-// A part of gatefold::kernels: the functions of gatefold::io that do not depend on the types that are read and written.
+// Source file of gatefold::kernels: the functions of gatefold::io that do not depend on the types that are read and
+// written.
 #define GATEFOLD_KERNELS_IO_SOURCE
 #include <gatefold/io.hpp>

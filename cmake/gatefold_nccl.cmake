@@ -1,4 +1,4 @@
-# NCCL for gatefold::nccl: from NCCL_ROOT (a variable of CMake or of the environment), from the CUDA toolkit, or from
+# Finds NCCL for gatefold::nccl: in NCCL_ROOT (a variable of CMake or of the environment), in the CUDA toolkit, or in
 # the system. For PyPI's nvidia-nccl-cu13, NCCL_ROOT is site-packages/nvidia/nccl. Sets NCCL_FOUND and makes the target
 # NCCL::nccl.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)

@@ -17,7 +17,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# One line for each kernel: architecture, name, threads of a block, registers, bytes of shared memory, bytes spilled.
+# Prints one line per kernel: architecture, name, threads of a block, registers, bytes of shared memory, bytes spilled.
 compile() {
   local arch=$1
   echo "compiling for sm_$arch" >&2
@@ -68,8 +68,8 @@ BEGIN {
   for (i in known) { max_threads[known[i]] = t[i]; max_blocks[known[i]] = b[i]; max_shared[known[i]] = 1024 * k[i] }
 }
 function least(a, b) { return a < b ? a : b }
-# The share of the threads of a multiprocessor that fit: 65536 registers, allocated in units of 256 for a warp, and in
-# units of 4 warps.
+# Returns which percentage of the threads of a multiprocessor fit. It has 65536 registers, allocated in units of 256 for
+# a warp, and in units of 4 warps.
 function occupancy(arch, threads, registers, shared,  warps, blocks) {
   arch += 0  # 90a is equal to 90
   warps = int((threads + 31) / 32)

@@ -1,4 +1,4 @@
-// Your own branch: each item reads the previous item of its sequence.
+// Implements your own branch: each item reads the previous item of its sequence.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

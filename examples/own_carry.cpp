@@ -1,4 +1,4 @@
-// Your own update rule with a state that passes from layer to layer: a moving mean of the mixtures.
+// Implements an update rule with a state that passes from layer to layer: a moving mean of the mixtures' outputs.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

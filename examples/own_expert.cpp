@@ -1,4 +1,4 @@
-// The program of docs/tutorials/own_policy.md: an expert with a learned gain for each value.
+// The program of docs/tutorials/own_policy.md: writes an expert that multiplies each value by a learned gain.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

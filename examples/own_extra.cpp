@@ -1,4 +1,4 @@
-// Your own gate with an additional input: the caller chooses the expert of each item.
+// Implements a gate with an additional input: the caller chooses the expert of each item.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

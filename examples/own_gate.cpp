@@ -1,4 +1,4 @@
-// Your own gate: item n goes to expert n mod E, with a learned weight per expert.
+// Implements your own gate: item n goes to expert n mod E, with a learned weight for each of E experts.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

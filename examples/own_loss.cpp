@@ -1,4 +1,4 @@
-// Your own loss: squares near the target, straight lines far from it.
+// Implements your own loss: quadratic near the target, linear far from it.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

@@ -1,5 +1,5 @@
-// Your own optimizer (Lion): each parameter changes by a constant step, with the sign of a moving mean of its
-// gradients.
+// Implements your own optimizer (Lion): each parameter changes by a constant step, with the sign of a moving mean of
+// its gradients.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

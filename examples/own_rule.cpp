@@ -1,4 +1,4 @@
-// Your own update rule: y = x + γ u, with a learned γ.
+// Implements your own update rule: y = x + γ u, with a learned γ.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

@@ -1,4 +1,4 @@
-// Your own scores: an item goes to the experts with the nearest centres.
+// Implements your own scores: an item goes to the experts with the nearest centres.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

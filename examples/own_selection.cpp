@@ -1,4 +1,4 @@
-// Your own selection, in a gate with a mixing and a loss from the library.
+// Implements your own selection (the part of a gate that picks experts).
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

@@ -6,7 +6,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Trains for 20 steps and prints the loss before and after them.
+/// Trains a layer for 20 steps, and prints the loss before and after them.
 template <class LayerT, class ExtraT>
 void train(const char* name, Cpu::Context& ctx, const LayerT& layer, Index items, const ExtraT& extra) {
   Trainer trainer{ctx, layer, MeanSquaredError{}, optim::AdamW{.lr = 1e-2}, Seed{42}};
@@ -17,7 +17,7 @@ void train(const char* name, Cpu::Context& ctx, const LayerT& layer, Index items
   for (std::uint64_t step = 1; step <= 20; ++step) {
     ExtraT now = extra;
     if constexpr (requires { now.selection.random->step; })
-      if (now.selection.random) now.selection.random->step = step;  // other noise in every step
+      if (now.selection.random) now.selection.random->step = step;  // draws new noise in every step
     after = trainer.step(x, target, now);
   }
   std::printf("%-40s loss %.4f, after 20 steps %.4f\n", name, before, after);

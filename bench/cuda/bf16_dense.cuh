@@ -2,7 +2,7 @@
 
 #include "support.cuh"
 
-/// Dense products by cuBLAS, with which the benchmarks of bfloat16 compare their products.
+/// Dense bfloat16 products by cuBLAS. The benchmarks compare gatefold's bfloat16 products with them.
 namespace bench {
 
 /// Computes c [m, n] = a [m, k] b [k, n] with cuBLAS. All matrices are bfloat16 and row-major; sums are float.
@@ -17,7 +17,7 @@ inline void dense(CudaBf16::Context& ctx, Index m, Index n, Index k, const Tenso
       "cublasGemmEx");
 }
 
-/// Returns random numbers in [-1, 1), rounded to bfloat16. The distance between rows is bf16_stride(columns) values.
+/// Returns a matrix of random numbers in [-1, 1), rounded to bfloat16. Its rows are bf16_stride(columns) values apart.
 inline Tensor<Bfloat16, 2, CudaBf16> rounded(CudaBf16::Context& ctx, std::uint64_t seed, Index rows, Index columns) {
   const auto x = uniform_tensor<float>(ctx, Seed{seed}, 1, rows, columns);
   Tensor<Bfloat16, 2, CudaBf16> to(rows, detail_::device::bf16_stride(columns));

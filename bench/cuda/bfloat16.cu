@@ -4,9 +4,10 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// Times one layer whose experts multiply bfloat16 on tensor cores, and cuBLAS's dense products of bfloat16.
+// Times a mixture-of-experts layer whose experts multiply bfloat16 on tensor cores, and cuBLAS's dense products of
+// bfloat16.
 //
-//   bfloat16 [WORD]   only the sizes whose name contains WORD
+//   bfloat16 [WORD]   times only the sizes whose name contains WORD
 namespace {
 
 using namespace bench;
@@ -28,12 +29,12 @@ void one_layer(const Shape& s) {
   RoundedWeights<CudaBf16> copies;
   copies.refresh(run.ctx, run.params);
   const auto pass = rounds.add([&] { copies.refresh(run.ctx, run.params); });
-  const auto part = rounds.add([&] {  // a later part of a batch: the rounded copies already exist
+  const auto part = rounds.add([&] {  // one part of a batch, after the weights were rounded
     const auto use = run.ctx.use(copies.packed);
     run.forward();
     run.backward();
   });
-  const auto step = rounds.add([&] {  // a whole step of a Trainer, which makes the rounded copies
+  const auto step = rounds.add([&] {  // a training step, which first rounds the weights
     copies.refresh(run.ctx, run.params);
     const auto use = run.ctx.use(copies.packed);
     run.forward();

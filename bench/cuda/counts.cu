@@ -8,12 +8,11 @@
 
 #include "cuda_emulator/launch.hpp"
 
-// Counts the work of one layer on a device, with the emulator (docs/explanation/cuda_emulator.md): launches, PTX
-// instructions and bytes. The counts are exact and the same on every machine.
+// Counts the work of one layer with the CUDA emulator (docs/explanation/cuda_emulator.md): kernel launches, PTX
+// instructions and accessed bytes. The counts are the same on every machine. Caches are not modelled.
 //
-// Bytes are those that instructions access; caches are not modelled. The floor of a part counts each of its inputs and
-// outputs once, but not the data between its own kernels. The program fails if a part moves more than kGoal times its
-// floor, or if a second count gives other numbers.
+// The floor of a part of the layer is the bytes of its inputs and outputs, without data between its kernels. The
+// program fails if a part moves more than kGoal times its floor, or if a second count differs.
 namespace {
 
 using namespace gatefold;
@@ -23,12 +22,12 @@ struct Sizes {
   Index items = 256, dim = 256, hidden = 256, experts = 8, picks = 2;
 };
 
-/// The largest allowed ratio of moved bytes to floor.
+/// Limit of the bytes that a part of the layer moves, as a multiple of the bytes of its inputs and outputs.
 constexpr double kGoal = 1.3;
 
 using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
 
-/// Returns the part of a layer that a kernel belongs to.
+/// Returns the part of a layer that a CUDA kernel belongs to, for example "gating".
 std::string part_of(const std::string& kernel) {
   const std::pair<const char*, const char*> parts[] = {
       {"RouteRow", "gating"},       {"SortKey", "dispatch"}, {"RadixSort", "dispatch"},  {"GroupsFrom", "dispatch"},
@@ -40,24 +39,25 @@ std::string part_of(const std::string& kernel) {
   return "rest";
 }
 
-/// Returns the least number of bytes that each part of an inference must move.
-/// @param with_rule  true if the mixture is in a layer: combine then also does the step of the update rule, which reads
-///         the items
+/// Returns the least number of bytes that each part of inference (gating, dispatch, combine) must move.
+/// @param with_rule  true if combine also applies the update rule of a layer, which reads the items
 std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
   const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
                index = sizeof(Index);
   return {
-      {"gating", 4 * (N * D + D * E + E) + S * (2 * index + 4)},  // items, weights, bias; item, expert, weight of picks
-      {"dispatch",
-       S * 4 * index + (E + 1 + N + 1) * index},  // experts of picks; slots to picks, to items, by item; offsets
-      {"combine", 4 * (S * D + (with_rule ? 2 : 1) * N * D) +
-                      S * (2 * index + 4)},  // slots, items, sums; slots of items, picks, weights
+      // Gating reads items, weights and bias. It writes the item, expert and weight of each pick.
+      {"gating", 4 * (N * D + D * E + E) + S * (2 * index + 4)},
+      // Dispatch reads the expert of each pick. It writes the pick and item of each slot, the slots of each item, and
+      // offsets.
+      {"dispatch", S * 4 * index + (E + 1 + N + 1) * index},
+      // Combine reads the experts' outputs, their places and weights, and (for the rule) the items. It writes the sums.
+      {"combine", 4 * (S * D + (with_rule ? 2 : 1) * N * D) + S * (2 * index + 4)},
   };
 }
 
 using Counts = std::map<std::string, emulator::Counters>;
 
-/// Returns the counts of each part of `work`, after the memory of `work` is allocated.
+/// Runs `work`, whose memory is already allocated, and returns its counts for each part of the layer.
 template <class Work>
 Counts counts_of(const Work& work) {
   emulator::counters_by_kernel().clear();
@@ -83,9 +83,9 @@ constexpr const char* kColumns =
     "launches | instructions / item | bytes loaded / item | bytes stored / item | over the floor "
     "|\n|---|---|---|---|---|---|\n";
 
-/// Prints the cells of one part.
+/// Prints the table cells of one part of the layer.
 /// @param floor  bytes, or 0 for a part without a goal
-/// @returns whether the part meets the goal, and a second count gave the same numbers
+/// @returns true if the part meets its goal, and a second run had the same counts
 bool print(const std::string& title, const Sizes& s, const emulator::Counters& c, const emulator::Counters& again,
            double floor) {
   const double items = static_cast<double>(s.items);
@@ -106,8 +106,8 @@ bool print(const std::string& title, const Sizes& s, const emulator::Counters& c
   return false;
 }
 
-/// Prints a table of the counts of `work`.
-/// @returns whether every part with a floor meets the goal, and a second count gives the same numbers
+/// Prints a table of the launches, instructions and bytes of `work`.
+/// @returns true if every part with a floor meets its goal, and a second run has the same counts
 template <class Work>
 bool count(const char* title, const Work& work, const Sizes& s, const std::map<std::string, double>& floors) {
   work();
@@ -123,7 +123,7 @@ bool count(const char* title, const Work& work, const Sizes& s, const std::map<s
   return good;
 }
 
-/// Prints tables of a whole layer, for inference and training.
+/// Counts the work of a whole layer, and prints a table for inference and a table for training.
 template <class B>
 bool count_layer(const std::string& arithmetic) {
   const Sizes s;
@@ -152,9 +152,9 @@ bool count_layer(const std::string& arithmetic) {
   return good;
 }
 
-/// Prints a table of gating, with one row for each number of experts. Call it with at most 64 experts, so that
-/// product_rows computes the scores, and with so many items that every multiprocessor has a block.
-/// @returns whether every row meets the goal, and a second count gives the same numbers
+/// Prints a table of the counts of gating, with one row for each number of experts. Use at most 64 experts, so that the
+/// kernel product_rows computes the scores, and enough items to give every multiprocessor a block.
+/// @returns true if every row meets its goal, and a second count gives the same numbers
 bool count_gating(Cuda::Context& ctx, Sizes s, std::initializer_list<Index> numbers_of_experts) {
   std::printf("Gating of E experts, a device of %d multiprocessors\n| E | %s", ctx.multiprocessors(), kColumns);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim);
@@ -184,7 +184,7 @@ int main() {
   good &= count_layer<CudaBf16>("bfloat16 products of experts");
 
   Cuda::Context ctx;
-  // More picks than one block sorts, without experts.
+  // Counts only gate and combine, with more picks than one thread block can sort.
   const Sizes many{.items = 4096, .dim = 64};
   const SoftmaxTopK gate{.scores = {.model_dim = many.dim, .experts = many.experts}, .selection = {.k = many.picks}};
   const auto weights = init_params<float, Cuda>(gate, ctx, Seed{1});

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""floors.py [--write]: the floor of one layer on paper: for each part the larger of its arithmetic over a device's
-published float rate and its bytes (each input read once, each output written once) over its memory bandwidth.
+"""floors.py [--write]: the floor of one layer. The floor of a part is the larger of its arithmetic over a device's
+published float rate, and its bytes (each input read once, each output written once) over its memory bandwidth.
 
     T tokens, D model, H hidden, E experts, K picks; S = T·K slots; float values, 64-bit indices.
-Prints tables in Markdown: operations and bytes of each part, in inference and in the backward of a training step, then
-microseconds for each device, and last those of whole layers. With --write these are written into
-docs/explanation/gpu_speed.md.
+
+Prints Markdown tables of operations, bytes and microseconds for each part and for whole layers, in inference and in
+backward. With --write, writes the table of whole layers into docs/explanation/gpu_speed.md.
 """
 import pathlib
 import re
 import sys
 
-DEVICES = {  # published: TFLOP/s of float without tensor cores, GB/s
+DEVICES = {  # published TFLOP/s of float without tensor cores, GB/s
     "A100 SXM 80 GB": (19.5, 2039),
     "H100 SXM 80 GB": (66.9, 3350),
     "RTX 4090": (82.6, 1008),
@@ -21,24 +21,24 @@ SHAPES = [(16384, 1024, 4096, 8, 2), (4096, 512, 2048, 8, 2), (4096, 352, 352, 1
 
 
 def inference(t, d, h, e, k):
-    """Name, operations and bytes of each part."""
+    """Returns the name, operations and bytes of each part of inference."""
     s, used = t * k, min(e, t * k)
     return [
         ("gating", 2 * t * d * e, 4 * (t * d + d * e + e) + 20 * s),
         ("dispatch", 0, 32 * s + 8 * (e + t + 2)),
         ("up", 2 * s * d * h, 4 * (min(s, t) * d + used * d * h + s * h)),
         ("down", 2 * s * h * d, 4 * (s * h + used * h * d + s * d)),
-        ("combine", (2 * s + t) * d, 4 * (s * d + 2 * t * d) + 20 * s),  # z, x; y, as the rule's step is taken here
+        ("combine", (2 * s + t) * d, 4 * (s * d + 2 * t * d) + 20 * s),  # z, x; y, because the rule's step is included
     ]
 
 
 def backward(t, d, h, e, k):
-    """The same of the adjoints, in their order. What is added to (dx, gradients) is an input and an output."""
+    """Returns the same for the parts of backward. Arrays that are added to (dx, gradients) are read and written."""
     s, used = t * k, min(e, t * k)
     return [
         ("update", t * d, 12 * t * d),  # dy; dx
-        ("combine", 3 * s * d, 4 * (t * d + 2 * s * d) + 24 * s),  # du, z; dz, and what belongs to a pick
-        ("down", 2 * s * h * d, 4 * (s * d + used * h * d + 3 * s * h)),  # dz, weights, before act; after it, adjoint
+        ("combine", 3 * s * d, 4 * (t * d + 2 * s * d) + 24 * s),  # du, z; dz, index and weight of picks
+        ("down", 2 * s * h * d, 4 * (s * d + used * h * d + 3 * s * h)),  # dz, weights, hidden; activated, adjoint
         ("up", 2 * s * d * h, 4 * (s * h + used * d * h + s * d)),
         ("weights", 4 * s * d * h, 4 * (2 * s * h + s * d + min(s, t) * d + 4 * used * d * h)),
         ("dispatch", s * d, 4 * (s * d + 2 * t * d) + 8 * (s + t)),
@@ -47,7 +47,7 @@ def backward(t, d, h, e, k):
 
 
 def short(number):
-    """Three digits and a prefix: 275G."""
+    """Formats a number with three digits and a prefix, for example 275G."""
     for unit in ["", "k", "M", "G", "T"]:
         if number < 999.5 or unit == "T":
             return f"{number:.3g}{unit}"
@@ -55,13 +55,13 @@ def short(number):
 
 
 def floors(parts, device):
-    """Microseconds of each part."""
+    """Returns the least microseconds of each part on a device."""
     tflops, gigabytes = DEVICES[device]
     return [max(flop / tflops * 1e-6, size / gigabytes * 1e-3) for _, flop, size in parts]
 
 
 def table(columns, cells):
-    """One row for each shape; cells(shape) are the columns but the first."""
+    """Yields a Markdown table with one row for each shape; cells(shape) returns all columns except the first."""
     yield "| T / D / H / E / K | " + " | ".join(columns) + " |"
     yield "|---" * (len(columns) + 1) + "|"
     for shape in SHAPES:
@@ -70,13 +70,13 @@ def table(columns, cells):
 
 
 def amounts(parts):
-    """Operations and bytes of each part, and of all."""
+    """Returns the operations and bytes of each part and of the layer, as text."""
     whole = ("layer", sum(part[1] for part in parts), sum(part[2] for part in parts))
     return [f"{short(flop)} / {short(size)}" for _, flop, size in parts + [whole]]
 
 
 def times(parts, device):
-    """Floors of each part, and of all."""
+    """Returns the least microseconds of each part and of the layer, as text."""
     of_parts = floors(parts, device)
     return [f"{f:.1f}" for f in of_parts + [sum(of_parts)]]
 

@@ -4,10 +4,10 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// Times layers of gated experts that multiply bfloat16, at the shapes that SonicMoE publishes. Also prints the memory
-// of a training step without the parameters, gradients, items and the gradients of items.
+// Times layers of gated experts that multiply bfloat16, for the sizes that SonicMoE publishes. Also prints the device
+// memory of a training step, without parameters, their bfloat16 copies, gradients, and items.
 //
-//   gated [WORD]   only the shapes whose name contains WORD
+//   gated [WORD]   times only the shapes whose name contains WORD
 namespace {
 
 using namespace bench;

@@ -3,10 +3,10 @@
 
 #include "one_layer.cuh"
 
-// Times one layer on a device. Compares it with the limits of the device, with a dense product of the same number of
-// operations and the same element type, and with a loop of cuBLAS calls over the experts.
+// Times one layer on a GPU. Compares it with the limits of the device, with a dense product of as many operations on
+// the same element type, and with a loop of cuBLAS calls over the experts.
 //
-//   layer [WORD]   only the shapes whose name contains WORD
+//   layer [WORD]   times only the shapes whose name contains WORD
 namespace {
 
 using namespace bench;
@@ -16,8 +16,8 @@ struct Activate {
   __device__ void operator()(Index i) const { x[i] = GeluTanh::value(x[i]); }
 };
 
-/// Computes the experts with one cuBLAS call for each matrix of each expert, on gathered rows, as a simple program
-/// would do it. The offsets are read from the device before the clock starts.
+/// Computes the experts as a simple program would: gathers rows, and calls cuBLAS once for each matrix of each expert.
+/// The offsets of the experts are read from the device before the clock starts.
 struct BlasLoop {
   Run<>& run;
   std::vector<Index> offsets;
@@ -88,7 +88,7 @@ void one_layer(const Shape& s) {
   const auto bfloat16 = rounds.add([&] { run.infer(rounded); });
   BlasLoop blas(run);
   const auto loop = rounds.add([&] { blas(); });
-  // Two dense products, one after the other, with as many operations as the experts.
+  // Times two dense products, one after the other, with as many operations as the experts.
   const Index slots = s.items * s.picks;
   Tensor<float, 2, Cuda> rows(slots, s.dim), hidden(slots, s.hidden);
   fill(run.ctx, rows.view(), 0.5f);

@@ -7,7 +7,7 @@
 
 #include "support.cuh"
 
-/// The layer that the device benchmarks time, and its sizes.
+/// The mixture-of-experts layer that the GPU benchmarks time, and its sizes.
 namespace bench {
 
 struct Shape {
@@ -27,7 +27,6 @@ inline constexpr Shape kShapes[] = {
 
 using Gate = SoftmaxTopK;
 
-/// Returns an expert without bias for these sizes.
 template <class ExpertT>
 ExpertT expert_of(const Shape& s) {
   ExpertT expert;
@@ -68,12 +67,12 @@ struct Run {
     layer.begin(ctx, frozen.params, shape.items, carry);
     gatefold::infer<float, B>(layer, ctx, frozen.params, x, carry, y);
   }
-  /// Dispatches as the last forward routed, and computes the products of the experts.
+  /// Computes only the outputs `z` of the experts, with the routing of the last forward.
   void infer_experts(const auto& of_layer, View<float, 2, B> z) {
     const auto d = saved.calls[0].plan.dispatch(ctx, x);
     infer_expert<float, B>(layer.branch.expert, ctx, of_layer.branch.expert, d.groups, d.x, z);
   }
-  /// Runs backward as a Trainer does: products store the gradients of weights instead of adding them to zeros.
+  /// Runs backward as a Trainer does: the gradients of weights are stored, instead of being added to zeros.
   void backward() {
     set_zero_later(ctx, grads);
     set_zero(ctx, dx);
@@ -90,8 +89,7 @@ struct Run {
   gatefold::Carry<Layer, float, B> carry;
 };
 
-/// The main function of a benchmark. Calls f(shape) for the shapes whose name contains the first argument of the
-/// program.
+/// Implements main() of a benchmark: calls f(shape) for every shape whose name contains the first program argument.
 template <class F>
 int for_named_shapes(int argc, char** argv, std::span<const Shape> shapes, const F& f) {
   const std::string word = argc > 1 ? argv[1] : "";

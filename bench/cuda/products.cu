@@ -10,11 +10,10 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// Times each product of bfloat16 experts separately, with the Hopper kernel and with the kernel for all devices.
-// Compares them with cuBLAS's dense products of bfloat16. Also times the passes that round the inputs of these
-// products.
+// Times each matrix product of bfloat16 experts, with the kernel for Hopper GPUs and with the kernel for all GPUs, and
+// compares it with cuBLAS's dense products. Also times rounding items and weights to bfloat16.
 //
-//   products [WORD]   only the shapes whose name contains WORD
+//   products [WORD]   times only the shapes whose name contains WORD
 namespace {
 
 using namespace bench;
@@ -63,7 +62,7 @@ class Products {
   }
 
  private:
-  /// Sends each item to adjacent experts, beginning with a random expert.
+  /// Sends each item to K consecutive experts, of which the first is random.
   void route() {
     std::mt19937_64 random(7);
     std::vector<Index> expert;
@@ -100,7 +99,8 @@ class Products {
   using Matrix = Tensor<Bfloat16, 2, CudaBf16>;
   static detail_::device::Bf16Matrix matrix(const Matrix& m) { return {m.data(), m.extent(1)}; }
 
-  /// Computes c = epilogue(a op(b)). The rows of c are `stride` values apart.
+  /// Adds an entry that computes c = epilogue(a op(b)). Here op can transpose b, and the epilogue can be an activation.
+  /// The rows of c are `stride` values apart.
   template <bool Hopper, Layout OfB, class C, class E>
   void add_product(const std::string& name, const Matrix& a, Index depth, const Matrix& b, Index columns, C* c,
                    Index stride, const E& epilogue) {

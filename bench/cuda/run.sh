@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the benchmarks of a GPU and their peers, one after the other, for docs/explanation/gpu_speed.md.
+# Runs the GPU benchmarks and their peers (PyTorch, Triton) in turn, for docs/explanation/gpu_speed.md.
 #   bash bench/cuda/run.sh [WORD]   rows whose name contains WORD
 # Builds the programs in build/gpu, which needs nvcc, cmake and ninja. Peers run if python3 has PyTorch.
 set -uo pipefail
@@ -11,7 +11,7 @@ device=$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noh
 [[ -n $device ]] || { echo "bench/cuda/run.sh needs a CUDA device, but nvidia-smi lists none"; exit 2; }
 echo "== $device, $(date +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
 options=()
-# The architecture with Hopper's own instructions, which `native` does not include.
+# Architecture 90a has Hopper's own instructions, which `native` does not include.
 [[ $device == *", 9.0, "* ]] && options=(-DGATEFOLD_CUDA_ARCHITECTURES=90a)
 mkdir -p build
 cmake --preset gpu "${options[@]}" >build/gpu.log 2>&1 &&

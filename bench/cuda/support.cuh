@@ -8,7 +8,7 @@
 
 #include <gatefold/gatefold.cuh>
 
-/// What the device benchmarks share: interleaved timing by events, and the two limits of a device.
+/// Shared code of the GPU benchmarks: timing with CUDA events, and the arithmetic and memory limits of a device.
 namespace bench {
 
 using namespace gatefold;
@@ -18,7 +18,7 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// A CUDA event. It records the time at which the work before it was done.
+/// A CUDA event, which records the time at which the GPU finishes the work launched before it.
 class Event {
  public:
   Event() { detail_::device::expect_success(cudaEventCreate(&event_), "cudaEventCreate"); }
@@ -39,12 +39,11 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Times several pieces of work in turn, round after round, so that their ratios are taken under the same conditions. A
-/// round repeats a piece for about ten milliseconds. The time of a piece includes its launches, unless the piece is a
+/// Times several functions in turn, round after round, so that their ratios are taken under the same conditions. A
+/// round repeats a function for about ten milliseconds. Times include kernel launches, unless the function launches a
 /// Graph.
 class Rounds {
  public:
-  /// @param stream  the stream on which the work is launched
   explicit Rounds(cudaStream_t stream) : stream_(stream) {}
 
   std::size_t add(std::function<void()> work) {
@@ -85,12 +84,12 @@ class Rounds {
   Event begin_, end_;
 };
 
-/// Work that is captured once and then launched as one CUDA graph.
+/// GPU work that is captured once and then launched repeatedly as one CUDA graph.
 class Graph {
  public:
   template <class Context, class F>
   Graph(Context& ctx, const F& work) {
-    for (int i = 0; i < 2; ++i) work();  // allocates the memory of the work before the capture
+    for (int i = 0; i < 2; ++i) work();  // allocates memory, which must not happen during the capture
     cudaGraph_t graph;
     detail_::device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal),
                                     "cudaStreamBeginCapture");
@@ -111,8 +110,7 @@ class Graph {
   cudaGraphExec_t instance_ = nullptr;
 };
 
-/// Computes fused multiply-adds on registers only. Each thread has so many independent ones that their latency is
-/// hidden.
+/// Computes fused multiply-adds on registers only. Each thread has many independent ones, which hides their latency.
 struct FmaLoop {
   static constexpr int kChains = 16, kSteps = 1024;
   float* out;
@@ -129,8 +127,8 @@ struct FmaLoop {
   static double flop(Index n) { return 2.0 * kChains * kSteps * static_cast<double>(n); }
 };
 
-/// Measures the limits of the device: float multiply-adds per second, and the bytes per second that a large copy reads
-/// and writes.
+/// Measures the limits of the device: float operations per second, and bytes per second that a large copy reads and
+/// writes.
 class Limits {
  public:
   Limits(Cuda::Context& ctx, Rounds& rounds) : sink_(kThreads), from_(kCopied), to_(kCopied) {

@@ -1,4 +1,4 @@
-"""Seconds of a step by part against ranks, as a PNG drawn by gnuplot."""
+"""Draws the parts of the seconds of a step against the number of ranks, as a PNG, with gnuplot."""
 import shutil
 import subprocess
 
@@ -12,7 +12,7 @@ def quote(text):
 
 
 def panel(number, title, steps):
-    """A panel of stacked bars, one for each (ranks, step)."""
+    """Returns the gnuplot text of a panel of stacked bars, one for each (ranks, step)."""
     lines = [f"$p{number} << EOD"]
     lines += [" ".join([str(ranks)] + [f"{step.parts[p]:.5g}" for p in PARTS]) for ranks, step in steps]
     bars = [f"$p{number} using {i + 2}:xtic(1) title {quote(p)} lc rgb '{c}'"
@@ -22,7 +22,7 @@ def panel(number, title, steps):
 
 
 def draw(path, panels, width=900, height=380):
-    """panels: (title, [(ranks, step)]). False where there is no gnuplot."""
+    """Draws panels (title, [(ranks, step)]). Returns False if there is no gnuplot."""
     if not shutil.which("gnuplot"):
         return False
     script = f"""set terminal pngcairo noenhanced size {width},{height} font 'sans,9'

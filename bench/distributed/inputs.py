@@ -1,5 +1,5 @@
-"""Machines, networks and models as JSON files in which every number has a source: an object that holds numbers, or
-lists of them, has a "source" beside them."""
+"""Reads machines, networks and models from JSON files. An object that holds numbers, or lists of them, must also
+have a "source"."""
 import json
 import pathlib
 
@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def find(kind, name):
-    """A file of bench/distributed/<kind>s/, with or without .json, or any path."""
+    """Returns the path of a file in bench/distributed/<kind>s/, with or without .json, or any other path."""
     folder = HERE / f"{kind}s"
     for path in (folder / name, folder / f"{name}.json", pathlib.Path(name)):
         if path.is_file():
@@ -24,7 +24,7 @@ def is_number(value):
 
 
 def without_source(tree, path=""):
-    """Where numbers stand in an object that tells no source."""
+    """Yields the names of numbers in objects without a source."""
     if not isinstance(tree, dict):
         return
     for key, value in tree.items():

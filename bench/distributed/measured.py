@@ -1,10 +1,11 @@
-"""Measured steps of one layer on this machine, beside what the plan gives for them: the rows of steps.sh.
+"""Compares measured steps of one layer on this machine (rows of steps.sh) with the prediction of the plan.
 
-A file is a JSON list, or one object a line, of {"ranks": R, "shards": C, "items": N, "dim": D, "hidden": H,
+A file is a JSON list, or one object per line, of {"ranks": R, "shards": C, "items": N, "dim": D, "hidden": H,
 "experts": E, "k": K, "seconds": s, "seconds_exchange": s, "bytes": b}: R processes with C/R shards each (C = 0: one
-process and no shards), a batch of N items in all, forward, backward and a step of Sgd; of the seconds those inside
-exchanges, the mean over the shards; bytes that shards give to others in a step, all together. A row may also have
-"bytes_floor", the least of them but for gradients, and "skew" (s of Zipf's law) or "loads" (picks of each expert).
+process and no shards), and a batch of N items in all. The seconds are those of forward, backward and a step of Sgd, and
+their part inside exchanges, the mean over the shards. The bytes are what all shards together send to others in a step.
+A row may also have "bytes_floor", their lower bound without gradients, and "skew" (s of Zipf's law) or "loads" (picks
+of each expert).
 """
 import json
 import pathlib
@@ -31,7 +32,8 @@ def read(path):
 
 
 def predict(row, machine, network):
-    """Seconds, of them in exchanges, bytes and the fewest. The machine's rates are shared by all shards."""
+    """Returns the predicted seconds, seconds in exchanges, bytes and least bytes of a row. All shards share the
+    machine's rates."""
     shards = max(row["shards"], 1)
     model = inputs.model("bench_layer", items=row["items"] / shards,
                          **{f: row[f] for f in ("dim", "hidden", "experts", "k")})
@@ -45,5 +47,5 @@ def predict(row, machine, network):
 
 
 def compare(path, machine, network):
-    """(row, predicted) for each."""
+    """Returns (row, prediction) for each row of a file."""
     return [(row, predict(row, machine, network)) for row in read(path)]

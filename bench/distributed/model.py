@@ -1,6 +1,6 @@
-"""Seconds of one training step, by part, on one rank: the busiest where ranks differ.
+"""Computes the seconds of one training step on a cluster, split into parts. If ranks differ, the busiest rank counts.
 
-    N items of a rank, D wide, H hidden, E experts, K picks; R ranks, P of them share one set of experts
+    N items of a rank, width D, hidden width H, E experts, K picks; R ranks, P of them share one set of experts
 """
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ PARTS = ["dense", "experts", "selection", "logits", "dispatch", "combine", "grad
 
 @dataclass(frozen=True)
 class Model:
-    """`dense_parameters` take part in each item's arithmetic, `other_parameters` (embeddings) do not; `attention_width`
-    is heads · width of a head, summed over the layers."""
+    """Sizes of a model. `dense_parameters` multiply each item, `other_parameters` (embeddings) do not.
+    `attention_width` is heads · width of a head, summed over the layers."""
     layers: int
     dim: int
     hidden: int
@@ -43,21 +43,22 @@ class Model:
         return self.products * self.dim * self.hidden
 
     def replicated_parameters(self):
-        """What all ranks hold: gates (weights and biases), and what is no layer of experts."""
+        """Returns the number of parameters that all ranks hold: gates (weights and biases), and all outside layers
+        of experts."""
         return self.dense_parameters + self.other_parameters + self.layers * (self.dim + 1) * self.experts
 
     def dense_flop(self):
-        """Forward, of an item: products, causal attention (half of the sequence, scores and sums), scores of the
-        gate."""
+        """Returns the operations of forward for one item: dense products, causal attention (half of the sequence,
+        scores and sums), and scores of the gate."""
         return (2 * self.dense_parameters + 2 * self.sequence * self.attention_width +
                 2 * self.layers * self.dim * self.experts)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """`rows`, `rates`: flop/s of the grouped product at so many rows of an expert. Where they are those of the product
-    alone, a slot also moves dim_moves · D + hidden_moves · H values through memory, forward. `whole_node`: the rates
-    are those of a node, which its ranks share."""
+    """Speeds of a machine. `rates` are the flop/s of the grouped product for `rows` rows of each expert. If they
+    cover only the product, a slot also moves dim_moves · D + hidden_moves · H values through memory in forward. If
+    `whole_node`, the ranks of a node share the rates."""
     rows: tuple
     rates: tuple
     dense_rate: float
@@ -70,7 +71,8 @@ class Machine:
     whole_node: bool = False
 
     def rate(self, rows):
-        """Linear between measured points in the logarithms of both; the nearest one outside of them."""
+        """Returns the flop/s for `rows` rows: linear in the logarithms of both, and constant outside of the measured
+        points."""
         if rows <= self.rows[0]:
             return self.rates[0]
         if rows >= self.rows[-1]:
@@ -82,29 +84,30 @@ class Machine:
 
 @dataclass(frozen=True)
 class Options:
-    """What gatefold does is the default."""
-    exchange: str = "flat"       # hierarchical: (3) of network.py; forwarded: (4)
-    collectives: str = "flat"    # hierarchical: of logits and gradients
-    combine: str = "slots"       # sums: the slots of a rank are added where they are
-    gate: str = "gathered"       # own: every rank selects for its items alone
-    overlap: str = "none"        # chunks: of two halves; batches: beside another micro-batch
-    placement: str = "even"      # balanced, replicated
-    skew: float = 0.0            # exponent of Zipf's law
-    loads: tuple = ()            # measured picks of each expert, instead
-    expert_ranks: int = 0        # P; 0: all
+    """How a step distributes its work. The defaults are what gatefold does."""
+    exchange: str = "flat"       # hierarchical: equation (3) of network.py; forwarded: (4)
+    collectives: str = "flat"    # hierarchical: logits and gradients move in two levels
+    combine: str = "slots"       # sums: a rank adds up the slots of an item and sends the sum
+    gate: str = "gathered"       # own: every rank selects experts only for its items
+    overlap: str = "none"        # chunks: two halves of a layer overlap; batches: two micro-batches
+    placement: str = "even"      # balanced, replicated: see placement.py
+    skew: float = 0.0            # exponent of Zipf's law for the loads of experts
+    loads: tuple = ()            # measured picks of each expert, used instead of skew
+    expert_ranks: int = 0        # number P of ranks that share one set of experts; 0: all
 
 
 @dataclass
 class Step:
-    """`parts`: seconds that are not hidden behind others. Bytes are those a rank gives, in the mean."""
+    """The predicted time of a step. `parts` are the seconds that are not hidden behind other work. Bytes are what a
+    rank sends on average."""
     parts: dict
     hidden: float
     moved: float
     floor: float
     ranks_of_item: float
     nodes_of_item: float
-    parameters: float          # that the rank with most of them holds
-    busiest: float = field(default=1.0)  # load of the busiest rank over the mean
+    parameters: float          # of the rank that holds most parameters
+    busiest: float = field(default=1.0)  # load of the busiest rank divided by the mean
 
     @property
     def seconds(self):
@@ -113,10 +116,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Routing:
-    loads: tuple       # picks of each expert by an item
-    places: tuple      # {expert: share} of each rank
-    rank_loads: tuple  # slots of each rank, of an item
-    needed: tuple      # probability that an item needs a rank
+    loads: tuple       # expected picks of each expert by one item
+    places: tuple      # for each rank {expert: share of its picks}
+    rank_loads: tuple  # expected slots of one item on each rank
+    needed: tuple      # for each rank the probability that an item needs it
     node_loads: tuple
     node_needed: tuple
 
@@ -138,7 +141,7 @@ def routing(model, options, ranks, per_node):
 
 
 def volume(items, of_rank, of_node, per_node, forwarded):
-    """Of things of which an item sends of_rank[j] to rank j: how many the busiest rank gives or takes."""
+    """Returns how many values the busiest rank sends or receives if each item sends of_rank[j] values to rank j."""
     ranks, nodes = len(of_rank), len(of_node)
     in_node = [sum(of_rank[a * per_node:(a + 1) * per_node]) for a in range(nodes)]
     total, within, between = sum(in_node), 0.0, 0.0
@@ -148,14 +151,15 @@ def volume(items, of_rank, of_node, per_node, forwarded):
         if not forwarded:
             between = max(between, total - in_node[a], (ranks - per_node) * mine)
     if forwarded:
-        within *= nodes  # of the items of all nodes, each at the rank of its place
+        within *= nodes  # a rank forwards the items of the ranks at its place in all nodes
         of_all = sum(of_node)
         between = max(max(of_all - n, (nodes - 1) * n) for n in of_node)
     return Volume(items * within, items * between)
 
 
 def pipeline(dispatch, experts, combine, chunks):
-    """Seconds of the chunks of one layer: exchanges after each other, experts after each other, dispatches first."""
+    """Returns the seconds of a layer in chunks: exchanges one after the other, experts one after the other, and all
+    dispatches first."""
     wire, done, compute = 0.0, [], 0.0
     for _ in range(chunks):
         wire += dispatch
@@ -167,7 +171,7 @@ def pipeline(dispatch, experts, combine, chunks):
 
 
 class Planned:
-    """One step of a model on so many ranks."""
+    """Predicts one training step of a model on a number of ranks."""
 
     def __init__(self, model, machine, network, ranks, options=Options()):
         self.model, self.machine, self.network, self.ranks, self.options = model, machine, network, ranks, options
@@ -197,8 +201,8 @@ class Planned:
         return self.slots(bytes_each) if self.options.combine == "slots" else self.rows(bytes_each)
 
     def dispatch(self):
-        """Seconds forward and backward of a chunk of a layer. What shards agree on first: how many rows and slots each
-        sends, and which row each slot reads; backward, weights of the slots."""
+        """Returns the seconds of dispatch for a chunk of a layer, forward and backward. Forward includes the numbers
+        of rows and slots that shards send, and which row each slot reads; backward includes weights of slots."""
         m = self.model
         forward, backward = self.rows(m.dim * m.dispatch_bytes), self.rows(m.dim * m.bytes)
         if m.index_bytes:
@@ -215,7 +219,7 @@ class Planned:
         return forward, forward + (self.slots(m.bytes) if m.index_bytes else 0.0)
 
     def experts(self):
-        """Of a chunk of a layer on the busiest rank, forward."""
+        """Returns the seconds of the experts in forward, for a chunk of a layer on the busiest rank."""
         m, worst = self.model, 0.0
         moved = (self.machine.dim_moves * m.dim + self.machine.hidden_moves * m.hidden) * m.bytes / self.machine.memory
         for place in self.routing.places:
@@ -227,7 +231,7 @@ class Planned:
         return worst + self.machine.kernel * self.machine.kernels_per_layer / 3
 
     def selection(self):
-        """Of all items whose logits are gathered, forward and backward."""
+        """Returns the seconds to select experts for all items whose logits are gathered, forward and backward."""
         items = self.model.items * (self.ranks if self.options.gate == "gathered" else 1)
         return 2 * items * self.model.experts * self.machine.selection / self.share
 
@@ -239,7 +243,7 @@ class Planned:
                    for piece in (4 * m.items * m.experts, 4 * m.index_bytes))
 
     def gradients(self):
-        """Of what all ranks hold, and of experts that lie on several."""
+        """Returns the seconds to sum gradients of parameters that all ranks hold, and of experts on several ranks."""
         m, hierarchical = self.model, self.options.collectives != "flat"
         replicated, own = self.parameters()
         seconds = self.network.all_reduce(self.ranks, replicated * m.gradient_bytes, hierarchical)
@@ -249,7 +253,8 @@ class Planned:
         return seconds + self.copies(m.layers * m.expert_parameters() * m.gradient_bytes)
 
     def copies(self, bytes_of_expert):
-        """Sums over the copies of an expert within the group: straight from each to each."""
+        """Returns the seconds to sum gradients over the copies of an expert in the group, which send to each other
+        directly."""
         copies = {}
         for place in self.routing.places:
             for e in place:
@@ -260,7 +265,7 @@ class Planned:
         return 2 * link.time(messages, worst * bytes_of_expert)
 
     def parameters(self):
-        """Of what all ranks hold, and of the experts of the rank with most of them."""
+        """Returns the numbers of parameters that all ranks hold, and of expert parameters on the rank with the most."""
         m = self.model
         return (m.replicated_parameters(),
                 m.layers * m.expert_parameters() * max(len(place) for place in self.routing.places))
@@ -281,7 +286,7 @@ class Planned:
         parts["dense"] = dense
         parts["experts"] = m.layers * passes * chunks * experts
         parts["selection"], parts["logits"] = m.layers * self.selection(), m.layers * self.logits()
-        again = 1 + m.recompute  # a layer that runs again exchanges again
+        again = 1 + m.recompute  # a layer that is recomputed exchanges again
         parts["dispatch"] = m.layers * chunks * (again * d_forward + d_backward)
         parts["combine"] = m.layers * chunks * (again * c_forward + c_backward)
         hidden = 0.0
@@ -308,15 +313,15 @@ class Planned:
 
     @staticmethod
     def expose(parts, exposed, names=("dispatch", "combine")):
-        """Leave `exposed` seconds of these parts, in proportion; what is hidden."""
+        """Scales the parts `names`, so that `exposed` seconds of them remain. Returns the seconds that are hidden."""
         whole = sum(parts[n] for n in names)
         for n in names:
             parts[n] *= exposed / whole if whole else 0.0
         return whole - exposed
 
     def bytes(self):
-        """Bytes that a rank gives in a step, in the mean; the fewest: a row for each further rank that an item needs,
-        and one back, forward and backward; and on both sides the gradients of what all hold."""
+        """Returns the mean bytes that a rank sends in a step, and their lower bound: a row for each further rank
+        that an item needs, and one back, forward and backward. Both include the gradients of what all ranks hold."""
         m, away = self.model, 1 - 1 / self.group
         rows, slots = sum(self.routing.needed) * away, sum(self.routing.rank_loads) * away
         back = slots if self.options.combine == "slots" else rows

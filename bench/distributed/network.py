@@ -1,17 +1,18 @@
-"""Seconds that exchanges take between the ranks of a cluster: nodes of some ranks each, fast links within a node and
-slower ones between nodes.
+"""Computes the seconds of exchanges between the ranks of a cluster. Its nodes have several ranks each, with fast links
+within a node and slower links between nodes.
 
     time(link; messages, bytes) = latency + messages · message + bytes / bandwidth                              (1)
 
-A rank sends over both kinds of link at once. Its share of the links between nodes is its own: a node with fewer links
-than ranks gives each a part, and what one rank does not use helps no other.
+A rank uses both kinds of link at once. If a node has fewer links than ranks, each rank has a fixed share of them, and
+other ranks cannot use an idle share.
 """
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Link:
-    """Seconds before the first byte, seconds of the sender for each message, bytes a second of one rank."""
+    """Speed of a link: seconds before the first byte, seconds of the sender per message, and bytes per second of one
+    rank."""
     latency: float
     message: float
     bandwidth: float
@@ -22,7 +23,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Volume:
-    """Bytes that the busiest rank gives to, or takes from, others of its node and ranks of other nodes: the larger."""
+    """Bytes that the busiest rank sends or receives (the larger) within its node, and between nodes."""
     within: float = 0.0
     between: float = 0.0
 
@@ -37,14 +38,15 @@ class Network:
     between: Link
 
     def per_node(self, ranks):
-        """Ranks of a node, and nodes, of a group of so many."""
+        """Returns the number of ranks in a node, and of nodes, for a group of `ranks` ranks."""
         per_node = min(self.ranks_per_node, ranks)
         if ranks % per_node:
             raise ValueError(f"{ranks} ranks do not fill nodes of {per_node}")
         return per_node, ranks // per_node
 
     def all_to_all(self, ranks, volume):
-        """Every rank sends a message to every other.
+        """Returns the seconds if every rank sends a message to every other, W bytes within its node and B bytes to
+        other nodes.
 
             max(time(within; m − 1, W), time(between; R − m, B)),   m ranks a node, R ranks                     (2)
         """
@@ -52,7 +54,8 @@ class Network:
         return max(self.within.time(per_node - 1, volume.within), self.between.time(ranks - per_node, volume.between))
 
     def hierarchical_all_to_all(self, ranks, volume):
-        """First within the node, to the rank that has the place of the target, then between ranks of one place.
+        """Returns the seconds of an all-to-all in two steps: within the node to the rank with the place of the target,
+        and then between ranks of the same place.
 
             time(within; m − 1, W + B (m − 1)/m) + time(between; R/m − 1, B)                                    (3)
         """
@@ -61,8 +64,8 @@ class Network:
         return self.within.time(per_node - 1, gathered) + self.between.time(nodes - 1, volume.between)
 
     def forwarded_all_to_all(self, ranks, volume):
-        """Between nodes what a node needs, once; in the node it is sent on while the rest arrives. `volume.within` is
-        all that the node's ranks give each other then.
+        """Returns the seconds of an all-to-all that sends data once to each node that needs it. A rank there forwards
+        it while the rest arrives. `volume.within` is then all that the ranks of a node send each other.
 
             max(time(within; m − 1, W), time(between; R/m − 1, B))                                              (4)
         """
@@ -70,8 +73,8 @@ class Network:
         return max(self.within.time(per_node - 1, volume.within), self.between.time(nodes - 1, volume.between))
 
     def all_gather(self, ranks, piece, hierarchical=False):
-        """Every rank has `piece` bytes that all others need. Hierarchical: first between ranks of one place, then
-        within the node what came."""
+        """Returns the seconds to send `piece` bytes of every rank to all others. Hierarchical: first between ranks
+        of the same place in their nodes, then within each node."""
         per_node, nodes = self.per_node(ranks)
         if hierarchical:
             return (self.between.time(nodes - 1, (nodes - 1) * piece) +
@@ -79,8 +82,8 @@ class Network:
         return self.all_to_all(ranks, Volume((per_node - 1) * piece, (ranks - per_node) * piece))
 
     def all_reduce(self, ranks, values, hierarchical=False):
-        """The sum of `values` bytes of each rank, on all of them: every rank adds a part, then all parts are gathered.
-        Hierarchical: first within the node, so that a rank takes a part of the node's sum to the other nodes."""
+        """Returns the seconds to sum `values` bytes over all ranks: every rank sums a part, then all parts are
+        gathered. Hierarchical: first within the node, so that a rank exchanges a part of the sum with other nodes."""
         per_node, nodes = self.per_node(ranks)
         if hierarchical:
             part = values / per_node

@@ -1,4 +1,5 @@
-"""page.py [check]: write the tables of README.md and its picture steps.png, or tell which tables are not up to date."""
+"""page.py [check]: writes the tables of README.md and its picture steps.png, or reports which tables are out of
+date."""
 import pathlib
 import re
 import sys
@@ -27,13 +28,13 @@ def variants():
 
 
 def processors():
-    """The same model on CPUs."""
+    """Returns the table for the model on CPUs."""
     return plan.parts_table(inputs.model(MODEL, items=1024), inputs.machine("xeon_2cores"),
                             inputs.network("ethernet_10g"), [1, 4, 16, 64, 256, 1024], Options())
 
 
 def experts():
-    """As many experts as ranks, one each."""
+    """Returns the table for models with one expert on each rank."""
     lines = []
     for ranks in plan.RANKS:
         cells = [str(ranks)]
@@ -46,7 +47,7 @@ def experts():
 
 
 def skew():
-    """256 experts on 64 ranks."""
+    """Returns the table for skewed loads of 256 experts on 64 ranks."""
     lines = []
     for exponent in (0.0, 0.5, 1.0):
         for placed in ("even", "balanced", "replicated"):
@@ -64,7 +65,8 @@ SECTIONS = {"published": plan.published_table, "growth": growth, "variants": var
 
 
 def picture():
-    """What gatefold does up to 512 ranks, which would hide the rest; and with all options."""
+    """Draws the steps that gatefold does, up to 512 ranks, because more would hide the rest, and steps with all
+    options."""
     panels = [("as gatefold does it", plan.RANKS[:7], Options()), ("with all options", plan.RANKS, Options(**plan.ALL))]
     return draw.draw(PAGE.with_name("steps.png"),
                      [(title, [(r, plan.step(*setup(), r, o)) for r in ranks]) for title, ranks, o in panels])

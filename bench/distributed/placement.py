@@ -1,15 +1,15 @@
-"""Which experts an item picks, where they lie, and how many ranks an item needs.
+"""Computes which experts an item picks, where they are, and how many ranks an item needs.
 
-An item picks a set S of K distinct experts, of weights w:
+An item picks a set S of K distinct experts with weights w:
 
     P(S) = Π_{e∈S} w_e / e_K(w),   e_K: the elementary symmetric polynomial                                     (1)
 
-Equal weights are K of E at random. A place that serves the share f_e of the picks of expert e is not needed by an item
-with probability
+Equal weights mean K random experts of E. If a rank serves the share f_e of the picks of each expert e, an item does not
+need this rank with probability
 
     Π_e (1 + w_e (1 − f_e) x), its coefficient of x^K, over e_K(w)                                              (2)
 
-so that the expected number of distinct ranks is a sum of 1 − (2), exactly.
+The expected number of distinct ranks is the sum of 1 − (2) over all ranks, exactly.
 """
 import heapq
 import math
@@ -17,20 +17,20 @@ import random
 
 
 def multiply(series, weight):
-    """series · (1 + weight x), in place."""
+    """Multiplies the power series by (1 + weight x), in place."""
     for k in range(len(series) - 1, 0, -1):
         series[k] += weight * series[k - 1]
 
 
 def divide(series, weight):
-    """series / (1 + weight x), in place."""
+    """Divides the power series by (1 + weight x), in place."""
     for k in range(1, len(series)):
         series[k] -= weight * series[k - 1]
 
 
 class Picks:
-    """The law (1). `groups` and `of_groups`: the experts lie in so many groups of equal size, of which an item takes
-    some at random before it picks its experts there (equal weights only)."""
+    """The distribution (1) of picks. An item takes `of_groups` random ones of `groups` equal groups of experts
+    before it picks experts there (equal weights only)."""
 
     def __init__(self, weights, k, groups=1, of_groups=1):
         if not 0 < k <= len(weights):
@@ -50,7 +50,7 @@ class Picks:
         return series
 
     def loads(self):
-        """Expected picks of each expert by one item; they sum to K."""
+        """Returns the expected picks of each expert by one item. Their sum is K."""
         if self.groups != self.of_groups:
             return [self.k / len(self.weights)] * len(self.weights)
         loads = []
@@ -61,7 +61,7 @@ class Picks:
         return loads
 
     def needs(self, shares):
-        """Probability that an item needs a place that serves these shares, {expert: share}."""
+        """Returns the probability that an item needs a rank that serves these shares, {expert: share}."""
         if self.groups != self.of_groups:
             return self.needs_of_groups(shares)
         rest = list(self.series)
@@ -71,7 +71,7 @@ class Picks:
         return min(1.0, max(0.0, 1 - rest[-1] / self.series[-1]))
 
     def needs_of_groups(self, shares):
-        """By the series of every choice of groups, the number of groups taken being one more exponent."""
+        """Computes needs() for limited groups. The number of groups taken is a second exponent of the series."""
         size, of_group = len(self.weights) // self.groups, {}
         for e, share in shares.items():
             of_group.setdefault(e // size, []).append(share)
@@ -92,14 +92,15 @@ class Picks:
 
 
 def zipf(experts, exponent, seed=1):
-    """Weights 1, 2^−s, 3^−s, … in an order that nothing favours; s = 0: equal ones."""
+    """Returns the weights 1, 2^−s, 3^−s, … in random order, with s = `exponent`; s = 0 gives equal weights."""
     weights = [(e + 1.0) ** -exponent for e in range(experts)]
     random.Random(seed).shuffle(weights)
     return weights
 
 
 def weights_of(loads, k, rounds=200):
-    """The weights whose law (1) has measured loads (of any unit): w ← w · wanted / expected."""
+    """Returns the weights for which (1) has the measured loads (in any unit), by iterating w ← w · wanted /
+    expected."""
     total = sum(loads)
     wanted = [k * load / total for load in loads]
     if max(wanted) >= 1:
@@ -114,14 +115,14 @@ def weights_of(loads, k, rounds=200):
 
 
 def even(experts, ranks):
-    """In order, as gatefold's Range::of deals them."""
+    """Places experts on ranks in order, as gatefold's Range::of does."""
     bounds = [experts * j // ranks for j in range(ranks + 1)]
     return [{e: 1.0 for e in range(bounds[j], bounds[j + 1])} for j in range(ranks)]
 
 
 def deal(pieces, ranks):
-    """(load, expert, share) to ranks: the largest first, to the rank with the least load that has room. Loads that
-    differ by rounding alone are equal."""
+    """Places pieces (load, expert, share): the largest first, on the rank with the least load that has room. Loads
+    that differ only by rounding are equal."""
     room = -(-len(pieces) // ranks)
     places = [{} for _ in range(ranks)]
     heap = [(0.0, j) for j in range(ranks)]
@@ -129,7 +130,7 @@ def deal(pieces, ranks):
         aside = []
         while heap and e in places[heap[0][1]]:
             aside.append(heapq.heappop(heap))
-        if not heap:  # more copies than ranks with room: one of them serves two
+        if not heap:  # all ranks with room have a copy: one gets a second
             heap, aside = aside, []
         have, j = heapq.heappop(heap)
         places[j][e] = places[j].get(e, 0.0) + share
@@ -141,13 +142,13 @@ def deal(pieces, ranks):
 
 
 def balanced(loads, ranks):
-    """Every expert on one rank, greedily."""
+    """Places every expert on one rank, with the greedy algorithm of deal()."""
     return deal([(load, e, 1.0) for e, load in enumerate(loads)], ranks)
 
 
 def replicated(loads, ranks, spare=1):
-    """Copies of hot experts on `spare` further places of every rank, and on all that have none; copies serve equal
-    parts of an expert's items."""
+    """Places experts, and copies of busy ones in `spare` further places of every rank and in all empty places.
+    Copies serve equal parts of the items of an expert."""
     copies = [1] * len(loads)
     places = max(-(-len(loads) // ranks), 1) * ranks + spare * ranks
     heap = [(-round(load, 12), e) for e, load in enumerate(loads)]
@@ -164,7 +165,7 @@ def replicated(loads, ranks, spare=1):
 
 
 def node_of(places):
-    """The shares that ranks of a node serve together."""
+    """Returns the shares {expert: share} that the ranks of a node serve together."""
     shares = {}
     for place in places:
         for e, share in place.items():

@@ -30,7 +30,7 @@ VARIANTS = {"as given": {}, "gate own": {"gate": "own"}, "sums back": {"combine"
 
 
 def step(model, machine, network, ranks, options):
-    """Of at most so many expert ranks as there are ranks."""
+    """Predicts a step. If it has more expert ranks than ranks, all ranks share one set of experts."""
     if options.expert_ranks > ranks:
         options = replace(options, expert_ranks=0)
     return Planned(model, machine, network, ranks, options).step()
@@ -83,7 +83,7 @@ def measured_table(path, machine, network):
 
 
 def setting(text):
-    """name=number"""
+    """Parses "name=number"."""
     name, _, value = text.partition("=")
     return name, float(value) if "." in value or "e" in value else int(value)
 

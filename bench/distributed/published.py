@@ -1,8 +1,8 @@
-"""Figures that others published, beside what the plan gives for their setup: the rows of published.json.
+"""Compares published figures (the rows of published.json) with the prediction of the plan for their setup.
 
-A row names a quantity below, the machine, network and model, the ranks and the options. `stages`: of a pipeline, of
-which a rank has one; `ranks` are those of a stage. Bandwidths are "logical", as DeepEP counts them: rows for the own
-node count too.
+A row names a quantity (a function below), the machine, network and model, the ranks and the options. `stages` is the
+number of stages of a pipeline, and `ranks` those of one stage. Bandwidths are "logical", as DeepEP counts them: rows
+for the own node count too.
 """
 from dataclasses import replace
 
@@ -24,7 +24,8 @@ def planned(row, **options):
 
 
 def bandwidth(row):
-    """GB/s of one way of rows, of `bytes_of_value`: nodes that an item needs, or ranks where there is one node."""
+    """Returns the GB/s of rows one way, with `bytes_of_value` bytes per value, to each node that an item needs, or
+    to each rank if there is one node."""
     p = planned(row)
     bytes_of_row = p.model.dim * row["bytes_of_value"]
     needed = sum(p.routing.node_needed if p.nodes > 1 else p.routing.needed)
@@ -32,13 +33,13 @@ def bandwidth(row):
 
 
 def slots_us(row):
-    """Microseconds of one way of a row for each slot."""
+    """Returns the microseconds to send a row for each slot, one way."""
     p = planned(row)
     return p.slots(p.model.dim * row["bytes_of_value"]) * 1e6
 
 
 def all_to_all_us(row):
-    """Microseconds of `bytes_of_rank`, an equal part for each rank."""
+    """Returns the microseconds if each rank sends `bytes_of_rank` bytes, an equal part to each rank."""
     network, ranks = inputs.network(row["network"]), row["ranks"]
     per_node, _ = network.per_node(ranks)
     part = row["bytes_of_rank"] / ranks
@@ -46,18 +47,18 @@ def all_to_all_us(row):
 
 
 def items_per_s(row):
-    """Of a rank."""
+    """Returns the items per second of one rank."""
     p = planned(row)
     return p.model.items * p.model.micro_batches / p.step().seconds / row.get("stages", 1)
 
 
 def samples_per_s(row):
-    """Of all ranks."""
+    """Returns the sequences per second of all ranks."""
     return items_per_s(row) * row["ranks"] / planned(row).model.sequence
 
 
 def speedup(row):
-    """Of a layer with `options` over the same with `over`."""
+    """Returns the speed of a layer with `options`, divided by its speed with the options `over`."""
     layer = {part: 0.0 for part in ("gradients", "optimizer")}
     seconds = [sum((planned(row, **o).step().parts | layer).values()) for o in (row["over"], {})]
     return seconds[0] / seconds[1]

@@ -1,6 +1,6 @@
-// Measures inference of a mixture on shards with skewed routing. Experts are spread evenly by number, spread by load,
-// or copied (dist::replicate). Prints the imbalance and the processor time of the busiest shard, one JSON object per
-// line.
+// Measures distributed inference of a mixture of experts, if a few experts get most items. Experts are spread evenly by
+// number, spread evenly by load, or copied (dist::replicate). Prints the imbalance and the processor time of the
+// busiest shard, one JSON object per line.
 //
 //   dist_serve [SHARDS ITEMS DIM HIDDEN EXPERTS K]
 #include <time.h>
@@ -22,17 +22,17 @@ struct Shape {
   Index shards = 4, items = 2048, dim = 256, hidden = 1024, experts = 32, k = 2;
 };
 
-/// The time of a shard is the median over the repetitions after the warm-up.
+/// The time of a shard is the median of `repetitions` runs, after `warm_up` runs that are not timed.
 constexpr int repetitions = 9, warm_up = 2;
 
-/// Returns the processor time of this thread, without that of other programs and without waiting for other shards.
+/// Returns the processor time of the calling thread. It excludes other programs and waiting for other shards.
 double processor_ms() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
 }
 
-/// The parameters and saved state of a run, from which ExpertLoads counts the loads of the experts.
+/// The parameters and saved values of one forward, from which ExpertLoads counts the picks of each expert.
 template <class ParamsT, class SavedT>
 struct Run {
   const ParamsT& params;
@@ -45,7 +45,7 @@ void serve(auto& shard, const Shape& s) {
                                             Mlp<Gelu>{.model_dim = s.dim, .hidden_dim = s.hidden}},
                                     &shard};
   auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
-  // The logits have a deviation of about 1, minus 1.5 log(1 + e) for expert e, so that few experts get most items.
+  // Logits get a deviation of about 1, and a bias of −1.5 log(1 + e) for expert e, so that few experts get most items.
   auto& scores = params.gate.scores;
   const auto weights = uniform_tensor<float>(ctx, Seed{2}, 3 / std::sqrt(double(s.dim)), s.dim, s.experts);
   std::copy_n(weights.data(), weights.size(), scores.weight.data());

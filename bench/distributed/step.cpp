@@ -1,6 +1,6 @@
-// Measures a training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun.
-// Prints one JSON object: the seconds of a step, the share of exchanges in these seconds, the bytes that shards
-// exchange, and a lower bound of these bytes. See steps.sh.
+// Measures a training step of a mixture of experts that is distributed over shards, in one process or under mpirun.
+// Prints one JSON object: the seconds of a step, the seconds inside exchanges, the bytes that shards exchange, and a
+// lower bound of these bytes. See steps.sh.
 //
 //   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without shards)
 //
@@ -29,7 +29,7 @@ struct Shape {
   bool has(const char* option) const { return options.contains(option); }
 };
 
-/// The seconds of a step are those of the slowest shard, as the median over the repetitions after the warm-up.
+/// The time of a step is that of the slowest shard: the median of `repetitions` steps, after `warm_up` steps.
 constexpr int repetitions = 9, warm_up = 2;
 
 auto mixture(const Shape& s) {
@@ -72,8 +72,8 @@ void without_shards(const Shape& s) {
   print(s, 1, median(all), 0, 0, 0);
 }
 
-/// Returns the number of rows that shards must exchange in a step. An item crosses once to each other shard that has
-/// one of its experts, and once back, both in forward and in backward.
+/// Returns the least number of rows that shards exchange in a training step. An item crosses once to each other shard
+/// that has one of its experts, and once back, both in forward and in backward.
 template <class PlanT>
 Index rows_of_floor(const PlanT& plan, const Shape& s) {
   std::set<std::pair<Index, Index>> crossing;

@@ -1,5 +1,5 @@
-"""A training step of the character model of bench/language.cpp in PyTorch, eager and compiled: the same sizes, parts
-and optimizer, experts as transformers writes them (a loop, index_add for the sum). Tokens a second, the median step.
+"""Times a training step of the character model of bench/language.cpp in PyTorch, eager and compiled. Experts are
+written as in transformers (a loop, index_add for the sum). Prints the tokens per second of the median step.
 
     python3 language_torch.py OUTPUT.json [--quick]
 """
@@ -100,7 +100,7 @@ if __name__ == "__main__":
     for name in ("eager", "compiled"):
         try:
             rate = tokens_per_second(name == "compiled", 2 if "--quick" in sys.argv else 10)
-        except Exception as error:  # no compiler that inductor likes
+        except Exception as error:  # for example if inductor finds no compiler
             print(f"{name}: {error}", file=sys.stderr)
             continue
         print(f"peer_torch_{name}/language_train/characters  {rate:.0f} tokens/s")

@@ -1,4 +1,4 @@
-"""What the peers in Python share: shapes, random weights, timing, and the JSON that table.py reads."""
+"""Shared code of the peers in Python: shapes, random weights, timing, and the JSON file that table.py reads."""
 import json
 import os
 import statistics
@@ -14,7 +14,7 @@ SHAPES = [(4096, 512, 2048, 8, 2), (4096, 352, 352, 16, 2), (512, 512, 2048, 8, 
 
 
 def weights(shape):
-    """x [T, D], gate [D, E], up [E, D, H], down [E, H, D], float32."""
+    """Returns float32 arrays x [T, D], gate [D, E], up [E, D, H], down [E, H, D]."""
     t, d, h, e, _ = shape
     random = numpy.random.default_rng(1)
     draw = lambda scale, *extents: (random.standard_normal(extents) * scale).astype(numpy.float32)
@@ -22,7 +22,7 @@ def weights(shape):
 
 
 def expected(shape):
-    """y in double, item by item."""
+    """Returns the output y in double, computed item by item."""
     x, gate, up, down = (w.astype(numpy.float64) for w in weights(shape))
     y = numpy.zeros_like(x)
     for n, item in enumerate(x):
@@ -36,7 +36,7 @@ def expected(shape):
 
 
 def milliseconds(f, limit=3.0):
-    """The median time of a call, over at most `limit` seconds."""
+    """Returns the median time of a call in milliseconds, measured for at most `limit` seconds."""
     f()
     begin, samples = time.perf_counter(), []
     while len(samples) < 3 or (len(samples) < 200 and time.perf_counter() - begin < limit):
@@ -47,7 +47,8 @@ def milliseconds(f, limit=3.0):
 
 
 def rows_of(peer, forward, row="", tolerance=5e-3):
-    """The times of forward(shape), which gives a function to time that returns y: of layer_forward, or of `row`."""
+    """Times forward(shape), which returns a function to time that computes y. Results are for layer_forward, or for
+    `row`."""
     small = (32, 24, 40, 4, 2)
     y = numpy.asarray(forward(small)()).reshape(32, 24)
     assert numpy.allclose(y, expected(small), atol=tolerance), "another layer"
@@ -61,6 +62,6 @@ def rows_of(peer, forward, row="", tolerance=5e-3):
 
 
 def write(version, rows):
-    """python3 moe_<peer>.py OUTPUT.json [--quick]"""
+    """Writes the JSON file of a program: python3 moe_<peer>.py OUTPUT.json [--quick]"""
     with open(sys.argv[1], "w") as file:
         json.dump({"context": {"version": version}, "benchmarks": rows}, file)

@@ -1,4 +1,4 @@
-"""One layer as onnxruntime's operator com.microsoft.MoE, which takes the logits of the gate: a MatMul before it."""
+"""Times one layer with onnxruntime's operator com.microsoft.MoE. A MatMul before it computes the logits of the gate."""
 import moe
 import numpy
 import onnxruntime

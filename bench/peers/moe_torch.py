@@ -1,4 +1,4 @@
-"""One layer in PyTorch, as transformers writes it: a loop over the experts, index_add for the sum."""
+"""Times one layer in PyTorch, written as in transformers: a loop over the experts, index_add for the sum."""
 import moe
 import torch
 

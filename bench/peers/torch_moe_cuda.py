@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The same layer in PyTorch on a GPU: in float32 without TF32 and in bfloat16, each as a loop over experts, as
-Transformers writes it, and in bfloat16 by grouped products too.
+"""Times one layer in PyTorch on a GPU: in float32 without TF32 and in bfloat16 with a loop over experts, as in
+Transformers, and in bfloat16 with grouped products.
 
     torch_moe_cuda.py [WORD]   rows whose name contains WORD
 

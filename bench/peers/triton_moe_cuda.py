@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Inference of layers of experts in bfloat16 on a GPU by a fused kernel in Triton, as servers of language models write
-it: slots sorted by expert and padded to whole tiles on the device, rows gathered inside the first product, the weight
-of a slot multiplied inside the second, then the slots of an item added up. Beside it PyTorch's grouped products.
+"""Times inference of layers of experts in bfloat16 on a GPU with a fused Triton kernel, as in servers of language
+models. Slots are sorted by expert and padded to whole tiles on the device. The first product gathers its rows, the
+second multiplies by the weights of slots, and then the slots of an item are added up. Also times PyTorch's grouped
+products.
 
     triton_moe_cuda.py [WORD]   rows whose name contains WORD, in microseconds and TFLOP/s: those of bench/cuda/layer.cu
                                 (a GELU by tanh) and bench/cuda/gated.cu (gated by SiLU)
-    triton_moe_cuda.py --check  small layers against loops over experts, without a GPU where TRITON_INTERPRET=1
+    triton_moe_cuda.py --check  compares small layers with loops over experts; TRITON_INTERPRET=1 needs no GPU
 """
 import sys
 
@@ -28,7 +29,7 @@ TILES = [  # rows, columns, depth, warps, stages
 @triton.jit
 def product_kernel(a, b, c, slots, experts, weight, columns, depth, count, picks_of_a: tl.constexpr,
                    scale: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):
-    """c[slot] = (weight[slot]) a[slot / picks_of_a] b[expert], of tiles of slots of one expert each."""
+    """Computes c[slot] = (weight[slot]) a[slot / picks_of_a] b[expert]. All slots of a tile have the same expert."""
     column_tiles = tl.cdiv(columns, COLUMNS)
     tile = tl.program_id(0) // column_tiles
     expert = tl.load(experts + tile).to(tl.int64)
@@ -55,8 +56,8 @@ def product_kernel(a, b, c, slots, experts, weight, columns, depth, count, picks
 
 
 def sort_slots(expert, experts, rows):
-    """Slots by expert, each expert's padded to whole tiles of rows; and each tile's expert, -1 behind the last. The
-    host waits for nothing: there are as many tiles as there could be."""
+    """Sorts slots by expert, and pads each expert to whole tiles of rows. Also returns the expert of each tile, -1
+    if unused. The host does not wait for the device, because the number of tiles is an upper bound."""
     slots = expert.numel()
     tiles = triton.cdiv(slots, rows) + min(experts, slots)
     order = expert.argsort(stable=True)
@@ -105,8 +106,8 @@ def layer(items, dim, hidden, experts, gated, device, dtype):
 
 
 def as_graph(run):
-    """The same as one launch of the host, as servers do it."""
-    for _ in range(2):  # compiled before it is captured
+    """Captures `run` as a CUDA graph, which the host launches in one call, as servers do."""
+    for _ in range(2):  # compiles the kernels before the capture
         run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

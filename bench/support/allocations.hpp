@@ -11,8 +11,8 @@
 /// new.
 namespace bench::heap {
 
-inline std::atomic<long> allocations{0}, live{0},
-    peak{0};  // number of calls; bytes held now; most bytes held since the last restart
+/// allocations, live, peak: number of allocations, bytes allocated now, most bytes allocated since restart_peak().
+inline std::atomic<long> allocations{0}, live{0}, peak{0};
 
 inline void* counted(void* p) {
   if (!p) throw std::bad_alloc();
@@ -22,13 +22,12 @@ inline void* counted(void* p) {
   }
   return p;
 }
-/// Frees memory. The function is not inlined, because compilers would otherwise warn that memory from `new` is passed
-/// to `free`.
+/// Frees memory. Not inlined, because compilers would warn that memory from `new` is passed to `free`.
 [[gnu::noinline]] inline void give_back(void* p) {
   live -= static_cast<long>(malloc_usable_size(p));
   std::free(p);
 }
-/// Sets the peak to the bytes that are held now.
+/// Resets the peak to the bytes that are allocated now.
 inline void restart_peak() { peak = live.load(); }
 
 }  // namespace bench::heap

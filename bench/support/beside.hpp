@@ -11,27 +11,25 @@
 #include "peers.hpp"
 #include "routing.hpp"
 
-/// Reference measurements for one layer: the peak of the machine, and every peer with the same weights and items.
+/// Measurements that a layer is compared with: the machine's peak, and the same layer made with other libraries.
 namespace bench {
 
-/// Times a function between two measurements of the machine's peak, because the clock of the processor can change
-/// meanwhile.
+/// Times a function between two measurements of the machine's peak, because the processor's clock can change meanwhile.
 struct BetweenPeaks {
   std::size_t before, ours, after;
 
   BetweenPeaks(Rounds& rounds, int threads, std::function<void()> f)
       : before(add_peak(rounds, threads)), ours(rounds.time(std::move(f))), after(add_peak(rounds, threads)) {}
 
-  /// Returns the share of the peak that is reached if an entry of the rounds does `flop` operations. `entry` can be
-  /// `ours` or a different entry.
+  /// Returns the share of the machine's peak that a timed entry reaches, if it does `flop` floating-point operations.
   double share(const Rounds& rounds, double flop, std::size_t entry) const {
     return rounds.median_over([&](auto of) { return flop / of(entry) * 2 / (of(before) + of(after)); });
   }
   double share(const Rounds& rounds, double flop) const { return share(rounds, flop, ours); }
 };
 
-/// Returns the mean of |a − b| divided by the mean of |b|. It does not use the maximum, because a different rounding
-/// can, in rare cases, send an item to a different expert.
+/// Returns the mean of |a − b| divided by the mean of |b|. A maximum would be too strict, because rounding can, in rare
+/// cases, send an item to another expert.
 inline double mean_difference(In<float, 2, Cpu> a, In<float, 2, Cpu> b) {
   double difference = 0, size = 0;
   for (Index i = 0; i < a.size(); ++i) {
@@ -46,7 +44,7 @@ PeerLayer<float>::Weights peer_weights(const RunT& run) {
   const auto& p = run.params.branch;
   return {p.gate.scores.weight.data(), p.expert.up.data(), p.expert.down.data()};
 }
-/// Makes a peer's layer with the sizes of the shape.
+/// Makes a layer of the given sizes with the matrix products of another library (`peer`).
 template <class S>
 auto peer_layer(const Peer<S>& peer, const Shape& s) {
   const typename PeerLayer<S>::Shape shape{s.items, s.dim, s.hidden, s.experts, s.picks};
@@ -59,7 +57,7 @@ void expect_same_y(const Peer<S>& peer, const Tensor<float, 2, Cpu>& y, RunT& ru
          "a different output");
 }
 
-/// Times the layer of every peer. The output of each must agree with the output of `run`.
+/// Adds entries that time the layer made with other libraries, whose outputs must agree with the output of `run`.
 template <class RunT>
 std::vector<std::size_t> add_peers(Rounds& rounds, const Shape& s, RunT& run) {
   std::vector<std::size_t> entries;
@@ -84,7 +82,7 @@ inline void count_peers(benchmark::State& state, const Rounds& rounds, const std
   count(state, "peer_ratio", least);
 }
 
-/// Returns the bytes of the weights that the layer reads with the plan of `run`.
+/// Returns the bytes of the weights that inference reads: of the gate, and of the experts that have items.
 template <class RunT>
 double weight_bytes(const Shape& s, const RunT& run) {
   const auto& offsets = run.saved.branch.plan.offsets;
@@ -93,11 +91,11 @@ double weight_bytes(const Shape& s, const RunT& run) {
   return static_cast<double>(sizeof(float)) * static_cast<double>(2 * used * s.dim * s.hidden + s.dim * s.experts);
 }
 
-/// Copies of a layer that together do not fit into any cache. The same threads run one copy after the other.
+/// Copies of a layer that together do not fit into any cache, and run one after the other.
 template <class RunT>
 struct Copies {
   std::vector<std::unique_ptr<RunT>> runs;
-  double bytes = 0;  // bytes of the weights that one pass over all copies reads
+  double bytes = 0;  // bytes of the weights that all copies read together
 
   auto& ctx() const { return runs[0]->ctx; }
   void infer() const {
@@ -112,16 +110,16 @@ Copies<RunT> cold_copies(const Shape& s) {
     copies.runs.push_back(std::make_unique<RunT>(plain_mixture(s), s.items));
     RunT& run = *copies.runs.back();
     fill_uniform(run.ctx, Seed{copies.runs.size()}, -1.7, 1.7, run.x);
-    run.forward();  // makes the plan of the gate
+    run.forward();  // makes the routing plan that weight_bytes reads
     copies.bytes += weight_bytes(s, run);
     parameters += static_cast<double>(count_values(run.params)) * sizeof(float);
   }
   return copies;
 }
-/// Reports the speed of `layer.ours`, which does `flop` operations for `items` items, relative to the machine. If
-/// memory is the limit, also reports the bandwidth.
+/// Reports the speed of `layer.ours`, which does `flop` operations for `items` items, and its share of the machine's
+/// peak. Also reports the bandwidth if memory is the limit.
 /// @param bytes  bytes of weights that one call reads; 0 if memory is not the limit
-/// @param bandwidth  entry of the rounds that measures the bandwidth; not used if `bytes` is 0
+/// @param bandwidth  index of the entry that measures the bandwidth; not used if `bytes` is 0
 inline void count_speed(benchmark::State& state, const Rounds& rounds, const BetweenPeaks& layer, double items,
                         double flop, double bytes, std::size_t bandwidth) {
   const double seconds = rounds.median_of(layer.ours);
@@ -133,8 +131,7 @@ inline void count_speed(benchmark::State& state, const Rounds& rounds, const Bet
   count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
 }
 
-/// Runs the rounds of a pass over all copies, and reports the shares of the memory bandwidth and of the arithmetic
-/// peak.
+/// Times one call of every copy of a layer, and reports the shares of the memory bandwidth and of the machine's peak.
 template <class RunT>
 void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, const Copies<RunT>& copies,
                     const BetweenPeaks& layers, const Routing& routing, double bytes) {
@@ -146,7 +143,7 @@ void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, con
   count(state, "routing_share", routing.over(rounds, layers.ours) * runs);
   count_speed(state, rounds, layers, static_cast<double>(s.items) * runs, s.flop() * runs, bytes, bandwidth);
 }
-/// Times one pass of each peer over all copies.
+/// Adds entries that time all copies of a layer, made with each other library.
 template <class RunT>
 std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s,
                                         const std::vector<std::unique_ptr<RunT>>& runs) {

@@ -9,7 +9,7 @@
 #include <oneapi/tbb.h>
 #endif
 
-/// Executors whose speed is compared with that of a context's own threads.
+/// Executors (OpenMP, TBB) whose speed is compared with that of gatefold's own threads.
 namespace bench {
 
 #if defined(_OPENMP)

@@ -8,7 +8,7 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// Code that several benchmark files share: shapes, a layer with all its state, registration of rows.
+/// Shared code of the benchmarks: layer sizes, a layer with all its state, and registration of benchmarks.
 namespace bench {
 
 using namespace gatefold;
@@ -33,7 +33,7 @@ inline Mlp<GeluTanh> plain_expert(const Shape& s) {
 }
 inline auto plain_mixture(const Shape& s) { return Mixture{plain_gate(s), plain_expert(s)}; }
 
-/// A layer, its state and a batch of random items.
+/// A layer with its parameters, gradients and saved values, and a batch of random items.
 template <class ModelT, class T = float, class BackendT = Cpu>
 struct Run {
   using B = BackendT;
@@ -50,8 +50,8 @@ struct Run {
   }
 
   void begin() { layer.begin(ctx, params, x.extent(0), carry); }
-  // Each call is a separate pass. It continues with the momentum that the carry already holds, so that the cost of
-  // begin() is not measured.
+  // infer() and forward() start a new pass, but reuse the momentum in `carry`, so that the cost of begin() is not
+  // measured.
   void infer() { infer(ctx); }
   void infer(typename B::Context& by) {
     update::begin_pass(carry);
@@ -69,7 +69,7 @@ struct Run {
       layer.begin(ctx, params, x.extent(0), dcarry);
       set_zero(ctx, dcarry);
     }
-    set_zero_later(ctx, grads);  // as at the beginning of a step of a Trainer
+    set_zero_later(ctx, grads);  // a Trainer also starts its steps with this
     gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
 
@@ -79,10 +79,10 @@ struct Run {
   gatefold::Carry<Layer, T, B> carry, dcarry;
   gatefold::Saved<Layer, T, B> saved;
   gatefold::Extra<Layer, T, B> extra;
-  Tensor<T, 2, B> x, y, dy, dx;  // [N, in_dim], [N, out_dim], like y, like x
+  Tensor<T, 2, B> x, y, dy, dx;  // x and dx: [N, in_dim]; y and dy: [N, out_dim]
 };
 
-/// Returns a frozen copy of the parameters of a run. The run keeps its own parameters.
+/// Returns frozen (packed) parameters with the same values as the parameters of `run`.
 template <class RunT>
 auto frozen_copy(RunT& run, bool bfloat16) {
   return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}), {.bfloat16 = bfloat16});
@@ -90,7 +90,7 @@ auto frozen_copy(RunT& run, bool bfloat16) {
 
 inline void count(benchmark::State& state, const std::string& name, double value) { state.counters[name] = value; }
 
-/// Samples every entry in turn. The time of the row is the median of the entry `ours`.
+/// Measures all entries in turn, round after round. The benchmark reports the median time of the entry `ours`.
 inline void run_rounds(benchmark::State& state, Rounds& rounds, std::size_t ours = 0) {
   for (auto _ : state) {
     rounds.run();
@@ -101,12 +101,12 @@ inline std::size_t add_peak(Rounds& rounds, int threads) {
   return rounds.measure([threads] { return fma_peak(threads); });
 }
 
-/// The sizes in shared/targets.md. Rows with T:16 and T:1 are decoding.
+/// The layer sizes with a performance goal (shared/targets.md). Batches of 16 items or 1 item are decoding.
 inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2},  {4096, 352, 352, 16, 2}, {512, 512, 2048, 8, 2},
                                      {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2},  {16, 512, 2048, 8, 2},
                                      {1, 512, 2048, 8, 2}};
 
-/// Marks a benchmark as timed by Rounds, and sets its unit to milliseconds.
+/// Makes a benchmark report the milliseconds that Rounds measures.
 inline void timed(benchmark::internal::Benchmark* b) {
   b->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
 }

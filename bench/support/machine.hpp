@@ -14,7 +14,7 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// Measures the best performance of the machine, in the same program that is compared with it.
+/// Measures the peak arithmetic and bandwidth of the machine, in the same program that is compared with them.
 namespace bench {
 
 using gatefold::Index;
@@ -31,11 +31,11 @@ inline constexpr int kVectorBytes = 16;
 typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef std::uint64_t Words __attribute__((vector_size(kVectorBytes)));
 
-inline constexpr int kChains =
-    12;  // more than latency times width of any current core, and few enough for 16 registers
+/// Number of independent multiply-adds: more than latency times width of any current core, few enough for 16 registers.
+inline constexpr int kChains = 12;
 
-/// Does `steps` multiply-adds on each of kChains registers. The start value of each register is read through a
-/// volatile, because a compiler merges chains if it can see that they are equal.
+/// Does `steps` multiply-adds on each of kChains registers. The start value is read through a volatile, because a
+/// compiler merges chains if it can prove that they are equal.
 [[gnu::noinline]] inline float multiply_add(Index steps) {
   volatile float start = 1;
   Floats chain[kChains];
@@ -48,9 +48,8 @@ inline constexpr int kChains =
   return sum[0];
 }
 
-/// Returns the sum of the vectors [data, data + count), without a remainder of fewer than eight. It reads from eight
-/// places in turn, because prefetching stops at the end of a page. Tried: one place; it reaches two thirds of the
-/// bandwidth.
+/// Returns the sum of the vectors [data, data + count), without the last count % 8. Reads from eight places in turn,
+/// because prefetching stops at the end of a page. Tried: one place; it reaches two thirds of the bandwidth.
 [[gnu::noinline]] inline std::uint64_t sum_words(const Words* data, Index count) {
   constexpr Index kPlaces = 8;
   const Index length = count / kPlaces;
@@ -66,15 +65,15 @@ inline std::size_t last_level_cache() {
   return static_cast<std::size_t>(std::max({bytes, second, 1L << 20}));
 }
 
-/// Returns the bytes of memory of this machine.
+/// Returns the size of the main memory of this machine in bytes.
 inline double memory() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
 }  // namespace machine
 
-/// Returns the floating-point operations per second that `threads` threads reach in registers only: the best of three
-/// tries of about a millisecond, because a try can be interrupted.
+/// Returns the peak floating-point operations per second of `threads` threads that compute in registers only. Takes the
+/// best of three tries of about a millisecond, because a try can be interrupted.
 inline double fma_peak(int threads) {
   constexpr Index kSteps = 200000;
   constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
@@ -88,11 +87,10 @@ inline double fma_peak(int threads) {
   return best;
 }
 
-/// Measures the bytes per second that `threads` threads can read from a working set of a given size, in memory or in a
-/// cache.
+/// Measures the bytes per second that `threads` threads can read from an array in memory or in a cache.
 class ReadBandwidth {
  public:
-  /// @param bytes  size of the working set; 0: so large that caches hold only a negligible part
+  /// @param bytes  size of the array; 0: at least four times the last-level cache
   explicit ReadBandwidth(std::size_t bytes = 0)
       : data_((bytes ? bytes : std::max(std::size_t(256) << 20, 4 * machine::last_level_cache())) /
                   sizeof(machine::Words),
@@ -117,7 +115,6 @@ class ReadBandwidth {
   std::vector<machine::Words> data_;
 };
 
-/// Returns the name of the processor, as the kernel reports it.
 inline std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
@@ -125,7 +122,7 @@ inline std::string processor_name() {
   return "unknown";
 }
 
-/// Writes a description of the machine into the JSON file.
+/// Writes the processor, its threads and the compiler into the benchmark's JSON output.
 inline const bool described = [] {
   benchmark::AddCustomContext("processor", processor_name());
   benchmark::AddCustomContext("threads", std::to_string(gatefold::cpu::available_threads()));

@@ -2,12 +2,13 @@
 
 #include "layer.hpp"
 
-/// Makes gates that mix items, with the sizes of papers 001 and 002: sequences of 512 items and causal attention.
+/// Makes gates that mix items, with the sizes of the paper Graph of Tokens: causal attention over sequences of 512
+/// items.
 namespace bench {
 
 inline constexpr Index kLength = 512, kHeads = 8;
 
-/// An attention over the items of a batch, with its trace for a gate.
+/// An attention over the items of a batch, from whose trace a gate can recompute the attention weights.
 class Attended {
  public:
   Attended(Cpu::Context& ctx, const Tensor<float, 2, Cpu>& x)
@@ -25,9 +26,9 @@ class Attended {
   Tensor<float, 2, Cpu> u_;  // [N, D]
 };
 
-/// These functions return the floating-point operations that a mixing adds to a causal forward, counted from its
-/// equation. TokenSimilarity computes ⟨u_i, u_j⟩. AttentionPosterior computes m_j and ⟨u_i, m_j⟩ of one head. (The
-/// implementation of AttentionPosterior needs fewer operations for these sizes: see its @cost.)
+/// Floating-point operations that mixing adds to a causal forward: the inner products of all pairs of items
+/// (TokenSimilarity), and also a projection of each item (AttentionPosterior, whose implementation needs fewer for
+/// these sizes: see its @cost).
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
   return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));

@@ -10,15 +10,15 @@
 
 #include "peer_layer.hpp"
 
-/// Multiplies bfloat16 matrices with oneDNN 3. The needed part of the C interface of oneDNN is declared here, because
-/// the library is loaded only if it is found.
+/// Multiplies bfloat16 matrices with oneDNN 3. The needed C functions are declared here, because the library is loaded
+/// at run time, if it is found.
 namespace bench::peers {
 
 /// Multiplies bfloat16 matrices and sums in float. Makes one oneDNN primitive for each size and reuses it. Weights are
-/// in row-major order, as in gatefold's layers, and are not reordered for oneDNN.
+/// row-major, as in gatefold, and oneDNN must not reorder them.
 class OnednnMatmul {
  public:
-  /// Returns null unless `library` is oneDNN 3 and multiplies bfloat16 on this machine.
+  /// Returns null unless `library` is oneDNN 3 and can multiply bfloat16 on this machine.
   static std::shared_ptr<OnednnMatmul> of(void* library) {
     if (!library) return {};
     auto made = std::shared_ptr<OnednnMatmul>(new OnednnMatmul(library));
@@ -36,7 +36,7 @@ class OnednnMatmul {
   }
 
  private:
-  using Handle = void*;  // all objects of oneDNN are pointers
+  using Handle = void*;  // oneDNN represents all its objects by pointers
   using Dims = std::int64_t[12];
   struct Argument {
     int name;
@@ -65,7 +65,7 @@ class OnednnMatmul {
              create_stream(&stream_, engine_, kInOrder) == 0;
   }
 
-  /// Returns null if oneDNN refuses the size. A primitive lives as long as the program.
+  /// Returns the oneDNN primitive for a size, which stays in memory, or null if oneDNN refuses the size.
   Primitive* primitive(const std::array<Index, 3>& size) {
     const auto found = made_.find(size);
     if (found != made_.end()) return &found->second;

@@ -12,21 +12,21 @@
 #error "the loops of a peer's layer need OpenMP: without it they run on one thread, and exp one number at a time"
 #endif
 
-/// The forward of one mixture-of-experts layer as a C++ user would write it without gatefold: the matrix product of a
-/// library, called for one expert after the other, and loops for the rest.
+/// The forward of a mixture-of-experts layer as a C++ user would write it without gatefold: a library's matrix product
+/// for one expert after the other, and loops for the rest.
 namespace bench {
 
 using gatefold::Index;
 
-/// A function that computes c = a b for row-major, contiguous matrices: a [m, k] and b [k, n] of the type S, c [m, n]
-/// of float.
+/// A function that computes c = a b for contiguous, row-major matrices: a [m, k] and b [k, n] of type S, c [m, n] of
+/// float.
 template <class S>
 using Product = std::function<void(Index m, Index n, Index k, const S* a, const S* b, float* c)>;
 
-/// Computes y = Σ_{top K} softmax weight · (gelu(x U_e) V_e): gathers the rows of an expert, computes two products, and
-/// sums the slots of each item.
-/// @tparam S  the type that experts multiply: float or Bfloat16. With Bfloat16, items are rounded when they are
-///         gathered, and hidden values when the activation is computed. Gates multiply float
+/// Computes y = Σ_{top K} softmax weight · (gelu(x U_e) V_e) with the weight matrices U_e and V_e of each expert e:
+/// gathers the rows of an expert, computes two products, and adds up the results of each item.
+/// @tparam S  the type that experts multiply: float or Bfloat16. With Bfloat16, gathered items and hidden values are
+///         rounded. Gates always multiply float
 template <class S>
 class PeerLayer {
  public:
@@ -86,7 +86,8 @@ class PeerLayer {
     else
       return S::from(v);
   }
-  /// Returns the memory for the output of the first product. If S is float, the activation works in place.
+  /// Returns the memory for the first product of an expert, before the activation. If S is float, the activation works
+  /// in place.
   float* before_activation(Index first) {
     if constexpr (std::is_same_v<S, float>)
       return &hidden_[size(first * s_.hidden)];

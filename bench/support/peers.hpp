@@ -13,16 +13,16 @@
 #include "onednn_matmul.hpp"
 #include "peer_layer.hpp"
 
-/// Loads the matrix products of the libraries that are found.
+/// Loads the matrix products of oneDNN, MKL and Eigen, if they are found.
 namespace bench {
 
 using gatefold::Bfloat16;
 
-/// A library to compare with, and its functions for products.
+/// A library that gatefold is compared with, and its functions for matrix products.
 /// @tparam S  type of the factors in the products of experts
 template <class S>
 struct Peer {
-  std::string name;  // used in the column peer_ratio_<name>
+  std::string name;  // benchmarks report the counter peer_ratio_<name>
   Product<float> sgemm;
   Product<S> product;
   double rest = 0.04;  // seconds until the threads of the library (OpenMP or TBB) stop spinning and sleep
@@ -30,8 +30,8 @@ struct Peer {
 
 namespace peers {
 
-/// Loads a function of a shared library, if it is found. The environment variable GATEFOLD_PEER_<NAME> names the file;
-/// otherwise the linker searches for it. RTLD_DEEPBIND keeps the symbols of two versions of a library apart.
+/// Opens a shared library: the file that the environment variable names, otherwise the first of `files` that the linker
+/// finds. Returns null if there is none. RTLD_DEEPBIND keeps the symbols of two versions of a library apart.
 inline void* open(const char* variable, std::initializer_list<const char*> files) {
   const char* chosen = std::getenv(variable);
   void* library = chosen ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) : nullptr;
@@ -54,7 +54,7 @@ inline Product<float> onednn(void* library) {
   };
 }
 
-/// Returns a Product that calls a function with the arguments of BLAS's C interface.
+/// Returns a Product that calls `f`, a function with the arguments of BLAS's C interface.
 template <class S>
 Product<S> row_major(void (*f)(int, int, int, int, int, int, float, const S*, int, const S*, int, float, float*, int)) {
   if (!f) return {};
@@ -64,7 +64,7 @@ Product<S> row_major(void (*f)(int, int, int, int, int, int, float, const S*, in
       static_cast<int>(k), b, static_cast<int>(n), 0, c, static_cast<int>(n));
   };
 }
-/// Returns MKL's product of bfloat16 with sums in float.
+/// Returns MKL's product of bfloat16 matrices with sums in float.
 inline Product<Bfloat16> cblas_bf16(void* library) {
   using Function =
       void(int, int, int, int, int, int, float, const Bfloat16*, int, const Bfloat16*, int, float, float*, int);
@@ -85,13 +85,13 @@ void add(std::vector<Peer<S>>& found, const char* name, const Product<float>& sg
   if (product) found.push_back({name, sgemm, product});
 }
 inline void* mkl() {
-  setenv("MKL_THREADING_LAYER", "GNU", 0);  // the thread pool that all other peers use
+  setenv("MKL_THREADING_LAYER", "GNU", 0);  // uses GNU OpenMP, as other libraries do
   return open("GATEFOLD_PEER_MKL", {"libmkl_rt.so.3", "libmkl_rt.so.2"});
 }
 
 }  // namespace peers
 
-/// Returns the libraries that are found and multiply S. For float, the last one is Eigen.
+/// Returns the libraries on this machine that multiply elements of type S. For float, the last one is Eigen.
 template <class S>
 const std::vector<Peer<S>>& present_peers();
 

@@ -7,10 +7,10 @@
 
 #include "layer.hpp"
 
-/// Times the work of a layer besides the products of its experts and scores: gate, dispatch, combine.
+/// Times the routing of a layer (gate, dispatch, combine), without the products of experts and scores.
 namespace bench {
 
-/// Runs only the gate, as inference does, and holds the plan that it makes.
+/// Runs only the gate of `run`, as inference does, and keeps the plan that it makes.
 template <class RunT>
 struct GateRun {
   RunT& run;
@@ -27,11 +27,10 @@ struct GateRun {
   }
 };
 
-/// The timed entries of a row that belong to the routing. If a layer fuses some of them, the sum of the entries is an
-/// upper bound.
+/// The timed entries of a benchmark that belong to the routing. The time of routing is the sum of `parts` minus the
+/// sum of `products`, the matrix products inside them. It is an upper bound if a layer fuses some parts.
 struct Routing {
-  std::vector<std::size_t> parts,
-      products;  // the routing is the sum of `parts` minus the sum of the products inside them
+  std::vector<std::size_t> parts, products;
 
   double over(const Rounds& rounds, std::size_t layer) const {
     return rounds.median_over([&](auto of) {
@@ -48,7 +47,7 @@ auto scores_of(const RunT& run) {
   return with_model_dim(run.layer.branch.gate.scores, run.x.extent(1));
 }
 
-/// Returns random outputs of experts, because a mixture does not have to keep the outputs of its experts.
+/// Returns random outputs of experts, because a mixture does not keep the real ones.
 template <class RunT>
 auto outputs_of(RunT& run) {
   const Index slots = run.saved.branch.plan.rows.size();
@@ -60,10 +59,10 @@ auto logits_of(const RunT& run) {
   return std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
 }
 
-/// Adds entries for the routing in inference: the gate, then combine.
+/// Adds entries that time the routing in inference: the gate, then combine, which sums the experts' outputs.
 template <class RunT>
 Routing add_routing(Rounds& rounds, RunT& run) {
-  run.forward();  // makes the plan of the gate
+  run.forward();  // makes the plan that combine reads
   const auto logits = logits_of(run);
   const auto z = outputs_of(run);
   const auto combined = std::make_shared<Tensor<float, 2, Cpu>>(run.y.extent(0), run.y.extent(1));
@@ -74,8 +73,8 @@ Routing add_routing(Rounds& rounds, RunT& run) {
   return {{gate, combine}, {scores}};
 }
 
-/// Adds entries for the routing in training: gate and combine in forward, then dispatch and gate in backward. The
-/// gradient of the routing weights is not included, because the experts compute it.
+/// Adds entries that time the routing in training: gate and combine in forward, then dispatch and gate in backward. The
+/// gradient of the routing weights is not included, because experts compute it.
 template <class RunT>
 Routing add_training_routing(Rounds& rounds, RunT& run) {
   run.forward();

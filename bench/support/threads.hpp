@@ -4,14 +4,14 @@
 
 namespace bench {
 
-/// Returns the threads of all contexts and measurements of a program. They are a single pool. With a second pool,
-/// threads can wait ten milliseconds behind the thread that woke them if the threads of the first pool still spin. Both
-/// pools then seem half as fast.
+/// Returns the thread pool that all contexts and measurements share. With a second pool, a thread can wait ten
+/// milliseconds behind the thread that woke it, if threads of the first pool still spin. Both pools then seem half as
+/// fast.
 inline gatefold::cpu::Workers& workers() {
   static gatefold::cpu::Workers all(gatefold::cpu::available_threads());
   return all;
 }
-/// Returns a context with threads of this pool.
+/// Returns a context that uses the shared thread pool.
 /// @param threads  number of threads; 0: as many as available
 template <class B = gatefold::Cpu>
 typename B::Context context(int threads = 0) {

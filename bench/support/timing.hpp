@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// Measures times so that they can be compared on a machine whose clock changes. All entries of a row are timed in
-/// turn, round after round. Ratios are taken within a round, and the row reports the median over the rounds.
+/// Measures times so that they can be compared on a machine whose clock changes. Functions are timed in turn, round
+/// after round. Ratios are taken within a round, and benchmarks report the median over the rounds.
 namespace bench {
 
 /// Returns the seconds since a fixed point in time.
@@ -20,7 +20,7 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Returns true if GATEFOLD_BENCH_QUICK is in the environment. Each row then has 3 rounds.
+/// Returns true if the environment variable GATEFOLD_BENCH_QUICK is set. Each benchmark then has 3 rounds.
 inline bool quick() { return std::getenv("GATEFOLD_BENCH_QUICK") != nullptr; }
 
 inline double median(std::vector<double> values) {
@@ -30,13 +30,12 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// A list of entries that are measured in turn. An entry is a function and its samples in seconds.
+/// Functions that are timed in turn, round after round. An entry is a function and its samples in seconds.
 class Rounds {
  public:
-  /// Adds an entry that times f. One sample has as many calls as take `least` seconds. If a call is short, each sample
-  /// begins with a call that is not timed, because threads are asleep and the caches hold data of the previous entry.
+  /// Adds an entry that times f, and returns its index. One sample calls f for about `least` seconds. If a call is
+  /// short, an untimed call precedes each sample, because threads sleep and caches hold data of the previous entry.
   /// @param rest  seconds to wait before a sample, so that threads of other pools fall asleep
-  /// @return the index of the entry
   std::size_t time(std::function<void()> f, double rest = 0, double least = 2e-3) {
     f();
     const double begin = now();
@@ -51,24 +50,24 @@ class Rounds {
       return (now() - start) / calls;
     });
   }
-  /// Adds an entry whose function returns its own measured time in seconds.
+  /// Adds an entry whose function measures and returns its own sample, for example a time in seconds.
   std::size_t measure(std::function<double()> sample) {
     entries_.push_back({std::move(sample), {}});
     return entries_.size() - 1;
   }
 
-  /// Takes samples of each entry in turn, until the number of rounds or the time limit of a row is reached.
+  /// Samples all entries in turn, until the number of rounds or the time limit is reached.
   void run() {
     const double begin = now(), limit = quick() ? 2 : 6;
     const std::size_t least = 3, most = quick() ? 3 : 9;
     for (std::size_t r = 0; r < least || (r < most && now() - begin < limit); ++r) {
-      sleep(0.04);  // threads of the last peer spin for some time
+      sleep(0.04);  // lets threads of the last library stop spinning
       for (Entry& e : entries_) e.samples.push_back(e.sample());
     }
   }
 
   double median_of(std::size_t entry) const { return median(entries_[entry].samples); }
-  /// Calls f(sample) for every round. The argument `sample` returns the time of an entry in that round:
+  /// Calls f once per round, and returns the results. The argument of f returns the time of an entry in that round:
   /// f([](std::size_t entry) { … }).
   template <class F>
   std::vector<double> over(F&& f) const {
@@ -81,7 +80,7 @@ class Rounds {
   double median_over(F&& f) const {
     return median(over(f));
   }
-  /// Returns the median of the ratio of entry a to entry b.
+  /// Returns the time of entry a divided by the time of entry b: the median over the rounds.
   double ratio(std::size_t a, std::size_t b) const {
     return median_over([&](auto of) { return of(a) / of(b); });
   }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-/// Runs every gate with every update rule. Declares the measurements for one row of the table, and the function that
-/// adds the rows of a gate.
+/// The program compose runs every gate with every update rule. This header measures one row of its table, and adds all
+/// rows of a gate.
 namespace compose {
 
 using namespace gatefold;
@@ -23,13 +23,13 @@ struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist", json{};
 };
 
-/// One batch, shared by all rows. An item is a patch; a sequence is an image.
+/// The batch on which all rows are measured. An item is a patch; a sequence is an image.
 struct Batch {
   const Options& options;
   Cpu::Context& ctx;
   Tensor<float, 2, Cpu> x;    // [N, D]
-  Tensor<Index, 1, Cpu> ids;  // [N] position of the patch in its image, which is the key of a hash gate
-  Attention attention;        // attends to the patches of an image; for gates that read attention
+  Tensor<Index, 1, Cpu> ids;  // [N] place of each patch in its image, by which a hash gate chooses experts
+  Attention attention;        // attention over the patches of an image, for gates that use it
   Params<Attention, float, Cpu> attention_params;
   Saved<Attention, float, Cpu> attended;
 
@@ -40,9 +40,9 @@ struct Batch {
 
 /// The measurements of one forward pass through all layers.
 struct Outcome {
-  double output_norm = 0;      // mean over the items of ‖y‖₂
-  double routing_entropy = 0;  // mean over items and layers, in nats: see routing_entropy()
-  double largest_load = 0;     // the largest share of the slots that an expert has
+  double output_norm = 0;      // mean norm ‖y‖₂ of the output rows y
+  double routing_entropy = 0;  // routing entropy: mean over items and layers, in nats
+  double largest_load = 0;     // largest share of the slots (rows of work) that one expert has
 };
 
 struct Row {
@@ -72,7 +72,7 @@ double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   }
 }
 
-/// Computes the measurements of a pass from its output y and the state that it has saved.
+/// Computes the measurements of a forward pass from its output y and its saved state.
 template <class Saved>
 Outcome outcome(Cpu::Context& ctx, View<const float, 2, Cpu> y, const Saved& saved) {
   Outcome o;
@@ -94,7 +94,7 @@ Outcome outcome(Cpu::Context& ctx, View<const float, 2, Cpu> y, const Saved& sav
   return o;
 }
 
-/// A stack of layers and its state, which can run repeatedly.
+/// A stack of layers with its state. Its forward pass can run repeatedly.
 template <class LayerT>
 struct Pass {
   Stack<LayerT> model;
@@ -127,7 +127,7 @@ Row row(const Batch& batch, const char* gate_name, const GateT& gate, const Extr
           [&batch, pass] { return outcome(batch.ctx, pass->y, pass->saved); }};
 }
 
-/// Appends one row for each update rule, all with the given gate.
+/// Appends one table row for each update rule, combined with the given gate.
 template <class GateT, class ExtraT>
 void add_rows(const Batch& batch, std::vector<Row>& rows, const char* name, const GateT& gate, const ExtraT& extra) {
   const auto add = [&](const char* rule_name, const auto& rule) {

@@ -45,7 +45,7 @@ Batch read_batch(const Options& o, Cpu::Context& ctx) {
   return batch;
 }
 
-/// Runs all rows in turn, o.runs times, so that other load of the machine affects all rows equally.
+/// Times all rows in turn, o.runs times, so that other load of the machine affects all rows equally.
 void time_rows(const Options& o, std::vector<Row>& rows) {
   for (Row& row : rows) row.forward();  // allocates all memory
   for (Index run = 0; run < o.runs; ++run) {
@@ -60,7 +60,8 @@ void time_rows(const Options& o, std::vector<Row>& rows) {
 }
 
 void run(const Options& o) {
-  std::optional<io::Replacement> file;  // opened first, so that an error is reported before the table is
+  // The file is opened first, so that an error is reported before the table is computed.
+  std::optional<io::Replacement> file;
   if (!o.json.empty()) file.emplace(o.json);
   Cpu::Context ctx(o.threads);
   const Batch batch = read_batch(o, ctx);

@@ -12,7 +12,7 @@ using namespace gatefold;
 /// The result of one backend, copied to the host, and the time it took.
 struct Outcome {
   std::vector<float> y, dx;  // [items, dim]
-  double milliseconds = 0;   // the fastest of a few passes forward and backward, with the copy of y and dx to the host
+  double milliseconds = 0;   // time of the fastest forward and backward pass, with the copy to the host
 };
 
 struct Size {
@@ -57,7 +57,7 @@ Outcome run(typename B::Context& ctx, const Size& size) {
   return outcome;
 }
 
-/// Defined in cpu.cpp, which the host compiler compiles, and in cuda.cu, which nvcc compiles.
+/// run_on_cpu() is defined in cpu.cpp, which the host compiler compiles, run_on_cuda() in cuda.cu for nvcc.
 Outcome run_on_cpu(const Size& size);
 Outcome run_on_cuda(const Size& size);
 

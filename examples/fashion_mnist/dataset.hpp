@@ -30,7 +30,7 @@ struct Dataset {
 /// Cuts one image into patches of side `patch`. The patches are in row-major order, and so are the pixels of each
 /// patch.
 inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
-  constexpr float mean = 0.2860f, deviation = 0.3530f;  // of the training pixels, scaled to [0, 1]
+  constexpr float mean = 0.2860f, deviation = 0.3530f;  // mean and deviation of the training pixels, scaled to [0, 1]
   for (Index top = 0; top < kSide; top += patch)
     for (Index left = 0; left < kSide; left += patch)
       for (Index y = top; y < top + patch; ++y)
@@ -39,7 +39,7 @@ inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
         }
 }
 
-/// Returns the path of the file `stem.gz`, or else `stem`, in a directory.
+/// Returns the path of the file `stem.gz` in a directory, or of `stem` if there is no `stem.gz`.
 inline std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& stem) {
   for (const char* ending : {".gz", ""}) {
     if (std::filesystem::path path = directory / (stem + ending); std::filesystem::exists(path)) return path;

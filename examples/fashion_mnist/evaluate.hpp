@@ -11,11 +11,12 @@
 
 namespace fashion {
 
-/// The results of a pass over a data set.
+/// The results of evaluating a model on a data set.
 struct Outcome {
   double accuracy = 0, loss = 0;
-  std::vector<std::vector<Index>> picks{};                  // [layers][experts]
-  std::vector<std::vector<std::vector<double>>> routing{};  // [layers][experts][classes] share of a class's picks
+  std::vector<std::vector<Index>> picks{};  // [layers][experts]
+  /// The share of the picks of a class that an expert has, [layers][experts][classes].
+  std::vector<std::vector<std::vector<double>>> routing{};
 };
 
 /// Returns the share of picks that goes to the busiest expert, for each layer.

@@ -53,7 +53,7 @@ struct RandomK {
     B::for_each(ctx, c.q.extent(0), Draw<T, B>{c.q, k, random, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// Adds the gradient of the probabilities to d.q.
+  /// Adds the gradient of the routing probabilities q to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,

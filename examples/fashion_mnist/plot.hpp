@@ -15,10 +15,10 @@ namespace fashion {
 /// The measurements of a training run that the picture shows.
 struct Picture {
   std::vector<double> loss{};            // per logging interval
-  std::vector<double> step{};            // last step of the interval; as many as losses
-  double first_epoch = 1;                // epoch of the first of the values below; above 1 for a continued run
-  std::vector<double> test_accuracy{};   // per epoch, between 0 and 1
-  std::vector<double> train_accuracy{};  // per epoch, between 0 and 1
+  std::vector<double> step{};            // last training step of each logging interval
+  double first_epoch = 1;                // epoch of the first accuracy; above 1 for a continued run
+  std::vector<double> test_accuracy{};   // [epochs] from 0 to 1
+  std::vector<double> train_accuracy{};  // [epochs] from 0 to 1
   std::vector<std::vector<double>>
       busiest{};  // per epoch and layer: share of the layer's picks that its busiest expert has
   /// [layer][expert][class] the share of a class's picks that the expert has, between 0 and 1.
@@ -38,7 +38,7 @@ inline std::size_t columns(std::size_t layers) { return layers <= 3 ? 1 : layers
 inline std::string curves(const Picture& picture, double width, double height, double split) {
   const double left = 76, bottom = 60, top = height - 44, gap = 104;
   const double tall = (top - bottom - 2 * gap) / 3;
-  // Panels 0 to 2, from the top.
+  // Places one of the three panels: 0 is at the top, 2 at the bottom.
   const auto panel = [&](int row) {
     const double y = top - row * (tall + gap) - tall;
     return place(left / width, split / width, y / height, (y + tall) / height);
@@ -51,7 +51,7 @@ inline std::string curves(const Picture& picture, double width, double height, d
     const std::size_t window = n / 80 * 2 + 1;
     std::vector<std::vector<double>> rows;
     for (std::size_t i = 0; i < n; ++i) {
-      // The window is centred on the step, so that the mean does not lag behind a loss that falls fast.
+      // The mean is over a window centred on the step, so that it does not lag behind a loss that falls fast.
       const std::size_t first = i - std::min(i, window / 2), last = std::min(n, i + window / 2 + 1);
       double sum = 0;
       for (std::size_t j = first; j < last; ++j) sum += picture.loss[j];
@@ -157,7 +157,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
            << "set yrange [" << static_cast<double>(layer.size()) - 0.5 << ":-0.5]\n"
            << "set ytics " << (layer.size() + 15) / 16 << " scale 0\n"
            << (l % across == 0 ? "set ylabel 'expert' offset 1,0\n" : "unset ylabel\n");
-    // The last row can have fewer maps. The maps above its gap then also have names of classes.
+    // Maps without a map below them show the names of the classes. The last row can have fewer maps.
     if (l + across >= layers) {
       script << "set xtics rotate by 40 right scale 0 textcolor rgb '#404040' (";
       for (std::size_t c = 0; c < classes; ++c) {
@@ -174,7 +174,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
   return script.str();
 }
 
-/// The size of the picture in pixels. The maps need room for their rows.
+/// The size of the picture in pixels. Maps with more rows need a higher picture.
 struct Size {
   double width, height;
 };

@@ -35,7 +35,7 @@ class Progress {
     if (!line_.due(share)) return;
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-    // The rate is measured within the epoch, so that the time of the tests between epochs does not affect it.
+    // The speed in images per second counts only this epoch, so that the tests between epochs do not affect it.
     const Index rest = (epochs_ - epoch_) * images_ + images_ - std::min(done, images_);
     char numbers[160];
     std::snprintf(numbers, sizeof numbers, "%3d%%  loss %.4f  acc %5.2f%%  %.0f images/s  %s left",

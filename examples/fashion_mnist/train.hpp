@@ -29,8 +29,7 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// Returns the metadata that a checkpoint must have, besides the right shapes, so that a run can evaluate or continue
-/// it.
+/// Returns the metadata that a checkpoint needs, so that a run can evaluate or continue it. Its shapes must fit, too.
 inline io::Metadata describe(const Options& o) {
   return {{"program", "gatefold fashion_mnist"},
           {"gate", o.gate},
@@ -147,8 +146,8 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     place.save(o.save, trainer, order_of_data);
   }
 
-  // Measures whether the mixture matters: the same parameters with random routing, then with the output of every expert
-  // set to zero.
+  // Measures whether the mixture matters: evaluates the same parameters with random routing, then with the output of
+  // every expert set to zero.
   const auto random_model = as_layer<float, B>(network(
       o, rule, ComposedGate<LinearScores, Independent, RandomK>{.scores = scores, .mixing = {}, .selection = {o.k}}));
   Extra<std::remove_cvref_t<decltype(random_model)>, float, B> extra;
@@ -210,7 +209,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     if (!path->empty()) std::printf("%s: %s\n", what, path->c_str());
 }
 
-/// Trains with the gate `softmax` on the backend of ctx, in one process or on shards (`place`).
+/// Trains a model with the gate `softmax` on the backend of ctx, in one process or on shards (`place`).
 template <class C, class RuleT, class PlaceT = training::OneProcess>
 void train_softmax(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
   using Gate = WithAuxiliary<SoftmaxTopK, Balance>;
@@ -219,7 +218,6 @@ void train_softmax(C& ctx, const Options& o, const RuleT& rule, const PlaceT& pl
   train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = {balance}},
              scores, place);
 }
-/// Trains with the gate `dense`.
 template <class C, class RuleT, class PlaceT = training::OneProcess>
 void train_dense(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
   using Gate = WithAuxiliary<SoftmaxDense, Balance>;
@@ -228,7 +226,7 @@ void train_dense(C& ctx, const Options& o, const RuleT& rule, const PlaceT& plac
   train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = {balance}}, scores,
              place);
 }
-/// Trains with the gate that the options name.
+/// Trains a model with the gate that the options select.
 template <class C, class RuleT, class PlaceT = training::OneProcess>
 void train(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
   o.gate == "softmax" ? train_softmax(ctx, o, rule, place) : train_dense(ctx, o, rule, place);

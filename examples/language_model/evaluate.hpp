@@ -36,7 +36,7 @@ inline void expect_tokens(const Options& o, const char* name, std::span<const To
 inline std::vector<double> log_probabilities(Model& model, const Options& o, const char* name,
                                              std::span<const TokenId> text) {
   expect_tokens(o, name, text);
-  const auto last = static_cast<Index>(text.size()) - 1;  // number of tokens that have a next token
+  const auto last = static_cast<Index>(text.size()) - 1;  // number of tokens that are predicted
   std::vector<double> found;
   std::vector<Index> begins;
   Ids x;
@@ -62,7 +62,7 @@ inline std::vector<double> log_probabilities(Model& model, const Options& o, con
   }
 }
 
-/// Returns the mean of −log₂ p, in bits per token.
+/// Returns the mean of −log₂ p, in bits per token, from log p of each token.
 inline double bits(const std::vector<double>& log_probabilities) {
   double sum = 0;
   for (const double log_p : log_probabilities) sum -= log_p;

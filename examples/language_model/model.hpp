@@ -36,11 +36,11 @@ class Model {
   virtual gatefold::Summary summary() const = 0;
   /// Computes the outputs for the tokens x [N] of whole sequences. logits() reads these outputs.
   virtual void read(const Ids& x) = 0;
-  /// Returns the routing of the model's mixtures on sequences [N], whether or not training recomputes blocks.
+  /// Returns the routing of each mixture on the tokens [N] of whole sequences.
   virtual std::vector<training::Routing> routing(const Ids& x) = 0;
-  /// Discards the tokens that read_on() has read.
+  /// Begins a new text: forgets the tokens that read_on() has read.
   virtual void begin() = 0;
-  /// Reads tokens that follow the tokens read since begin(). Returns the logits [vocabulary] of the next token.
+  /// Reads tokens that follow those already read since begin(). Returns the logits [vocabulary] of the next token.
   virtual std::span<const float> read_on(const Ids& x) = 0;
   /// Returns logits [count · vocabulary] for the token after each of the items first … first + count − 1 that read()
   /// has read.
@@ -53,9 +53,9 @@ class Model {
   virtual void load(const std::filesystem::path& path) = 0;
 };
 
-/// Makes a model with the rule of options.update, on options.backend.
+/// Makes a model with the update rule and the backend of the options.
 std::unique_ptr<Model> make_model(const Options& options, Index vocabulary);
-/// Like make_model, on a GPU. nvcc compiles it.
+/// Makes a model like make_model(), on a GPU. nvcc compiles this function.
 std::unique_ptr<Model> make_model_on_cuda(const Options& options, Index vocabulary);
 
 }  // namespace language

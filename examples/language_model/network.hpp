@@ -27,8 +27,8 @@ inline LanguageSizes sizes(const Options& o, Index vocabulary) {
           .embedding = Initial::normal(0.1)};
 }
 
-/// Returns a switch_model with the sizes of the options. If `recompute` is true, forward does not save the state inside
-/// a block, and backward computes it again.
+/// Returns the layers of the language model, with the sizes of the options. If `recompute` is true, forward does not
+/// save the state inside a block, and backward computes it again.
 template <class RuleT, class PlaceT>
 auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const PlaceT& place, bool recompute) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
@@ -39,8 +39,8 @@ auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const 
   return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, recompute});
 }
 
-/// Returns the function that is true for the names of tensors with weight decay. If all tensors decay, the optimizer's
-/// second group has the same decay.
+/// Returns a function that is true for the names of tensors with weight decay. If all tensors have weight decay, both
+/// groups of the optimizer have the same decay.
 inline auto decays(const Options& o) -> bool (*)(const Name&) {
   if (o.decayed != "no-embedding") return is_weight;
   return [](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; };
@@ -68,7 +68,7 @@ class Network final : public Model {
         ctx_(training::context<B>(o.threads)),
         trainer_(trainer(ctx_, o, vocabulary, rule, place)),
         shown_(as_layer<float, B>(network(o, sizes(o, vocabulary), rule, place, false))),
-        // This memory has room for the keys and values of all earlier items that attention can read.
+        // Memory with room for the keys and values of all earlier tokens that attention can read.
         memory_(ctx_, {.layers = o.blocks,
                        .width = 2 * o.dim,
                        .most = gatefold::language::PreNormed::attention(sizes(o, vocabulary)).remembers()}),
@@ -104,8 +104,8 @@ class Network final : public Model {
     place_.gather(y_, count / o_.length, mine);
   }
   std::vector<training::Routing> routing(const Ids& x) override {
-    // Each part of the batch is so small that all blocks together save about as much as one block saves in a part of a
-    // training step. The saved state therefore fits into memory even if training recomputes blocks.
+    // This pass saves the state of all blocks, even if training recomputes it. Each part of the batch is therefore so
+    // small that all blocks together save about as much as one block does in a training step.
     const Index part = std::max<Index>(1, o_.batch / o_.accumulate / o_.blocks) * o_.length;
     gatefold::Carry<Layer, float, B> carry;
     gatefold::Saved<Layer, float, B> saved;
@@ -148,7 +148,7 @@ class Network final : public Model {
   using Layer = std::remove_cvref_t<decltype(std::declval<Trained&>().layer())>;
 
   static auto extra(const Segment<float, B>& segment) { return extra_of<typename Trained::Extra>(segment); }
-  /// Copies ids to the backend. The view is valid until `to` is overwritten.
+  /// Copies token ids to the backend. The returned view is valid until `to` is overwritten.
   View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
     return training::from_host(ctx_, from.data(), to, std::ssize(from));
   }
@@ -157,7 +157,7 @@ class Network final : public Model {
     const dist::Range sequences = place_.part_of(count / o_.length);
     return {sequences.first * o_.length, sequences.count * o_.length};
   }
-  /// Computes the rows `mine` of y_, the output of the stack.
+  /// Computes the rows `mine` of y_, the output of the layers.
   void infer(const Ids& x, const dist::Range& mine, const Segment<float, B>& segment) {
     y_.resize(static_cast<Index>(x.size()), o_.dim);
     trainer_.infer(here(x, ids_).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count), extra(segment));
@@ -167,11 +167,12 @@ class Network final : public Model {
   PlaceT place_;
   typename B::Context ctx_;
   Trained trainer_;
-  Layer shown_;  // the trainer's layer, but its mixtures save their state even if training recomputes blocks
+  /// Like the trainer's layers, but forward always saves the state of mixtures, even if training recomputes blocks.
+  Layer shown_;
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;
-  Tensor<float, 2, B> y_{}, z_{};  // y_ [N, D]: output for the tokens read last; z_ [count, V]: logits
+  Tensor<float, 2, B> y_{}, z_{};  // y_ [N, D]: output of the layers for the last tokens; z_ [count, V]: logits
   std::vector<float> logits_{};    // z on the host
   Tensor<Index, 1, B> ids_{}, labels_{};
 };

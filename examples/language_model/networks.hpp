@@ -6,8 +6,9 @@
 
 namespace language {
 
-/// Makes a network with the rule of options.update. All rules are in one file, so that their common parts compile once.
-/// @tparam Bf16  the backend if options.backend ends with `-bf16`. The rule must then be heavy ball
+/// Makes a network with the update rule of the options. All rules are in one file, so that their common parts compile
+/// once.
+/// @tparam Bf16  the backend if options.backend ends with `-bf16`. The update rule must then be heavy ball
 template <class B, class Bf16>
 std::unique_ptr<Model> make_network(const Options& o, Index vocabulary) {
   using namespace gatefold::update;

@@ -26,8 +26,8 @@ inline void expect_ngrams(const Options& o, const Text& text) {
                                 text.vocabulary.size());
 }
 
-/// Counts n-grams and evaluates them. If the file ngram_….json in the folder of the text has the result already, reads
-/// it.
+/// Counts and evaluates n-grams. For the texts of a folder, the result is stored there in the file ngram_….json, and
+/// read if it exists.
 inline Ngram ngram(const Options& o, const Text& text) {
   Ngram n{.order = ngram_order(o)};
   const std::string of = std::to_string(text.hash()) + " " + o.unit + " " + std::to_string(n.order);
@@ -53,8 +53,8 @@ inline Ngram ngram(const Options& o, const Text& text) {
       file.write(json.data(), json.size());
       file.commit();
     } catch (const gatefold::FileError&) {
-      // The folder cannot be written, for example because it belongs to another user. The n-grams are counted again
-      // next time.
+      // If the folder cannot be written, for example because another user owns it, the next run counts the n-grams
+      // again.
     }
   }
   return n;

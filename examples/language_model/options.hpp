@@ -9,7 +9,7 @@ namespace language {
 
 using gatefold::Index;
 
-/// The command line and the configuration file.
+/// Options of the command line and the configuration file.
 struct Options {
   std::string command = "train", config{}, run{};
   // The model.
@@ -74,7 +74,6 @@ struct Options {
   }
 };
 
-/// Returns the names of the backends.
 inline std::vector<std::string> backends() { return {"cpu", "cpu-bf16", "cuda", "cuda-bf16"}; }
 inline bool is_on_cuda(const Options& o) { return o.backend.starts_with("cuda"); }
 

@@ -27,9 +27,9 @@ struct Text {
   Vocabulary vocabulary{};
   std::vector<TokenId> train{}, valid{}, test{};
 
-  /// Returns a hash of the text.
+  /// Returns a hash of vocabulary and text.
   std::uint64_t hash() const {
-    std::uint64_t h = 14695981039346656037u;  // FNV-1a, which reads whole tokens instead of bytes
+    std::uint64_t h = 14695981039346656037u;  // FNV-1a hash of numbers instead of bytes
     const auto add = [&](std::uint64_t value) { h = (h ^ value) * 1099511628211u; };
     for (const std::string& token : vocabulary.tokens()) {
       for (const char c : token) add(static_cast<unsigned char>(c));
@@ -45,7 +45,7 @@ struct Text {
 
 inline Unit unit(const Options& o) { return o.unit == "word" ? Unit::word : Unit::character; }
 
-/// Returns true if bytes are valid UTF-8.
+/// Returns true if the bytes are valid UTF-8.
 inline bool is_text(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::size_t length = gatefold::data::first_code_point(bytes).length;

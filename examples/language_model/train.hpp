@@ -23,7 +23,7 @@
 
 namespace language {
 
-/// Returns the training batches.
+/// Returns the object that draws the training batches.
 inline gatefold::data::Corpus corpus_of(const Options& o, const Text& text) {
   return {text.train, o.batch, o.length, gatefold::Seed{o.seed}.fork(1)};
 }
@@ -61,7 +61,7 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
 /// @param make  make(options, size of the vocabulary) returns the model to train
 template <class Make>
 void train(const Options& o, const training::Role& role, const Make& make) {
-  // All input is checked before the first step.
+  // All input is checked before the first training step.
   const Text text = read_text(o);
   const training::Folder folder = folder_of(o);
   corpus_of(o, text).validate();
@@ -73,12 +73,13 @@ void train(const Options& o, const training::Role& role, const Make& make) {
     folder.make();
   }
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
-  role.any(false);  // waits until the folder exists
+  role.any(false);  // waits until the folder of the run exists
   Metrics metrics(folder.metrics());
   if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), text, o);
     metrics.reread(model->steps(), kGoal, o);
-    if (metrics.best(kGoal).first > 0) {  // the best model is evaluated at the end, so its file must be complete
+    // The best model is evaluated at the end. Loading it now reports a damaged file early.
+    if (metrics.best(kGoal).first > 0) {
       load(*model, folder.best(), text, o);
       load(*model, folder.state(), text, o);
     }

@@ -1,4 +1,3 @@
-// Tests of the folder support/.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -31,7 +30,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Runs whose results are not short decimals. Counts the runs that are computed, not read from files.
+/// Runs whose results need all digits of a double. Counts the runs that are computed, not read from files.
 struct Runs {
   std::atomic<int> computed = 0;
   std::vector<Run> list{};
@@ -99,7 +98,8 @@ TEST_CASE("a stored run is taken only whole and with the same options") {
     again(1);
     CHECK(text_of(file(0)) == whole);
   }
-  std::ofstream(file(0)) << whole.substr(0, whole.find(",\"digest\"")) << "}\n";  // as older versions wrote files
+  // Older versions wrote files without a digest.
+  std::ofstream(file(0)) << whole.substr(0, whole.find(",\"digest\"")) << "}\n";
   again(0);
   std::filesystem::remove(file(2));
   again(1);
@@ -189,7 +189,8 @@ TEST_CASE("mean, deviation and agreement of numbers worked out by hand") {
   CHECK_FALSE(deviation({3}).has_value());
   CHECK(*deviation({1, 1}) == 0);
 
-  // Of 1, 3: std² / n = 2 / 2 = 1. With published_std² / published_runs = 90 / 10 = 9 the bound is 2 sqrt(10) = 6.3246.
+  // Values 1, 3: std² / n = 2 / 2 = 1. With published_std² / published_runs = 90 / 10 = 9 the bound is 2 sqrt(10) =
+  // 6.3246.
   Result r{"x", {1, 3}, 8.3, std::sqrt(90)};
   CHECK(*agrees(r));
   r.published = 8.4;

@@ -25,7 +25,7 @@ namespace studies {
 /// Items with their classes and, for regression, their numbers.
 struct Items {
   Tensor<float, 2, Cpu> x;      // [N, L · token_dim]
-  Tensor<Index, 1, Cpu> label;  // [N] classes, also the rows of routing tables
+  Tensor<Index, 1, Cpu> label;  // [N] classes; rows of the routing tables
   Tensor<float, 2, Cpu> value;  // [N, 1]; empty for classification
 
   Index size() const { return x.extent(0); }
@@ -108,9 +108,9 @@ struct RouterOptimizer {
 /// Options of the training of all models.
 struct Recipe {
   Index epochs = 0, first = 0, second = 0;  // T, T₁, T₂ of the three stages
-  Index batch = 64;                         // with 256 as in the paper, so few epochs would have too few steps
-  double lr = 8e-4, decay = 0.01;           // AdamW of the experts, as in the paper's table 1
-  double router_lr = 8e-4;                  // the paper names one optimizer, with one rate
+  Index batch = 64;                         // the paper's 256 would give too few steps
+  double lr = 8e-4, decay = 0.01;           // AdamW of the experts: table 1 of the paper
+  double router_lr = 8e-4;                  // same as lr, because the paper names one rate
   std::string router = "adamw";
 
   Json json() const {
@@ -201,7 +201,7 @@ class Routed {
  private:
   static Plan plan(const Model& model, const Recipe& r) {
     const optim::AdamW adam{.lr = r.lr, .decay = r.decay};
-    const bool absent = model.kind == Model::Kind::attention_absent;  // its stage II would train no parameters
+    const bool absent = model.kind == Model::Kind::attention_absent;  // without attention, stage II trains nothing
     return {absent ? r.epochs : r.first,
             absent ? r.epochs : r.second,
             adam,
@@ -320,7 +320,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
   return result;
 }
 
-/// Trains a mixture of transformers with this gate.
+/// Trains a mixture of transformers with the given gate.
 template <class TaskT, class GateT>
 Json learn_routed(const Model& model, const GateT& gate, const WholeTransformer& net, const Items& train,
                   const Items& test, Index classes, const Recipe& r, Seed seed, const Report& report) {

@@ -54,7 +54,7 @@ Row linear(const auto& p, Index e, const Row& x) {
       [&](Index j) { return p.bias(e, j); });
 }
 
-/// Computes equation (1) of WholeTransformer with simple loops, for one item x and expert e.
+/// Computes equation (1) of WholeTransformer with simple loops, for one item x and the expert e.
 Row whole(const auto& p, Index e, const Row& x) {
   Row h;
   for (Index l = 0; l < length; ++l) {
@@ -212,7 +212,7 @@ TEST_CASE("WordVectors: tokens of the training verses have mean 0, unknown words
     double sum = 0;
     for (Index n = 0; n < 2; ++n)
       for (Index l = 0; l < 3; ++l) sum += double(trained.x(n, l * 4 + d));
-    CHECK(std::abs(sum) < 1e-5);  // floats near 1, each rounded
+    CHECK(std::abs(sum) < 1e-5);  // rounding of floats near 1
     CHECK(trained.x(0, d) == trained.x(0, 8 + d));
     CHECK(trained.x(0, d) != trained.x(0, 4 + d));
     CHECK(trained.x(1, 4 + d) == 0);

@@ -63,8 +63,8 @@ inline void refuse_octal(CLI::App& app) {
   }
 }
 
-/// Refuses unknown options with a clear message. CLI11 treats the value of a mistyped option as a positional argument
-/// and complains about that.
+/// Refuses unknown options with a clear message. CLI11 would complain about the value of a mistyped option, which it
+/// treats as a positional argument.
 inline void refuse_unknown(const CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc && argv[i] != std::string("--"); ++i) {
     const std::string argument = argv[i], name = argument.substr(0, argument.find('='));
@@ -72,12 +72,12 @@ inline void refuse_unknown(const CLI::App& app, int argc, char** argv) {
     if (!option) continue;
     const CLI::Option* const known = app.get_option_no_throw(name);
     if (!known) throw CLI::ExtrasError(std::vector<std::string>{name});
-    if (name == argument) i += known->get_expected_min();  // skips the option's values, even if they begin with -
+    if (name == argument) i += known->get_expected_min();  // skips the option's values, which can begin with -
   }
 }
 
-/// Accepts a seed from 0 to the largest number of 64 bits minus `room`. CLI11 itself turns −1, and numbers that are too
-/// large, into the largest number.
+/// Accepts a seed from 0 to 2⁶⁴ − 1 − `room`. CLI11 itself turns −1, and numbers that are too large, into the largest
+/// number.
 inline CLI::Validator seed(std::uint64_t room = 0) {
   const auto refuse = [room](const std::string& text) {
     std::uint64_t value = 0;
@@ -93,7 +93,7 @@ inline CLI::Validator seed(std::uint64_t room = 0) {
 /// limit, Linux grants it, and later kills the process.
 inline void limit_memory() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return;  // the shadow memory of a sanitizer is larger than any limit
+  return;  // a sanitizer's shadow memory exceeds any limit
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
   return;

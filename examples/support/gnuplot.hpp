@@ -19,11 +19,11 @@
 /// Helpers for the pictures of all examples: pieces of a gnuplot script, and a function that runs it.
 namespace gnuplot {
 
-/// Returns a text as a gnuplot string in single quotes. In it, only the single quote is a special character.
+/// Returns a text as a gnuplot string in single quotes, in which only the single quote is a special character.
 inline std::string quote(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) {
-    if (c == '\n' || c == '\r') continue;  // because a line break would end the command
+    if (c == '\n' || c == '\r') continue;  // left out, because a line break would end the command
     quoted += c;
     if (c == '\'') quoted += c;
   }
@@ -44,7 +44,7 @@ inline bool available() {
 
 inline std::ostringstream stream() {
   std::ostringstream out;
-  out.imbue(std::locale::classic());  // because a decimal comma would start a second column
+  out.imbue(std::locale::classic());  // because a decimal comma would begin a new column
   out.precision(7);
   return out;
 }
@@ -55,8 +55,8 @@ inline std::string number(double value) {
   return out.str();
 }
 
-/// Returns the command that sets the margins of one panel. The arguments are shares of the picture, measured from the
-/// lower left.
+/// Returns the gnuplot command that sets the margins of one panel. The arguments are shares of the picture, measured
+/// from the lower left.
 inline std::string place(double left, double right, double bottom, double top) {
   std::ostringstream out = stream();
   out << "set lmargin at screen " << left << "\nset rmargin at screen " << right << "\nset bmargin at screen " << bottom
@@ -64,7 +64,7 @@ inline std::string place(double left, double right, double bottom, double top) {
   return out.str();
 }
 
-/// Returns a gnuplot data block, whose lines are the numbers of a row.
+/// Returns a gnuplot data block with one line for each row of numbers.
 inline std::string table(const char* name, const std::vector<std::vector<double>>& rows) {
   std::string text = std::string(name) + " << EOD\n";
   for (const auto& row : rows) {
@@ -74,13 +74,13 @@ inline std::string table(const char* name, const std::vector<std::vector<double>
   return text + "EOD\n";
 }
 
-/// Returns tics for an axis that numbers `count` things from 0: whole numbers, at most `most` of them.
+/// Returns gnuplot's tics for an axis that numbers `count` things from 0: whole numbers, at most `most` of them.
 inline std::string every(std::size_t count, std::size_t most) {
   return "0," + std::to_string((count + most - 1) / most);
 }
 
-/// Returns commands that draw a matrix as a colour map, with the first row at the top. gnuplot needs at least two rows
-/// and two columns, so a single row or column is doubled. The copy is outside the range that is drawn.
+/// Returns gnuplot commands that draw a matrix as a colour map, with the first row at the top. gnuplot needs at least
+/// two rows and two columns, so a single row or column is doubled. The copy is outside the range that is drawn.
 inline std::string map(std::vector<std::vector<double>> rows) {
   const auto end = [](std::size_t count) { return number(static_cast<double>(count) - 0.5); };
   const std::string ranges =
@@ -101,7 +101,7 @@ inline void draw(const std::filesystem::path& svg, double width, double height, 
   }
   // The path is absolute, because gnuplot reads '|name' as a command and '~' as a home directory.
   const std::string part = std::filesystem::absolute(svg).string() + ".tmp";
-  // This error is checked here, because the message of gnuplot has five lines.
+  // The file is checked here, because gnuplot's own message has five lines.
   if (!std::ofstream(part)) throw gatefold::FileError(svg.string() + ": cannot draw: cannot create " + part);
   std::ostringstream script = stream();
   script << "set terminal svg noenhanced size " << width << ',' << height
@@ -111,7 +111,8 @@ inline void draw(const std::filesystem::path& svg, double width, double height, 
 
   // SIGPIPE is ignored, because it would end the program if gnuplot ends early.
   const auto handler = std::signal(SIGPIPE, SIG_IGN);
-  std::FILE* pipe = popen("gnuplot >/dev/null", "w");  // stdout: gnuplot draws there if it cannot write the output
+  // If gnuplot cannot write its output file, it writes the picture to stdout.
+  std::FILE* pipe = popen("gnuplot >/dev/null", "w");
   const bool sent = pipe && std::fwrite(text.data(), 1, text.size(), pipe) == text.size();
   const int status = pipe ? pclose(pipe) : -1;
   std::signal(SIGPIPE, handler);

@@ -62,7 +62,8 @@ class KneserNey {
     for (int n = order; n >= 1; --n) {
       Grams& grams = grams_[static_cast<std::size_t>(n - 1)];
       grams = Grams(std::move(keys));
-      // Removes the first token of each different n-gram. A key then occurs once for each different token before it.
+      // Removes the first token of each different n-gram. An (n−1)-gram then occurs once for each different token
+      // before it.
       keys = grams.keys;
       for (Key& k : keys) k &= mask(n - 1);
     }
@@ -75,7 +76,7 @@ class KneserNey {
   double probability(std::span<const Id> context, Id next) const {
     const std::size_t longest = std::min(context.size(), grams_.size() - 1);
     double p = 1 / static_cast<double>(vocabulary_);
-    Key key = 0;  // the last n tokens of the context
+    Key key = 0;  // the context's last n tokens
     for (std::size_t n = 0; n <= longest; ++n) {
       if (n > 0) key |= static_cast<Key>(context[context.size() - n]) << (bits_ * static_cast<int>(n - 1));
       const Grams& grams = grams_[n];
@@ -109,11 +110,11 @@ class KneserNey {
 
   struct Grams {
     std::vector<Key> keys{};              // ascending
-    std::vector<std::uint64_t> before{};  // [keys + 1] sum of the counts of all keys before each key
+    std::vector<std::uint64_t> before{};  // [keys + 1] total count of all keys before each key
     double discount = 0;
 
     Grams() = default;
-    /// Sorts and counts the n-grams in `all`, in any order and with repetitions.
+    /// Sorts and counts the n-grams in `all`, which can be in any order and occur repeatedly.
     explicit Grams(std::vector<Key> all) : keys(std::move(all)) {
       std::sort(keys.begin(), keys.end());
       before.push_back(0);

@@ -83,8 +83,9 @@ Ids context(Index tokens, Index vocabulary, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("KneserNey (1), (2), (3): a text whose counts are worked out by hand") {
-  // a b a b c, N = 2. Pairs: ab 2, ba 1, bc 1: D_2 = 2 / (2 + 2) = 1/2. The tokens before: b before a, a before b, b
-  // before c. Each count is 1, so D_1 = 1. p_1 = (0 + 3 · 1/4) / 3 = 1/4 for all of V = 4.
+  // In the text a b a b c, ab occurs 2 times, ba and bc once: D_2 = 2 / (2 + 2) = 1/2. The different tokens before a
+  // token: b before a, a before b, b before c. Each count is 1, so D_1 = 1. p_1 = (0 + 3 · 1/4) / 3 = 1/4 for all of V
+  // = 4.
   const KneserNey model(Ids{0, 1, 0, 1, 2}, 2, 4);
   CHECK(model.discount(2) == 0.5);
   CHECK(model.discount(1) == 1);
@@ -94,7 +95,7 @@ TEST_CASE("KneserNey (1), (2), (3): a text whose counts are worked out by hand")
   CHECK(model.probability(after_b, 0) == doctest::Approx(0.375).epsilon(1e-13));
   CHECK(model.probability(after_b, 2) == doctest::Approx(0.375).epsilon(1e-13));
   CHECK(model.probability(after_b, 3) == doctest::Approx(0.125).epsilon(1e-13));
-  // After a: total 2, types 1: p(b) = (2 − 1/2 + 1/8) / 2, p of any other token (1/8) / 2.
+  // The token a occurs twice, only before b: p(b) = (2 − 1/2 + 1/8) / 2, p of any other token (1/8) / 2.
   CHECK(model.probability(after_a, 1) == doctest::Approx(0.8125).epsilon(1e-13));
   CHECK(model.probability(after_a, 0) == doctest::Approx(0.0625).epsilon(1e-13));
   CHECK(model.probability(after_c, 1) == doctest::Approx(0.25).epsilon(1e-13));  // c is never a context

@@ -36,7 +36,7 @@ class Line {
   Line& operator=(const Line&) = delete;
   ~Line() { clear(); }
 
-  /// Returns true if it is time to show the line again. Make the text of the line only if it returns true.
+  /// Returns true if it is time to show the progress line again. Make its text only then.
   bool due(double share) {
     const Clock::time_point now = Clock::now();
     if (terminal_) {
@@ -57,7 +57,8 @@ class Line {
     }
     std::string line = title;
     const std::size_t width = columns(), used = line.size() + numbers.size() + 3;
-    // The bar has at least four characters and is left out if there is no room. A line that wraps could not be cleared.
+    // The bar has at least four characters, or is left out if there is no room, because a line that wraps could not be
+    // cleared.
     if (width >= used + 4) {
       const std::size_t bar = std::min<std::size_t>(width - used, 30);
       const auto full = static_cast<std::size_t>(static_cast<double>(bar) * std::clamp(share, 0.0, 1.0));

@@ -47,7 +47,7 @@ struct Output {
     split(" ");
     const auto character = [&](std::string_view) { ++characters; };
     gatefold::data::Tokenizer(Unit::character, character)(line);
-    ++characters;  // the end of the line
+    ++characters;  // counts the end of the line
   }
   void flush() {
     file.write(pending.data(), pending.size());

@@ -43,7 +43,7 @@ class Metrics {
 
   explicit Metrics(std::filesystem::path path) : path_(std::move(path)) {}
 
-  /// Reads the lines of a run that continues, up to the step `steps` of its saved state.
+  /// Reads the lines of a run that is continued, up to the step `steps` of its saved state.
   /// @param o  the options of the run, which determine the measured steps
   /// @throws FileError if a line is missing, because the best step would be unknown
   template <class Options>
@@ -81,7 +81,7 @@ class Metrics {
     file.commit();
   }
 
-  /// Returns (step, value) of all lines that have a number of this name.
+  /// Returns (step, value) of all lines of the metrics that have a number with this name.
   std::vector<std::pair<Index, double>> of(const char* name) const {
     std::vector<std::pair<Index, double>> found;
     for (const Json& line : lines_)
@@ -89,7 +89,7 @@ class Metrics {
         found.emplace_back(line["step"].get<Index>(), line[name].get<double>());
     return found;
   }
-  /// Returns the value of the last line that has this name, or null if no line has it.
+  /// Returns the value with this name in the last line that has it, or null if no line has it.
   Json last(const char* name) const {
     for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
       if (line->contains(name)) return (*line)[name];

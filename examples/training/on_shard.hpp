@@ -38,7 +38,7 @@ struct OnShard {
   auto part_of_step(const auto& trainer, const auto& f) { return record.part_of_step(*shard, trainer, f); }
   void rebalance(auto& trainer) { record.rebalance(*shard, trainer); }
   std::vector<nlohmann::ordered_json> lines() const { return record.lines(*shard); }
-  /// Copies the rows of y that each shard has computed to all other shards.
+  /// Sends the rows of y that each shard has computed to all other shards.
   /// @param y     [all, D] in: the rows `mine`, which this shard has computed; out: all rows
   void gather(Tensor<float, 2, Cpu>& y, Index sequences, const dist::Range& mine) const {
     const Index width = y.extent(1), length = y.extent(0) / std::max<Index>(sequences, 1);

@@ -21,7 +21,7 @@ namespace page {
 
 using Json = Metrics::Json;
 
-/// Returns those lines of the metrics that have routing data, in the order of steps.
+/// Returns the lines of the metrics that have routing data, in the order of steps.
 inline std::vector<Json> routed(const Metrics& metrics) {
   std::vector<Json> lines;
   std::copy_if(metrics.lines().begin(), metrics.lines().end(), std::back_inserter(lines),
@@ -29,8 +29,8 @@ inline std::vector<Json> routed(const Metrics& metrics) {
   return lines;
 }
 
-/// Returns a script that draws the number `name` of each layer against the steps, one curve per layer. Values that are
-/// missing are NaN.
+/// Returns a gnuplot script that draws the number `name` of each layer against the steps, one curve per layer. Missing
+/// values are NaN.
 inline std::string lines_of(const std::vector<Json>& routed, const char* name, const std::string& title, double most) {
   std::vector<std::vector<double>> rows;
   const std::size_t layers = routed.front()["layers"].size();
@@ -47,7 +47,7 @@ inline std::string lines_of(const std::vector<Json>& routed, const char* name, c
   return script + '\n';
 }
 
-/// Returns a script that draws a map of one layer: the share of the picks that each expert has, against steps.
+/// Returns a gnuplot script that draws a map of one layer: the share of the picks that each expert has, against steps.
 inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   std::vector<std::vector<double>> rows(routed.front()["layers"][layer]["load"].size());
   for (const Json& line : routed) {
@@ -59,8 +59,8 @@ inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   return gnuplot::map(std::move(rows));
 }
 
-/// Returns a script that draws the loads on the left, as one map per layer from top to bottom. On the right it draws
-/// entropy and fluctuation of all layers.
+/// Returns a gnuplot script with one map per layer on the left, which shows the load of its experts. On the right it
+/// draws entropy and fluctuation of all layers.
 inline std::string routing_script(const std::vector<Json>& routed, double width, double height) {
   const std::size_t layers = routed.front()["layers"].size(), steps = routed.size();
   const auto experts = static_cast<double>(routed.front()["layers"][0]["load"].size());

@@ -19,7 +19,7 @@ struct OneProcess {
   const auto& branch(const auto& mixture) const { return mixture; }
   const auto& loss(const auto& of_outputs) const { return of_outputs; }
   const auto& optimizer(const auto& of_params) const { return of_params; }
-  /// Returns the loss that loss() was given. In OnShard, it is inside a LossOfShards; here it is not wrapped.
+  /// Returns the loss of the model itself. OnShard wraps it in a LossOfShards; here it is not wrapped.
   static const auto& inner(const auto& of_outputs) { return of_outputs; }
 
   bool reports() const { return true; }
@@ -30,7 +30,7 @@ struct OneProcess {
   auto part_of_step(const auto&, const auto& f) const { return f(); }
   void rebalance(auto&) const {}
   std::vector<nlohmann::ordered_json> lines() const { return {}; }
-  /// Does nothing, because this process has computed all rows.
+  /// Does nothing, because this process has computed all rows of y.
   void gather(auto&, Index, const dist::Range&) const {}
   Index parameters(const auto& params) const { return count_values(params); }
   /// Calls f(layer, params) with the trained model.

@@ -11,7 +11,7 @@ namespace training {
 
 using gatefold::Index;
 
-/// The things that a step trains on, for example tokens or images: their name and their number per step.
+/// The things that a step of training counts, for example tokens or images: their name and their number per step.
 struct Items {
   const char* name;
   Index per_step;
@@ -33,7 +33,7 @@ class Progress {
   void clear() { line_.clear(); }
   /// Returns the seconds since this object was made, which is just before the first step of this program.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  /// Returns the number of items per second that this program has trained on since then.
+  /// Returns the number of items per second that this program has trained on.
   double rate(Index step) const { return static_cast<double>((step - begun_) * items_.per_step) / seconds(); }
 
  private:

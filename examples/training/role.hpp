@@ -4,7 +4,7 @@
 
 namespace training {
 
-/// The tasks of a process or shard besides the training steps, if several processes or shards train together.
+/// The tasks of one process or shard besides the training steps, if several train together.
 struct Role {
   bool alone = true;
   bool reports = true;  // prints progress, writes metrics and pictures

@@ -12,19 +12,20 @@ using gatefold::Index;
 
 /// The routing of a mixture on some items.
 struct Routing {
-  double entropy = 0;          // mean over items of the entropy of their probabilities, before top-K
+  double entropy = 0;          // mean entropy of an item's probabilities, before top-K
   std::vector<Index> load{};   // [E] picks of each expert
-  std::vector<Index> picks{};  // [N, K] experts of each item, best first
+  std::vector<Index> picks{};  // [N, K] the K experts of each item, best first
 };
 
-/// Returns the routing of each mixture of a pass, in the order of depth. Leaves out Soft MoE, whose experts share every
-/// item, and mixtures in layers that backward recomputes.
+/// Returns the routing of each mixture of a forward pass, in the order of depth. Leaves out Soft MoE, whose experts
+/// share every item, and mixtures in layers that backward recomputes.
 template <class C, class S>
 std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   std::vector<Routing> all;
   gatefold::for_each_mixture(saved, [&](const auto& mixture) {
     if constexpr (requires { mixture.plan.item_slots; }) {
-      if (mixture.plan.items() <= 0) return;  // the update rule did not call this evaluation
+      // The update rule did not evaluate the branch for this plan.
+      if (mixture.plan.items() <= 0) return;
       all.push_back({gatefold::metric::entropy(ctx, mixture.gate.probabilities.view()),
                      gatefold::metric::load(ctx, mixture.plan).counts,
                      to_host(ctx, gatefold::metric::picks(ctx, mixture.plan, k))});
@@ -33,7 +34,7 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   return all;
 }
 
-/// Adds the routing of further items, `more`, to the routing `all` of the items so far. `all` can be empty.
+/// Adds the routing of further items, `more`, to `all`, the routing of the items so far. `all` can be empty.
 inline void join(std::vector<Routing>& all, const std::vector<Routing>& more) {
   if (all.empty()) all.resize(more.size());
   for (std::size_t l = 0; l < more.size(); ++l) {

@@ -19,7 +19,7 @@ namespace training {
 inline nlohmann::ordered_json to_json(const std::vector<Routing>& layers, const nlohmann::ordered_json& before,
                                       Index k) {
   using Json = nlohmann::ordered_json;
-  constexpr std::size_t most = 128;  // number of items whose picks are returned
+  constexpr std::size_t most = 128;
   Json all = Json::array();
   for (const Routing& layer : layers) {
     Json now{{"entropy", layer.entropy}, {"load", layer.load}};

@@ -27,7 +27,7 @@ struct Folder {
   std::filesystem::path shards() const { return path / "shards.jsonl"; }
   std::filesystem::path shards_picture() const { return path / "shards.svg"; }
 
-  /// Returns the names of those files that exist.
+  /// Returns the names of the run's files that exist.
   std::string files() const {
     std::string names;
     for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
@@ -89,7 +89,7 @@ Metadata describe(const char* program, const char* data, std::uint64_t hash, con
   return metadata;
 }
 
-/// Returns text for the end of an error message. During training, it says how to begin a new run instead.
+/// Returns text for the end of an error message. During training, it says that --fresh begins a new run.
 template <class Options>
 const char* or_afresh(const Options& o) {
   return o.command == "train" ? " (--fresh starts a new run)" : "";

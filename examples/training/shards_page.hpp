@@ -16,7 +16,7 @@ namespace training {
 
 namespace page {
 
-/// Returns a script that draws one bar per shard: the seconds in which it computed, waited and moved bytes.
+/// Returns a gnuplot script that draws one bar per shard: the seconds in which it computed, waited and moved bytes.
 inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
   std::string script = "$times << EOD\n";
   for (const auto& line : shards) {
@@ -33,7 +33,7 @@ inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
          "title 'waits for others', $times using 4 lc rgb '#e08a1e' title 'moves bytes'\n";
 }
 
-/// Returns a script that draws a map of one layer: the share of all slots that each expert has on each shard.
+/// Returns a gnuplot script that draws a map of one layer: the share of all slots that each expert has on each shard.
 inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, std::size_t layer) {
   std::vector<std::vector<double>> rows;
   double all = 0;
@@ -46,8 +46,8 @@ inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, s
   return gnuplot::map(std::move(rows));
 }
 
-/// Returns a script that draws the times of the shards on the left. On the right it draws the slots of each expert, as
-/// one map per layer.
+/// Returns a gnuplot script that draws the times of the shards on the left, and one map per layer on the right: the
+/// slots of each expert.
 inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shards, double width, double height) {
   const std::size_t layers = shards.front()["slots"].size();
   const double top = height - 40, bottom = 76, half = 0.5 * width, gap = 30;

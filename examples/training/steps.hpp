@@ -45,9 +45,10 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
   const auto forget = [&] {
     if (std::exchange(forgotten, true)) return;
     if (role.reports) folder.forget();
-    role.any(false);  // waits until the files of the previous run are deleted
+    role.any(false);  // waits until the previous run is deleted
   };
-  // Metrics first: a later reread drops lines after the step of the state, but fails if lines before it are missing.
+  // Saves the metrics first: a later reread() drops lines after the step of the state, but fails if earlier lines are
+  // missing.
   const auto save = [&] {
     forget();
     if (role.reports) metrics.write();

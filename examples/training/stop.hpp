@@ -22,7 +22,7 @@ class Stop {
   }
 
   bool asked() const { return signal_ != 0; }
-  /// Ends the program with the default action of the signal, so that a shell can report the reason.
+  /// If a signal was received, ends the program by it, so that a shell can report the reason.
   static void leave() {
     const int s = signal_;
     if (s == 0) return;
@@ -36,7 +36,7 @@ class Stop {
     std::signal(s, SIG_DFL);
   }
   inline static volatile std::sig_atomic_t signal_ = 0;
-  inline static std::atomic<int> alive_ = 0;  // number of objects: several threads can have one
+  inline static std::atomic<int> alive_ = 0;  // number of Stop objects; several threads can have one
 };
 
 }  // namespace training

@@ -3,7 +3,7 @@
 #include <gatefold/gatefold.hpp>
 using namespace gatefold;
 
-/// Returns the loss after some training steps.
+/// Returns the loss after training a model for some steps.
 double TRAIN() {
   Cpu::Context ctx;
   Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},

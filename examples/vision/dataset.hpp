@@ -41,7 +41,7 @@ inline Set set_of(const fashion::Half& half, Index first, Index count) {
 struct Images {
   Set train, valid, test;
 
-  /// Returns a hash of all pixels and labels. A run continues only with the data that it began with.
+  /// Returns a hash of all pixels and labels. A run continues only with the same hash.
   std::uint64_t hash() const {
     std::uint64_t h = 0;
     for (const Set* set : {&train, &valid, &test})

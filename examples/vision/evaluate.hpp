@@ -33,8 +33,8 @@ struct Outcome {
       for (const double accuracy : kind) all.push_back(1 - accuracy);
     return all;
   }
-  /// Returns the errors relative to those of a second classifier. All values are NaN if the second classifier makes no
-  /// error under one of the corruptions.
+  /// Returns the errors under corruption relative to those of a second classifier. All values are NaN if the second
+  /// classifier makes no error under one of the corruptions.
   gatefold::metric::CorruptionError relative_to(const Outcome& baseline) const {
     for (const auto& kind : baseline.corrupted)
       if (std::all_of(kind.begin(), kind.end(), [](double accuracy) { return accuracy == 1; }))
@@ -49,7 +49,7 @@ struct Outcome {
 };
 
 /// Returns the share of the first `count` images that the model classifies correctly after change(). change(first, x,
-/// labels) returns the changed images for the images x with the numbers first, first + 1, …
+/// labels) returns changed copies of the images x, whose numbers are first, first + 1, …
 template <class F>
 double accuracy_after(Model& model, const Set& set, Index count, const F& change) {
   constexpr Index kBatch = 250;
@@ -74,7 +74,7 @@ inline double accuracy(Model& model, const Set& set) {
 /// `test_images`, which must exist.
 inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
   using gatefold::Cpu, gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed, gatefold::View;
-  Cpu::Context ctx(o.threads);  // on the CPU for every backend, so that all get the same images
+  Cpu::Context ctx(o.threads);  // on the CPU, so that all backends get the same images
   Outcome found;
   found.clean = accuracy(model, set);
   for (std::size_t kind = 0; kind < kKinds; ++kind)
@@ -101,7 +101,7 @@ inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
   return found;
 }
 
-/// Trains and evaluates softmax regression on the pixels, the baseline of the corruption errors.
+/// Trains and evaluates softmax regression on the pixels, the baseline of the errors under corruption.
 inline Outcome evaluate_linear(const Options& o, const Images& images) {
   Options of = o;
   of.router = "linear";

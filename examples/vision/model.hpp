@@ -34,21 +34,21 @@ class Model {
   virtual Index steps() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;
-  /// Returns the logits [N · 10], computed without noise, and with the experts' capacity for evaluation.
+  /// Returns the logits [N · 10] of N images, computed without noise, and with the experts' capacity for evaluation.
   virtual std::vector<float> classify(ReadPixels x) = 0;
-  /// Returns the routing of the model's mixtures on some images. The items are the tokens of the images.
+  /// Returns the routing of each mixture on some images. The items are the tokens of the images.
   virtual std::vector<training::Routing> routing(ReadPixels x) = 0;
-  /// Returns the images x after the attack: each pixel has changed a little, so that the loss of the model is large.
+  /// Returns the images x after an attack: each pixel changes a little, so that the loss of the model grows.
   virtual Pixels attack(const gatefold::Pgd& attack, gatefold::Noise start, ReadPixels x, Labels labels) = 0;
 
   virtual void save(const std::filesystem::path& path, const Metadata& metadata) const = 0;
   virtual void load(const std::filesystem::path& path) = 0;
 };
 
-/// Makes a model with the router, rule and backend of the options. The router `linear` is softmax regression on the
-/// pixels, the baseline of corruption errors.
+/// Makes a model with the router, update rule and backend of the options. The router `linear` is softmax regression on
+/// the pixels, the baseline of corruption errors.
 std::unique_ptr<Model> make_model(const Options& options);
-/// Like make_model, on a GPU. nvcc compiles it.
+/// Makes a model like make_model(), on a GPU. nvcc compiles this function.
 std::unique_ptr<Model> make_model_on_cuda(const Options& options);
 
 }  // namespace images

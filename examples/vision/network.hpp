@@ -69,7 +69,7 @@ class Network final : public Model {
   std::vector<training::Routing> routing(ReadPixels x) override {
     const auto pixels = here(x);
     begin(pixels);
-    Saved<Evaluated, float, B> saved;  // local, so that its memory, as large as that of training, is freed
+    Saved<Evaluated, float, B> saved;  // local, so that its memory is freed before the next training step
     evaluated_.forward(ctx_, trainer_.params, pixels, carry_, y_, saved);
     return training::routing(ctx_, saved, k_);
   }
@@ -99,14 +99,14 @@ class Network final : public Model {
                                         std::declval<const ModelT&>()));
   using Evaluated = AsLayer<ModelT, float, B>;
 
-  /// Copies x to the backend. The view is valid until the next call.
+  /// Copies the pixels x to the backend. The returned view is valid until the next call.
   View<const float, 2, B> here(ReadPixels x) {
     return training::from_host(ctx_, x.data(), pixels_, std::ssize(x) / kPixels, kPixels);
   }
   View<const Index, 1, B> here(Labels labels) {
     return training::from_host(ctx_, labels.data(), labels_, std::ssize(labels));
   }
-  /// Prepares a forward pass of the model for evaluation.
+  /// Prepares a forward pass of the evaluation model.
   void begin(View<const float, 2, B> pixels) {
     y_.resize(pixels.extent(0), evaluated_.out_dim());
     evaluated_.begin(ctx_, trainer_.params, pixels.extent(0), carry_);
@@ -122,7 +122,7 @@ class Network final : public Model {
   Tensor<Index, 1, B> labels_;
 };
 
-/// Makes a network.
+/// Makes a classifier.
 /// @param make  make(training) returns the layers: for training if `training` is true, otherwise for evaluation
 template <class B, class F>
 std::unique_ptr<Model> network(const Options& o, const F& make) {

@@ -55,7 +55,7 @@ std::unique_ptr<Model> make_linear(const Options& o) {
   return network<B>(o, [](bool) { return Linear{.model_dim = kPixels, .output_dim = kClasses}; });
 }
 
-/// Makes a network with the router and the rule of the options.
+/// Makes a network with the router and the update rule of the options.
 template <class B>
 std::unique_ptr<Model> make_network(const Options& o) {
   if (o.update == "robust") return make_robust<B>(o);

@@ -9,7 +9,7 @@ namespace images {
 
 using gatefold::Index;
 
-/// The command line and the configuration file.
+/// Options of the command line and the configuration file.
 struct Options {
   std::string command = "train", config{}, run{};
   // The model.
@@ -63,7 +63,6 @@ struct Options {
   }
 };
 
-/// Returns the names of the backends.
 inline std::vector<std::string> backends() { return {"cpu", "cuda"}; }
 
 }  // namespace images

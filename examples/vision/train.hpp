@@ -41,7 +41,7 @@ inline bool take_steps(Model& model, const Options& o, const Images& images, con
 }
 
 inline void train(const Options& o) {
-  // All input is checked before the first step.
+  // All input is checked before the first training step.
   const Images images = read_images(o);
   const training::Folder folder = folder_of(o);
   folder.make();
@@ -50,7 +50,8 @@ inline void train(const Options& o) {
   if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), images, o);
     metrics.reread(model->steps(), kGoal, o);
-    if (metrics.best(kGoal).first > 0) {  // the best model is evaluated at the end, so its file must be complete
+    // The best model is evaluated at the end. Loading it now reports a damaged file early.
+    if (metrics.best(kGoal).first > 0) {
       load(*model, folder.best(), images, o);
       load(*model, folder.state(), images, o);
     }

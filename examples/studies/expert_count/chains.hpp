@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
 
-/// Computes matrix products that have few columns or rows. Holds the sums in registers and does not copy the factors.
+/// Matrix products with few columns or rows. They hold the sums in registers and do not copy the factors.
 ///
 /// The library's products copy both factors into tiles, which saves time if a copy is used often. Here, with eight
-/// filters, each copy would be used once. The order of the sums is the library's, so that all bits are equal: chains of
-/// at most kChain multiply-adds, each starting at zero, then the sum of the chains in order.
+/// filters, each copy would be used once. The sums have the library's order, so that all bits are equal: chains of at
+/// most kChain multiply-adds that begin at zero. The chains are then added in order.
 namespace studies::expert_count {
 
 using namespace gatefold;
@@ -27,13 +27,14 @@ Index registers_of(Index columns) {
   return (columns + size - 1) / size;
 }
 
-/// Computes s[r] = Σ_k x[r][k] w[k, :] for R rows of x as one chain over k < depth. The `columns` columns of w take C
+/// Computes s[r] = Σ_k x[r][k] w[k, :] for R rows of x. Adds from k = 0 to depth − 1. The `columns` columns of w take C
 /// registers.
 /// @param w  [depth, stride], of which the first `columns` columns are used
 template <int R, int C, class T>
 void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index columns, cpu::Register<T> (&s)[R][C]) {
   using V = cpu::Register<T>;
-  V own[R][C];  // local, because otherwise the compiler would store elements of s in every step
+  // The sums are in a local array, because the compiler would store elements of s in every step.
+  V own[R][C];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -55,7 +56,7 @@ void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index 
     for (int c = 0; c < C; ++c) s[r][c] = own[r][c];
 }
 
-/// Divides the range 0 … n − 1 into blocks and calls f<size>(first) for each. `Sizes` are the possible sizes, in
+/// Divides the range 0 … n − 1 into blocks of the given sizes, and calls f<size>(first) for each block. `Sizes` are in
 /// descending order down to 1.
 template <int... Sizes, class F>
 void in_steps(Index n, const F& f) {
@@ -66,15 +67,15 @@ void in_steps(Index n, const F& f) {
   (take.template operator()<Sizes>(), ...);
 }
 
-/// Prefetches `count` elements from p.
+/// Prefetches `count` elements at p into the cache.
 template <class T>
 void prefetch_range(const T* p, Index count) {
   constexpr Index line = 64 / sizeof(T);
   for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
 }
 
-/// Adds Σ_r d[r, j] x[r][from + i] to c[j, i], as one chain over r < rows, for J rows of c. The `columns` columns of c
-/// take C registers.
+/// Adds Σ_r d[r, j] x[r][from + i] to c[j, i], for J rows of c and all r < rows, in the order of r. The `columns`
+/// columns of c take C registers.
 template <int J, int C, class T>
 void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_stride, Index columns, T* c,
                  Index c_stride) {
@@ -85,7 +86,7 @@ void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_
 #pragma GCC unroll 4
     for (int i = 0; i < C; ++i) s[j][i] = V(T(0));
   const int last = in_register<T>(columns, C - 1);
-  constexpr Index ahead = 12;  // rows are scattered, so hardware cannot prefetch them
+  constexpr Index ahead = 12;  // rows to prefetch early, because hardware cannot prefetch scattered rows
   for (Index r = 0; r < rows; ++r, d += d_stride) {
     prefetch_range(x[r + ahead < rows ? r + ahead : r] + from, C * V::size);
     V y[C];
@@ -107,7 +108,7 @@ void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_
     }
 }
 
-/// Adds Σ_r d[r, j] x[r][i] to c[j, i], one chain of kChain rows after the other.
+/// Adds Σ_r d[r, j] x[r][i] to c[j, i], as sums over kChain rows, which are added in order.
 /// @param x  [rows] pointers to rows of `columns` elements
 /// @param d  [rows, heads]
 /// @param c  [heads, columns] in, out
@@ -130,7 +131,7 @@ void outer_sum(Index rows, const T* const* x, Index columns, const T* d, Index h
   }
 }
 
-/// Computes z = x w for some rows of x, one chain after the other.
+/// Computes z = x w for some rows of x. The sums over kChain columns of x are added in order.
 /// @param w  [depth, columns],  z [rows, columns] out
 template <class T>
 void product_of_rows(Index rows, const T* const* x, Index depth, const T* w, Index columns, T* z) {

@@ -21,7 +21,7 @@ class Jobs {
  public:
   explicit Jobs(const Options& options) : options_(options) {}
 
-  /// Adds runs under a label, one per seed.
+  /// Adds one run per seed under a label.
   /// @param make  make(seed) returns the run of a seed; its name is set here
   /// @throws ArgumentError if the label already has runs, with different options
   void add(const std::string& label, Index seeds, const std::function<Run(std::uint64_t seed)>& make) {
@@ -47,13 +47,12 @@ class Jobs {
   }
   void compute() { results_ = studies::compute(options_.common, runs_); }
 
-  /// Returns true if at least one run has this value of an option.
   bool have(const char* option, const Json& value) const {
     return std::any_of(runs_.begin(), runs_.end(),
                        [&](const Run& run) { return run.options.contains(option) && run.options[option] == value; });
   }
 
-  /// Returns the results of a label, one per seed.
+  /// Returns the results of the runs with this label, one per seed.
   std::span<const Json> of(const std::string& label) const {
     const auto [first, count] = places_.at(label);
     return std::span(results_).subspan(first, count);
@@ -61,7 +60,7 @@ class Jobs {
 
  private:
   const Options& options_;
-  std::map<std::string, std::pair<std::size_t, std::size_t>> places_;  // label → first run, number of runs
+  std::map<std::string, std::pair<std::size_t, std::size_t>> places_;  // label → index of its first run, number of runs
   std::vector<Run> runs_;
   std::vector<Json> results_;
 };

@@ -11,13 +11,13 @@
 #include "routing_probabilities.hpp"
 #include "summary.hpp"
 
-/// Tests Lemma 1 of paper 003: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞, where p and p̂ are the routing probabilities with uniform noise
-/// for the scores h and ĥ. Searches for the largest ratio of the two norms.
+/// Tests Lemma 1 of paper 003: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞. Here p and p̂ are the routing probabilities of M experts with
+/// scores h and ĥ and uniform noise. Searches for the largest ratio of the two norms.
 ///
-/// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m'), and h_m − Z changes by at most 2
-/// ‖h − ĥ‖∞, so no ratio exceeds 2 for any M. Without noise p is one-hot and there is no bound: if the best expert
-/// changes, the ratio is 1 / ‖h − ĥ‖∞. The smallest size in kSizes must be so small that this ratio exceeds M² for
-/// every possible M.
+/// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m') with noise r, and h_m − Z changes
+/// by at most 2 ‖h − ĥ‖∞, so no ratio exceeds 2 for any M. Without noise p is one-hot and there is no bound: if the
+/// best expert changes, the ratio is 1 / ‖h − ĥ‖∞. The smallest size in kSizes must be so small that this ratio exceeds
+/// M² for every possible M.
 namespace studies::expert_count::lemma1 {
 
 inline constexpr std::array kSizes{1e-8, 1e-5, 1e-2, 1.0};  // values of ‖h − ĥ‖∞
@@ -26,7 +26,7 @@ inline double bound(std::size_t experts) { return static_cast<double>(experts * 
 
 /// Two vectors of scores: h, and ĥ = h + size · direction, which moved() returns.
 struct Pair {
-  std::vector<double> h, direction;  // each |direction[m]| ≤ 1, at least one is 1
+  std::vector<double> h, direction;  // direction: in [−1, 1], at least one element is ±1
   double size;
 
   std::vector<double> moved() const {
@@ -35,8 +35,8 @@ struct Pair {
     return other;
   }
 };
-/// Returns ‖p − p̂‖∞ / ‖h − ĥ‖∞. The denominator is computed from h and ĥ as rounded to double, because it can differ
-/// from `size`.
+/// Returns the ratio in Lemma 1, ‖p − p̂‖∞ / ‖h − ĥ‖∞. The denominator uses h and ĥ as rounded to double, because it
+/// can differ from `size`.
 template <class F>
 double ratio(const F& probabilities, const Pair& pair) {
   const std::vector<double> moved = pair.moved(), p = probabilities(pair.h), q = probabilities(moved);
@@ -70,8 +70,8 @@ inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, do
   return pair;
 }
 
-/// Searches for a larger ratio than that of `pair`, and returns the largest. Each step changes one score or one element
-/// of the direction at random, and keeps the change if the ratio grows.
+/// Searches for a larger ratio(), beginning with `pair`, and returns the largest. Each step changes one score or one
+/// element of the direction at random, and keeps the change if the ratio grows.
 template <class F>
 double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
   double best = ratio(probabilities, pair);
@@ -97,7 +97,7 @@ struct Found {
   double random = 0, adversarial = 0;
   std::vector<double> by_size{};
 };
-/// Searches for the largest ratios. The pairs depend only on the seed, not on the probabilities.
+/// Searches for the largest ratio of each size. The pairs of score vectors depend only on the seed.
 /// @param searched  function that is called after the search for each size, to report progress
 template <class F, class G>
 Found search(const F& probabilities, std::size_t experts, Index trials, std::uint64_t seed, const G& searched) {
@@ -144,7 +144,7 @@ inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t
   return difference;
 }
 
-/// Searches for the largest ratios with noise and, as a control, without noise.
+/// Tests Lemma 1: searches for the largest ratios with noise and, as a control, without noise.
 inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const Report& report) {
   const RoutingProbabilities exact(experts);
   std::size_t sizes = 0;

@@ -1,5 +1,5 @@
-// Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, the choices
-// that it leaves open, and the published results of the code behind it (Chen et al. 2022, uclaml/MoE).
+// Repeats the figures of paper 003, "On the impact of expert count in mixture of experts". Tests its theorem and
+// lemmas, varies the choices that it leaves open, and repeats the code behind it (Chen et al. 2022, uclaml/MoE).
 //
 //   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|data-sets|parts|all]
 //                [--reference s1|…|all] …

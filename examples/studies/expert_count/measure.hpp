@@ -40,21 +40,21 @@ inline Accuracy accuracy(const std::vector<double>& right, View<const Index, 1, 
   a.all = 100 * hits / static_cast<double>(right.size());
   return a;
 }
-/// Returns 1 if the score y F of an item is above 0, otherwise 0, so that a score of 0 is an error, as in the paper.
-/// Returns NaN if the score is NaN.
+/// Returns 1 if the score of an item (label ±1 times output) is above 0, otherwise 0. A score of 0 is an error, as in
+/// the paper. Returns NaN if the score is NaN.
 inline double right(double score) { return std::isnan(score) ? score : score > 0 ? 1 : 0; }
-/// Returns right(score) of each item, [N].
+/// Returns 1 for each correct item, 0 for each wrong one, [N].
 inline std::vector<double> right(View<const float, 2, Cpu> output, View<const float, 2, Cpu> target) {
   std::vector<double> hit(static_cast<std::size_t>(output.extent(0)));
   for (Index n = 0; n < output.extent(0); ++n) hit[static_cast<std::size_t>(n)] = right(target(n, 0) * output(n, 0));
   return hit;
 }
 
-/// Returns the error P(y f_m ≤ 0 | Ω_k) of each expert m on each cluster k, [M][K]. It is computed from all items of
-/// the cluster, whether or not they are routed to the expert. It is NaN for a cluster without items.
+/// Returns the error of each of the M experts on each of the K clusters, [M][K]: the share of wrong items among all
+/// items of the cluster, whether or not they are routed to the expert. It is NaN for a cluster without items.
 template <class M, class P>
 Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, const Sample& sample) {
-  constexpr Index part = 1000;  // items at a time, because all experts on all items would need gigabytes
+  constexpr Index part = 1000;  // items of a part; all at once would need gigabytes
   const Index items = sample.x.extent(0);
   Matrix errors(static_cast<std::size_t>(mixture.experts()), std::vector<double>(kClusters));
   std::vector<double> count(kClusters);
@@ -73,8 +73,8 @@ Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, cons
   return errors;
 }
 
-/// Returns the cluster of each expert, k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩. With the initial weights, it is the
-/// cluster in definition 2 of the paper.
+/// Returns the cluster of each expert m: argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩, with its weights w for filter j and patch
+/// p, and the signal v_k of cluster k. With the initial weights, this is definition 2 of the paper.
 /// @param weight [M, P, d, J] in
 inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu> weight, const Signals& signals) {
   const Index experts = weight.extent(0), parts = weight.extent(1), dim = weight.extent(2), filters = weight.extent(3);

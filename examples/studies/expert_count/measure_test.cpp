@@ -17,7 +17,7 @@ struct Case {
   Cpu::Context ctx{1};
   SignalMixture law = SignalMixture::expert_count(4);
   Signals signals = law.signals<float, Cpu>(ctx, Seed{1});
-  Sample sample = law.draw<float, Cpu>(ctx, signals, Seed{2}, 1500);  // more than one part
+  Sample sample = law.draw<float, Cpu>(ctx, signals, Seed{2}, 1500);  // cluster_errors() computes them in two parts
 };
 
 }  // namespace
@@ -30,7 +30,8 @@ TEST_CASE("cluster_errors: the share of a cluster's items with y f <= 0, by naiv
                         Logistic{}, Seed{3}};
   auto& weight = trainer.params.expert.weight;
   REQUIRE(weight.size() == 3 * kDim);
-  for (Index j = 0; j < kDim; ++j) {  // expert 0 knows cluster 0; expert 1: 1 and a bit of 2; expert 2: none
+  // Expert 0 has learned cluster 0, expert 1 has learned 1 and a bit of 2, expert 2 has learned none.
+  for (Index j = 0; j < kDim; ++j) {
     weight.data()[j] = c.signals.feature(0, j);
     weight.data()[kDim + j] = c.signals.feature(1, j) + c.signals.feature(2, j) / 4;
     weight.data()[2 * kDim + j] = 0;
@@ -66,9 +67,9 @@ TEST_CASE("strongest: the signal of the largest single product over filters and 
   };
   put(0, 0, 0, 1, 2);
   put(0, 1, 2, 2, 3);
-  put(1, 0, 1, 0, -5);  // the sign counts, not only the magnitude
+  put(1, 0, 1, 0, -5);  // negative, so not the largest product
   put(1, 1, 3, 3, 0.5);
-  put(2, 0, 0, 1, 2);  // sums over filters or patches have no effect
+  put(2, 0, 0, 1, 2);  // the largest product decides, not a sum over filters
   put(2, 0, 1, 1, 2);
   put(2, 1, 1, 1, 2);
   put(2, 0, 3, 0, 3);
@@ -91,7 +92,7 @@ TEST_CASE("accuracy and right: of hand-made items") {
   CHECK(a.all == doctest::Approx(40).epsilon(1e-13));
   REQUIRE(a.cluster.size() == 4);
   CHECK((a.cluster[0] == 50 && std::isnan(a.cluster[1]) && a.cluster[2] == 50 && a.cluster[3] == 0));
-  output(4, 0) = std::nanf("");  // neither right nor wrong, so shares are NaN
+  output(4, 0) = std::nanf("");  // NaN is neither right nor wrong, so shares are NaN
   const Accuracy lost = accuracy(right(output.view(), target.view()), cluster.view());
   CHECK((std::isnan(lost.all) && lost.cluster[0] == 50 && std::isnan(lost.cluster[3])));
 }

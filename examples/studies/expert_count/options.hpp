@@ -19,8 +19,8 @@ struct Options {
   std::string expert = "both";
   std::vector<Index> experts{4, 8, 16, 32, 64}, patches{4, 8}, picks{1, 2, 4};
   std::vector<double> decays{1, 0.7, 0.5};
-  Setting base{};         // base of every run; the studies set experts, patches and other values
-  double eta_router = 0;  // 0: the paper's rate for each M
+  Setting base{};         // defaults of every run; each study changes some
+  double eta_router = 0;  // learning rate of the router; 0: the paper's rate
   Index trials = 2000, draws = 100000;
   Index reference_seeds = 10, data_sets = 5;
   bool self_check = false;

@@ -14,7 +14,7 @@
 namespace studies::expert_count::parts {
 
 inline constexpr std::array kParts{"data", "start", "noise"};
-inline constexpr std::uint64_t kOther = 1000;  // added to the seed of the part that is changed
+inline constexpr std::uint64_t kOther = 1000;  // added to the seed of the data, weights or noise
 
 inline std::string label(Index setting, const std::string& part) {
   return reference::label(setting, "moe", true) + ".other_" + part;

@@ -106,7 +106,7 @@ Json single(const ReferenceRun& r, double lr, const Report& report) {
     if (loss <= least) {
       least = loss;
     } else if (epoch > 500 && loss > least + 0.02) {
-      copy_pack(ctx, before, trainer.params);  // the code of Chen et al. stops before the step
+      copy_pack(ctx, before, trainer.params);  // restores the parameters before this step, like Chen et al.
       break;
     }
   }

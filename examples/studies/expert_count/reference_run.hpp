@@ -14,7 +14,7 @@ struct ReferenceRun {
   bool linear = false;  // true: experts without the cubic activation
   Index train = 16000, test = 16000, epochs = 501;
   std::uint64_t seed = 1;
-  std::uint64_t data = 0, start = 0, noise = 0;  // seeds; 0: the seed of the run
+  std::uint64_t data = 0, start = 0, noise = 0;  // seeds; 0: use `seed`
 
   Json json(const std::string& model) const {
     Json j{{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train},
@@ -26,7 +26,7 @@ struct ReferenceRun {
   double cost() const { return static_cast<double>(train * epochs * 4); }
 };
 
-/// Trains a mixture of eight experts by the rules of that code. Its differences from the papers:
+/// Trains a mixture of eight experts like the code of Chen et al. Its differences from the papers:
 /// - The weight of a pick is its noisy score.
 /// - The loss applies softmax to the two logits twice (TwiceSoftmax).
 /// - The norms of an expert's weights and biases are added.

@@ -30,7 +30,8 @@ inline std::vector<std::pair<double, double>> gauss_legendre(std::size_t n) {
   return rule;
 }
 
-/// Computes p_m = P(argmax_m' (h_m' + r_m') = m) for independent r ~ U[0, 1), exact up to rounding.
+/// Computes the probability P(argmax_m' (h_m' + r_m') = m) of each expert m, with scores h and independent noise r ~
+/// U[0, 1). It is exact up to rounding.
 ///
 ///     p_m = ∫_{h_m}^{h_m + 1} Π_{m' ≠ m} F(s − h_m') ds,   F(z) = min(max(z, 0), 1)
 ///

@@ -75,7 +75,8 @@ void check_probabilities() {
     require(std::abs(total - 1) < 1e-12, "routing probabilities of " + std::to_string(experts) + " experts sum to 1");
     const double s = 0.25, m = static_cast<double>(experts);
     std::vector<double> ahead(experts);
-    ahead[0] = s;  // wins if it is above 1, or the largest of all below
+    // Expert 0 wins if s plus its noise is above 1, or if it is the largest of all.
+    ahead[0] = s;
     const double expected = s + (1 - std::pow(s, m)) / m;
     require(std::abs(RoutingProbabilities(experts)(ahead)[0] - expected) < 1e-12,
             "one of " + std::to_string(experts) + " ahead by 1/4");

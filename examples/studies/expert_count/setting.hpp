@@ -9,7 +9,7 @@
 
 namespace studies::expert_count {
 
-inline constexpr Index kClusters = 4, kDim = 50;  // K and d of the paper's experiments
+inline constexpr Index kClusters = 4, kDim = 50;  // K clusters, and d values per patch, as in the paper
 
 /// One run of the layer of paper 003, and all values that its result depends on.
 ///
@@ -19,16 +19,16 @@ inline constexpr Index kClusters = 4, kDim = 50;  // K and d of the paper's expe
 /// hardly leave log 2. For a cubic activation, the factor is equivalent to an expert rate of 0.01, a router rate of 10
 /// and ten times σ₀.
 struct Setting {
-  std::string expert = "mlp";        // mlp with a router per patch, or cnn with one Θ for all patches (Chen et al.)
-  std::string activation = "cubic";  // of the proofs; the main text does not name one
+  std::string expert = "mlp";        // mlp: a router per patch; cnn: one router for all patches
+  std::string activation = "cubic";  // activation in the paper's proofs; its main text names none
   Index patches = 4, experts = 8, filters = 8, k = 1;
   Index train = 16000, test = 16000, iterations = 501;  // not in the paper
-  double sigma0 = 8.2e-5;                               // not in the paper: the deviation of 0.001 · U(±1/√50)
-  double scale = 10;                                    // not in the paper
-  double decay = 1;                                     // the share of cluster k is ∝ decayᵏ
+  double sigma0 = 8.2e-5;  // initial deviation as of 0.001 · U(±1/√50), not in the paper
+  double scale = 10;       // not in the paper
+  double decay = 1;        // the share of cluster k is proportional to decayᵏ
   double eta = 1e-3, eta_router = 0.1;
-  bool equal_patches = true;  // initial weights; true: eq. (2), false: Lemma 3
-  bool test_noise = false;    // eq. (1) routes without noise; the code of Chen et al. with noise
+  bool equal_patches = true;  // true: equal initial weights at all patches, eq. (2); false: Lemma 3
+  bool test_noise = false;    // noise of the gate in tests, as in Chen et al. but not in eq. (1)
   std::uint64_t seed = 1;
 
   /// Returns the learning rate of the router in the paper, which has a different rate for each number of experts.
@@ -36,9 +36,10 @@ struct Setting {
 
   /// Rounds a time down to a whole iteration, at most 1e15, which is later than any last iteration.
   static Index whole(double t) { return static_cast<Index>(std::floor(std::min(t, 1e15))); }
-  /// Returns the end of the exploration stage, T₁ = ⌊σ₀^½/η⌋.
+  /// Returns the iteration at which the exploration stage ends, T₁ = ⌊σ₀^½/η⌋, with the deviation σ₀ of initial weights
+  /// and the learning rate η.
   Index t1() const { return whole(std::sqrt(sigma0) / eta); }
-  /// Returns the end of the router's stage, T₂ = ⌊1/(η M²)⌋.
+  /// Returns the iteration at which the router's stage ends, T₂ = ⌊1/(η M²)⌋, for M experts and the learning rate η.
   Index t2() const { return whole(1 / (eta * static_cast<double>(experts * experts))); }
 
   std::string label() const { return expert + ".p" + std::to_string(patches) + ".m" + std::to_string(experts); }

@@ -16,7 +16,7 @@ namespace studies::expert_count {
 template <template <class> class ExpertT, class Act>
 struct Streamed : ExpertT<Act> {
   using Expert = ExpertT<Act>;
-  static constexpr bool apart = requires(const Expert& e) { e.equal_patches; };  // each patch has separate weights
+  static constexpr bool apart = requires(const Expert& e) { e.equal_patches; };  // true: separate weights per patch
   static constexpr Index kFilters = 8;
 
   template <class T, class B>
@@ -67,7 +67,7 @@ struct Streamed : ExpertT<Act> {
   struct Range {
     const Groups<B>& groups;
     Index expert, first, count;
-    /// Returns the row of patch l of slot s in the order of Positions.
+    /// Returns the row of patch l of slot (row of work) s in the order of Positions.
     Index position(Index s, Index l, Index patches) const {
       return apart ? first * patches + l * count + s - first : s * patches + l;
     }
@@ -194,7 +194,7 @@ struct FewDraws : NoisyTop1<> {
       constexpr Index run = cpu::PhiloxRun::size;
       const Index experts = this->rank.extent(1);
       if (!this->noise.noisy || this->noisy_weight) return Base::choose(lanes, n, row);
-      const T least = functor::top<T>(lanes, experts, row);  // lower bound of the winning value: noise is never below 0
+      const T least = functor::top<T>(lanes, experts, row);  // the winner is at least this, as noise is never below 0
       const auto rivals = [&](Index first, Index count) {
         return sum_columns<T>(lanes, count, [&](auto at, Index e) {
           using functor::math::where_positive;

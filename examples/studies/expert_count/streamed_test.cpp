@@ -13,7 +13,7 @@ using namespace studies::expert_count;
 
 namespace {
 
-/// Trains a mixture and its streamed version for some steps, with and without noise. Checks that losses, outputs,
+/// Trains a mixture without and with the wrappers of streamed.hpp, with and without noise. Checks that losses, outputs,
 /// choices and gradients have the same bits.
 template <class GateA, class GateB, class ExpertA, class ExpertB>
 void same_bits(const GateA& gate, const GateB& streamed_gate, const ExpertA& expert, const ExpertB& streamed_expert,
@@ -42,7 +42,8 @@ void same_bits(const GateA& gate, const GateB& streamed_gate, const ExpertA& exp
   auto router_b = of_router.begin(ctx, b.params.gate);
   auto experts_a = of_experts.begin(ctx, a.params.expert);
   auto experts_b = of_experts.begin(ctx, b.params.expert);
-  for (Index t = 0; t < 6; ++t) {  // the scores move apart, so fewer and fewer experts can win
+  // Training moves the scores apart, so fewer and fewer experts can win.
+  for (Index t = 0; t < 6; ++t) {
     typename decltype(a)::Extra noise;
     typename decltype(b)::Extra streamed_noise;
     if (t != 4) noise.selection.random = streamed_noise.selection.random = Random{Seed{4}, std::uint64_t(t)};

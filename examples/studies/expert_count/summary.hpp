@@ -36,13 +36,13 @@ struct StudySummary {
   std::vector<std::function<void(const std::filesystem::path&)>> pictures_{};
 };
 
-/// Returns the number `key` of each run.
+/// Returns the result named `key` of each run.
 inline std::vector<double> values(std::span<const Json> runs, const std::string& key) {
   return numbers(runs, [&](const Json& run) { return number(run.at(key)); });
 }
 inline std::vector<double> as_doubles(const std::vector<Index>& list) { return {list.begin(), list.end()}; }
 
-/// Returns a curve whose point x[i] is mean ± std of the number `key` over the runs of labels[i].
+/// Returns a curve whose point at x[i] is the mean ± std of the result named `key` over the runs of labels[i].
 inline Curve curve(const Jobs& jobs, std::string title, const std::vector<double>& x,
                    const std::vector<std::string>& labels, const std::string& key) {
   Curve c{std::move(title), {}, {}};
@@ -50,7 +50,7 @@ inline Curve curve(const Jobs& jobs, std::string title, const std::vector<double
   return c;
 }
 
-/// Returns the curve `key` over the iterations of training, mean ± std over the runs.
+/// Returns the curve named `key` over the iterations of training, mean ± std over the runs.
 inline Curve course(std::span<const Json> runs, std::string title, const std::string& key) {
   Curve c{std::move(title), {}, {}};
   const Json& iterations = runs.front().at("curve").at("iteration");

@@ -22,10 +22,11 @@ inline std::size_t lowest(const std::vector<double>& of_clusters) {
   return static_cast<std::size_t>(std::min_element(of_clusters.begin(), of_clusters.end(), less) - of_clusters.begin());
 }
 
-/// Statistics of the errors at the end of one stage.
+/// Statistics of the experts' errors on the clusters after one stage of training.
 struct Stage {
-  double own = 0, other = 0, best = 0;  // mean error on the expert's own cluster, on the others, on its best one
-  double covered = 0;                   // number of clusters that are the best one of some expert
+  /// Mean error on the expert's own cluster, on the other clusters, on the one with the lowest error.
+  double own = 0, other = 0, best = 0;
+  double covered = 0;  // number of clusters that are the best one of an expert
 };
 /// Computes the statistics of one stage.
 /// @param errors  [M][K]
@@ -45,8 +46,7 @@ inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
   s.covered = static_cast<double>(std::count(seen.begin(), seen.end(), true));
   return s;
 }
-/// Returns the share of the test items that go to an expert of their own cluster: the mean over the shares of the
-/// clusters.
+/// Returns the share of the test items that go to an expert of their own cluster, as the mean over the clusters.
 inline double routed(const Json& run, const std::vector<std::size_t>& own) {
   const auto shares = matrix(run.at("routing"));  // [K][M]
   double sum = 0, clusters = 0;
@@ -58,7 +58,7 @@ inline double routed(const Json& run, const std::vector<std::size_t>& own) {
   return sum / clusters;
 }
 
-/// Adds the statistics (Stage) of the runs of a label, under the names <name>.t1.… and <name>.end.…
+/// Adds the statistics (Stage) of the runs with a label. Their names are <name>.t1.… and <name>.end.…
 inline void report_stages(const Jobs& jobs, const std::string& label, const std::string& name, StudySummary& summary) {
   for (const std::string at : {"t1", "end"}) {
     std::vector<double> own, other, best, covered;
@@ -80,18 +80,18 @@ inline void report_stages(const Jobs& jobs, const std::string& label, const std:
   }
 }
 
-/// These functions return the least and the largest number of experts M in Theorem 1, if all constants are 1:
-/// K ln K ln ln d and σ₀^−0.075.
+/// These functions return the least and the largest number of experts that Theorem 1 admits, if all its constants are
+/// 1: K ln K ln ln d and σ₀^−0.075.
 inline double least_experts() { return kClusters * std::log(kClusters) * std::log(std::log(kDim)); }
 inline double most_experts(double sigma0) { return std::pow(sigma0, -0.075); }
 
-/// A layer, and the label of its runs and results.
+/// The options of a layer, and the label of its runs.
 struct Case {
   std::string label;
   Setting setting;
 };
-/// Returns the default layers. For the kind "mlp", also returns a layer with values that Theorem 1 admits: its least
-/// σ₀, inputs of size one, and T = 1/η, so that T₁ < T.
+/// Returns the default layers. For the kind "mlp", also returns a layer that Theorem 1 admits: the least σ₀, inputs of
+/// size one, and 1/η iterations, more than stage T₁ has.
 inline std::vector<Case> cases(const Options& o, Index experts) {
   std::vector<Case> all;
   for (const auto& kind : o.kinds()) {
@@ -115,8 +115,8 @@ inline void add(const Options& o, Jobs& jobs) {
     for (const Case& c : cases(o, m)) jobs.add(c.label, c.setting);
 }
 
-/// Returns a picture of the errors of one run. Experts are sorted by their best cluster in `order_of`, the errors at
-/// the end.
+/// Returns a picture of the experts' errors in one run. Experts are sorted by their best cluster at the end of the run
+/// (`order_of`).
 inline HeatMap picture(const std::string& title, const Errors& errors, const Errors& order_of) {
   std::vector<std::size_t> order(errors.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
@@ -138,8 +138,9 @@ inline HeatMap picture(const std::string& title, const Errors& errors, const Err
   return map;
 }
 
-/// Adds the number of sets M_k (definition 2) that are not empty and the share of experts that keep their cluster. Also
-/// adds the share of items that go to an expert of their own set, or whose best cluster is theirs.
+/// Adds the number of sets M_k (the experts of cluster k, definition 2) that are not empty, and the share of experts
+/// that keep their cluster. Also adds the share of items that go to an expert of their cluster: its M_k, or the one
+/// with the lowest error.
 inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name, StudySummary& summary) {
   std::vector<double> to_own, to_best, kept, non_empty;
   for (const Json& run : jobs.of(c.label)) {
@@ -159,10 +160,10 @@ inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name
     kept.push_back(same / static_cast<double>(own.size()));
     non_empty.push_back(static_cast<double>(std::count(seen.begin(), seen.end(), true)));
   }
-  summary.add(name + ".non_empty_sets", non_empty);  // |{k : M_k is not empty}|, M_k of definition 2
-  summary.add(name + ".kept", kept);                 // experts with the same cluster at the end
-  summary.add(name + ".routed_to_own", to_own);      // items that go to an expert of their cluster's M_k
-  summary.add(name + ".routed_to_best", to_best);    // items that go to an expert whose best cluster is theirs
+  summary.add(name + ".non_empty_sets", non_empty);
+  summary.add(name + ".kept", kept);  // share of experts with the same cluster at the end
+  summary.add(name + ".routed_to_own", to_own);
+  summary.add(name + ".routed_to_best", to_best);
 }
 
 inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {

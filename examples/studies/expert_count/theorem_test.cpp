@@ -16,7 +16,7 @@ using namespace studies::expert_count;
 
 namespace {
 
-/// Errors of three experts on four clusters [M][K]. The best clusters of the experts are 0, 2 and 2.
+/// Errors of three experts on four clusters. The clusters with the lowest errors are 0, 2 and 2.
 const theorem::Errors kErrors{{0.1, 0.4, 0.5, 0.6}, {0.3, 0.2, 0.1, 0.4}, {0.5, 0.5, 0.05, 0.45}};
 const theorem::Errors kShares{{0.7, 0.2, 0.1}, {0.5, 0.5, 0}, {0, 0.25, 0.75}, {1, 0, 0}};  // [K][M]
 
@@ -29,7 +29,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Jobs with two hand-made runs of one label, for two seeds.
+/// Two hand-made runs of one label, with different seeds.
 struct Case {
   Folder folder;
   Options options;
@@ -45,7 +45,7 @@ struct Case {
     });
     jobs.compute();
   }
-  /// In the second seed, all experts have the same cluster and keep it.
+  /// For the second seed, all experts have the same cluster at the start and the end.
   static Json run(std::uint64_t seed) {
     const std::vector<int> start = seed == 1 ? std::vector{0, 1, 2} : std::vector{1, 1, 1},
                            end = seed == 1 ? std::vector{0, 3, 2} : std::vector{1, 1, 1};
@@ -109,11 +109,12 @@ TEST_CASE("lemma 1: within M^2 with noise, beyond it without, for the same pairs
     const lemma1::Found with = lemma1::search(exact, experts, 24, 1, [] {}),
                         without = lemma1::search(without_noise, experts, 24, 1, [] {});
     CHECK(with.adversarial <= lemma1::bound(experts));
-    CHECK(with.adversarial <= 2 + 1e-5);              // the bound from the derivative of p_m, plus rounding
-    if (experts == 2) CHECK(with.adversarial > 1.9);  // the ratio is 2 if equal scores move apart
+    CHECK(with.adversarial <= 2 + 1e-5);              // bound 2 from the derivative of p_m, plus rounding
+    if (experts == 2) CHECK(with.adversarial > 1.9);  // equal scores that move apart reach the ratio 2
     CHECK(without.adversarial > lemma1::bound(experts));
     REQUIRE(without.by_size.size() == lemma1::kSizes.size());
-    for (std::size_t i = 0; i < lemma1::kSizes.size(); ++i)  // if the best expert changes, p changes by 1
+    // Without noise, a probability changes by 1 if the best expert changes.
+    for (std::size_t i = 0; i < lemma1::kSizes.size(); ++i)
       CHECK(without.by_size[i] * lemma1::kSizes[i] == doctest::Approx(1).epsilon(1e-6));
   }
 }

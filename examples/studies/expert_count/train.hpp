@@ -16,8 +16,8 @@
 namespace studies::expert_count {
 
 /// Trains a layer by algorithm 1 of paper 003: experts with normalised gradients, the router with plain gradients. Both
-/// are gradients of L(y π f) at the same parameters, with new noise in each iteration. Returns the measurements during
-/// and after training.
+/// gradients are of the same loss at the same parameters, with new noise in each iteration. Returns the measurements
+/// during and after training.
 template <class GateT, class ExpertT>
 Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, const Report& report) {
   Cpu::Context ctx(1);
@@ -82,7 +82,7 @@ Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, con
       report(static_cast<double>(t) / static_cast<double>(s.iterations));
     }
     trainer.gradients(training.x, training.target, noise(4, t));
-    if (t + 1 == s.iterations) {  // Chen et al. measure the entropy of the last routing with noise
+    if (t + 1 == s.iterations) {  // like Chen et al., measures the entropy of the last routing with noise
       result["train_accuracy"] = accuracy(right(trainer.output(), training.target), training.cluster).all;
       result["train_entropy"] =
           metric::dispatch_entropy<float, Cpu>(ctx, trainer.saved.plan, training.cluster, kClusters);
@@ -116,8 +116,8 @@ inline LinearScores shared_scores(const Setting& s) {
   return {.model_dim = kDim, .experts = s.experts, .length = s.patches, .bias = false, .initial = Initial::zero()};
 }
 
-/// Trains a layer whose gate has these scores. The selection is top-1 with noise as in the paper, or UniformTopK for
-/// more picks.
+/// Trains a layer whose gate has the given scores. The selection is top-1 with noise as in the paper, or UniformTopK
+/// for more picks.
 template <class ScoresT, class ExpertT>
 Json train_gated(const Setting& s, const ScoresT& scores, const ExpertT& expert, const Report& report) {
   PatchSums<float> sums;

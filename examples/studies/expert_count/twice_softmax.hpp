@@ -42,7 +42,7 @@ struct TwiceSoftmax {
   }
 };
 
-/// Adam that adds weight decay to the gradient, like torch.optim.Adam.
+/// Adam that adds weight decay to the gradient, as torch.optim.Adam does.
 struct AdamL2 {
   using IsOptimizer = void;
   double lr = 1e-3, l2 = 0;

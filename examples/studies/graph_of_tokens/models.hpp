@@ -9,7 +9,7 @@ using gatefold::Seed;
 using lm::Model;
 using lm::Setting;
 
-/// The existing models whose routers paper 002 changes. The base also decides whether every layer or every second layer
+/// The existing models whose routers paper 002 changes. They also differ in whether every layer or every second layer
 /// has a mixture.
 enum class Base { smoe, glam, x_moe, smoe_dropout };
 
@@ -27,7 +27,7 @@ std::unique_ptr<Model> make_independent(Base, const Mixing&, const Setting&, Ind
 std::unique_ptr<Model> make_similarity(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_attention(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 
-// These functions make the same models on a GPU. nvcc compiles them.
+// Make the same models as the functions above, but on a GPU. nvcc compiles them.
 std::unique_ptr<Model> make_independent_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_similarity_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_attention_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);

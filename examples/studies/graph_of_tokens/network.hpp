@@ -40,7 +40,7 @@ class Network final : public lm::Network<B, ModelT> {
   }
 };
 
-/// Returns a mixture with the gate GateT of a base and these options of its mixing.
+/// Returns a mixture with the gate GateT, whose mixing has the given options.
 template <class GateT>
 auto mixture(const Setting& s, const typename GateT::Mixing& mixing) {
   GateT gate{.mixing = mixing, .selection = {.k = s.k}};
@@ -54,8 +54,8 @@ inline TokenSimilarity similarity(const Mixing& m) {
 }
 inline AttentionPosterior attention(const Mixing& m) { return {.sigma = m.sigma, .only_confident = m.only_confident}; }
 
-/// Makes a model. In all models, attention reads the whole sequence and gives a trace, because the attention-aware gate
-/// needs a trace.
+/// Makes a language model. In all models, attention reads the whole sequence and gives a trace, because the
+/// attention-aware gate needs one.
 template <class B, class MixingT>
 std::unique_ptr<Model> make(Base base, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
   const LanguageSizes sizes = lm::sizes(s, vocabulary);

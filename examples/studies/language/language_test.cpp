@@ -64,7 +64,7 @@ TEST_CASE("words change their experts where the set is another, in whatever orde
 }
 
 TEST_CASE("an eigenvalue settles where lemma 1 says") {
-  // A layer is stable for 0 < σ < 2 with the plain sum, and for 0 < σ < 3.4 with heavy ball and μ = 0.7.
+  // For the eigenvalue σ of −∂u/∂x, the plain sum is stable if 0 < σ < 2, heavy ball with μ = 0.7 if 0 < σ < 3.4.
   const std::vector<std::complex<double>> sigma{-1, 1, 2.5, 3};
   CHECK(settles(sigma, 0)["stable"] == 0.25);
   CHECK(settles(sigma, 0.7)["stable"] == 0.75);
@@ -96,7 +96,7 @@ TEST_CASE("perplexity of a text, of an attacked one, and what the attack does to
   Echo echo;
   const std::vector<TokenId> clean{1, 1, 1, 1, 2, 2}, attacked{1, 1, 9, 1, 2, 2};
   CHECK(perplexity(echo, clean, s) ==
-        doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)).epsilon(1e-13));  // the last word is in no block
+        doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)).epsilon(1e-13));  // the sixth word is in no block
   const Perplexities found = perplexities(echo, clean, attacked, s);
   CHECK(found.clean == doctest::Approx(std::pow(2 * 2 * 2 * 8, 0.25)).epsilon(1e-13));
   CHECK(found.attacked == doctest::Approx(std::pow(2 * 8 * 8 * 8, 0.25)).epsilon(1e-13));

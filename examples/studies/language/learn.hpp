@@ -33,8 +33,8 @@ class Blocks {
   Ids x, next;
 };
 
-/// Returns exp of the mean over words of −log p. The second function computes p with a model, which predicts each
-/// sequence without the words before it.
+/// Returns a perplexity: exp of the mean over words of −log p. The second function computes p with a model, which
+/// predicts each sequence without the words before it.
 inline double perplexity(const std::vector<double>& surprises) { return std::exp(mean(surprises)); }
 inline double perplexity(Model& model, std::span<const TokenId> ids, const Setting& s, Index most = Index(1) << 40) {
   Blocks blocks(ids, s);
@@ -73,7 +73,7 @@ inline Perplexities perplexities(Model& model, std::span<const TokenId> clean, s
   return {perplexity(of_clean), perplexity(of_attacked), perplexity(alone_after) / perplexity(alone_before)};
 }
 
-/// Returns the routing of each mixture on the first blocks of the validation text together.
+/// Returns the routing of each mixture on the first eight blocks of the validation text.
 inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s) {
   Blocks blocks(text.valid, s);
   const Index count = std::min<Index>(blocks.count(), 8);
@@ -99,7 +99,7 @@ inline std::vector<Routing> routing(Model& model, const Text& text, const Settin
   return all;
 }
 
-/// Returns the share of words whose set of experts is not the same in `before` and `after`, which are [N, k] picks.
+/// Returns the share of words whose set of k experts has changed from `before` to `after`, which are [N, k].
 inline double fluctuation(std::vector<Index> before, std::vector<Index> after, Index k) {
   Index changed = 0;
   for (std::size_t n = 0; n < after.size(); n += static_cast<std::size_t>(k)) {
@@ -119,7 +119,7 @@ inline double variation(const std::vector<Index>& load) {
   return gatefold::metric::Load{load}.coefficient_of_variation();
 }
 
-/// Returns the eigenvalues of −∂u/∂x at all words, from ∂u/∂x at each word.
+/// Returns the eigenvalues of −∂u/∂x at all words, from the Jacobian ∂u/∂x at each word.
 inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jacobians, Index dim) {
   std::vector<std::complex<double>> all;
   for (const Matrix& j : jacobians)
@@ -129,8 +129,8 @@ inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jac
   return all;
 }
 
-/// Returns the share of eigenvalues for which heavy ball with this μ and γ = 1 is stable (paper 001, Lemma 1), and the
-/// mean of the largest |λ|.
+/// Returns the share of eigenvalues σ for which heavy ball with this μ and γ = 1 is stable (paper 001, Lemma 1). Also
+/// returns the mean over σ of the spectral radius.
 inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
   Index stable = 0;
   double radius = 0;

@@ -17,11 +17,12 @@ using Matrix = std::vector<float>;  // [D · D]
 
 /// The routing of a mixture on a batch.
 struct Routing {
-  double entropy = 0;          // mean over words of the entropy of their probabilities, before top-K
+  double entropy = 0;          // mean entropy of a word's probabilities, before top-K
   std::vector<Index> load{};   // [E] picks of each expert
-  std::vector<Index> picks{};  // [N, K] experts of each word, best first
+  std::vector<Index> picks{};  // [N, K] the K experts of each word, best first
   double norm = 0;             // mean over words of ‖u‖
-  std::vector<double> rank{};  // [E] share of picks whose expert has the output with the largest, second … norm
+  /// The share [E] of picks whose expert has the output with the largest, second largest, … norm.
+  std::vector<double> rank{};
 };
 
 /// Interface of a language model in training. It hides layers and backend, so that the rest of the program is compiled
@@ -32,14 +33,15 @@ class Model {
 
   /// Runs one training step. x [N] are the words of whole sequences, next [N] is the word after each of them.
   virtual void step(const Ids& x, const Ids& next) = 0;
-  /// Returns −log p [N] of the word next[n] that follows each word x[n].
+  /// Returns −log p [N] of each word next[n], which follows the word x[n].
   virtual std::vector<double> surprises(const Ids& x, const Ids& next) = 0;
-  /// Returns the routing of the model's mixtures on sequences [N], in the order of depth.
+  /// Returns the routing of each mixture on sequences of N words, in the order of depth.
   virtual std::vector<Routing> routing(const Ids& x) = 0;
-  /// Returns, for each layer, ∂u/∂x at some of the words [N]. The list is empty if the model cannot compute them.
+  /// Returns the Jacobians ∂u/∂x of each layer at some of the words [N]. The list is empty if the model cannot compute
+  /// them.
   virtual std::vector<std::vector<Matrix>> jacobians(const Ids&) { return {}; }
-  /// Like surprises(), but each word is predicted from only the words before it, even if attention normally also reads
-  /// the words after it. The list is empty if the model cannot compute it.
+  /// Returns −log p like surprises(), but each word is predicted from only the words before it. Returns an empty list
+  /// if the model cannot compute it.
   virtual std::vector<double> surprises_of_prefixes(const Ids&, const Ids&) { return {}; }
 
   virtual Index parameters() const = 0;
@@ -56,13 +58,13 @@ struct Printed {
 struct Case {
   std::string name;      // characters: a-z 0-9 _ . -
   std::string label;     // name in tables
-  std::string baseline;  // name of the case to compare with, or its own name
+  std::string baseline;  // name of the case to compare with; can be its own name
   Setting setting;
   std::function<std::unique_ptr<Model>(const Setting&, Seed)> make;
   std::optional<Printed> printed{};
 };
 
-/// Cases under one heading.
+/// Cases that one table of the page compares.
 struct Group {
   std::string title;
   std::vector<std::string> cases;

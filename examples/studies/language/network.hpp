@@ -50,7 +50,7 @@ class Network : public Model {
     std::vector<Routing> all;
     for (training::Routing& one : training::routing(ctx, saved, setting.k))
       all.push_back({one.entropy, std::move(one.load), std::move(one.picks)});
-    // If the update rule evaluates its branch twice, each mixture occurs twice in the list.
+    // If the update rule evaluates its branch twice, each mixture occurs twice in `all`.
     const std::size_t depth = static_cast<std::size_t>(setting.depth), each = all.size() / depth;
     for (std::size_t l = 1; l < depth && each > 1; ++l) all[l] = std::move(all[l * each]);
     all.resize(depth);
@@ -64,23 +64,23 @@ class Network : public Model {
   using Layer = AsLayer<ModelT, float, B>;
   using Extra = typename Trained::Extra;
 
-  /// Copies ids to the backend. The view is valid until `to` is overwritten.
+  /// Copies word ids to the backend. The returned view is valid until `to` is overwritten.
   View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
     return training::from_host(ctx, from.data(), to, std::ssize(from));
   }
-  /// Computes y, the output of the layers, which the output layer reads.
+  /// Computes y, the input of the output layer.
   void infer(const Ids& x, const Extra& of) {
     y.resize(std::ssize(x), setting.dim);
     trainer.infer(here(x, ids), y, of);
   }
-  /// Returns −log p of each word of `next`. `read` is the input of the output layer for each of them.
+  /// Returns −log p of each word in `next`, from the inputs `read` of the output layer.
   std::vector<double> surprises_after(View<const float, 2, B> read, const Ids& next) {
     each.resize(read.extent(0));
     trainer.loss.each(ctx, trainer.params.loss, trainer.model(), read, here(next, labels), each);
     const std::vector<float> values = training::to_host(ctx, each);
     return {values.begin(), values.end()};
   }
-  /// Runs a forward pass and keeps its state for the measurements.
+  /// Runs a forward pass and saves its state for the measurements.
   void forward(const Ids& x) {
     y.resize(std::ssize(x), setting.dim);
     trainer.layer().begin(ctx, trainer.model(), y.extent(0), carry);

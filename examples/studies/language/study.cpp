@@ -26,7 +26,7 @@ struct Options {
   Common common{.seeds = 3};
   Setting setting{};
   std::filesystem::path data{};
-  std::vector<std::string> only{};  // names of cases; if empty, all cases
+  std::vector<std::string> only{};  // names of the cases to run; if empty, all cases
   bool tables = false, costs = false;
 };
 
@@ -74,7 +74,6 @@ Done whole_cases(const std::vector<Case>& cases, Index seeds, const std::vector<
   return done;
 }
 
-/// Runs a study of language models.
 void run_study(const char* program, Options& o, Comparison (*make)(const Setting&, Index)) {
   const auto start = std::chrono::steady_clock::now();
   o.setting.validate();

@@ -18,13 +18,12 @@
 
 namespace studies::lm {
 
-/// The results of the cases that are done: name of the case → one result per seed.
+/// The results of the finished cases: name of the case → one result per seed.
 using Done = std::map<std::string, std::vector<Json>>;
 
 inline std::vector<double> values(const std::vector<Json>& runs, const char* key) {
   return numbers(runs, [&](const Json& run) { return number(run[key]); });
 }
-/// Formats a number for a table.
 inline std::string shown(double value, int decimals, bool sign = false) {
   char digits[64];
   std::snprintf(digits, sizeof digits, "%.*f", decimals, std::abs(value));
@@ -80,7 +79,7 @@ inline std::string perplexity_table(const Group& group, const std::vector<Case>&
   return text + '\n';
 }
 
-/// Returns one number for every layer of a run. Returns no value if the run does not have this number.
+/// Returns one number for every layer of a run, or no value if the run does not have it.
 inline std::optional<std::vector<double>> of_layers(const Json& run, const std::string& pointer) {
   std::vector<double> all;
   for (const Json& layer : run["layers"]) {
@@ -91,7 +90,7 @@ inline std::optional<std::vector<double>> of_layers(const Json& run, const std::
   return all;
 }
 
-/// Calls f(case, its results) for each case that is done and is in comparison.seen.
+/// Calls f(case, its results) for each finished case that is in comparison.seen.
 template <class F>
 void for_each_seen(const Comparison& comparison, const Done& done, const F& f) {
   for (const Case& c : comparison.cases)
@@ -100,7 +99,7 @@ void for_each_seen(const Comparison& comparison, const Done& done, const F& f) {
       f(c, done.at(c.name));
 }
 
-/// Returns a table of one number of every layer, with one row for each case.
+/// Returns a table of one measurement of every layer, with one row for each case.
 inline std::string layer_table(const LayerNumber& what, const Comparison& comparison, const Done& done) {
   std::string rows;
   std::size_t depth = 0;
@@ -127,8 +126,8 @@ inline std::string layer_table(const LayerNumber& what, const Comparison& compar
   return head + " |\n" + line + "|\n" + rows + '\n';
 }
 
-/// Returns a table of word perplexities: in one column the model can read the words after a word, in the other they are
-/// cut off.
+/// Returns a table of perplexities: in one column, attention can read the words after a word; in the other, these words
+/// are removed.
 inline std::string prefix_table(const Comparison& comparison, const Done& done) {
   std::string rows;
   for_each_seen(comparison, done, [&](const Case& c, const std::vector<Json>& runs) {

@@ -23,9 +23,9 @@ struct Text {
   gatefold::data::Vocabulary vocabulary{};
   std::vector<TokenId> train{}, valid{}, test{}, valid_attacked{}, test_attacked{};
 
-  /// Returns the values that the result of a run depends on.
+  /// Returns the properties of the text on which results depend.
   Json json() const {
-    std::uint64_t h = 14695981039346656037u;  // FNV-1a, which reads whole tokens instead of bytes
+    std::uint64_t h = 14695981039346656037u;  // FNV-1a hash of tokens instead of bytes
     for (const auto* part : {&train, &valid, &test, &valid_attacked, &test_attacked}) {
       for (const TokenId id : *part) h = (h ^ static_cast<std::uint64_t>(id)) * 1099511628211u;
       h = (h ^ part->size()) * 1099511628211u;

@@ -55,7 +55,7 @@ class Cases {
     add(make_glam, "glam_adam", "Adam first", {AdamFirst{{}, heavy}}, {{34.32, 42.81}});
 
     begin("The skeleton of the paper's code", "reference");
-    const HeavyBall subtracted{.mu = 0.7, .gamma = -1};  // the paper's code subtracts the rule's output
+    const HeavyBall subtracted{.mu = 0.7, .gamma = -1};  // the paper's code subtracts the update rule's output
     Adam adam = Adam::reference();
     adam.gamma = -1;
     add(make_reference, "reference", "SMoE", {Plain{}}, {{35.55, 44.19}});

@@ -11,14 +11,14 @@ using namespace gatefold::update;
 using lm::Model;
 using lm::Setting;
 
-/// As in paper 001, Adam is used only in the first layer, and heavy ball in the others. RmsPropFirst is the same with
-/// RmsProp.
+/// As in paper 001, AdamFirst uses Adam only in the first layer, and heavy ball in the others. RmsPropFirst uses
+/// RmsProp instead of Adam.
 using AdamFirst = First<Adam, HeavyBall>;
 using RmsPropFirst = First<RmsProp, HeavyBall>;
 
-/// The rules for those layouts of the model for which the paper compares only three rules.
+/// The update rules of the models for which the paper compares only three rules.
 using Basic = lm::OneOf<Plain, HeavyBall, AdamFirst>;
-/// All rules that the paper compares.
+/// All update rules that the paper compares.
 using Rule = lm::OneOf<Plain, HeavyBall, AdamFirst, Robust, Nesterov, RmsPropFirst, SharpnessAware, ComplexMomentum,
                        TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold>;
 
@@ -29,7 +29,7 @@ std::unique_ptr<Model> make_switch(const Setting&, Index vocabulary, const Rule&
 std::unique_ptr<Model> make_glam(const Setting&, Index vocabulary, const Basic&, Seed);
 std::unique_ptr<Model> make_reference(const Setting&, Index vocabulary, const Basic&, Seed);
 
-// These functions make the same models on a GPU. nvcc compiles them.
+// Make the same models as the functions above, but on a GPU. nvcc compiles them.
 std::unique_ptr<Model> make_switch_on_cuda(const Setting&, Index vocabulary, const Rule&, Seed);
 std::unique_ptr<Model> make_glam_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);
 std::unique_ptr<Model> make_reference_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);

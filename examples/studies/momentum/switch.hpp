@@ -57,7 +57,7 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
     return all;
   }
 
-  /// Returns Jacobians of the branch, including its layer norm, at up to 16 words that are far apart.
+  /// Returns the Jacobians of each mixture with its layer norm, at up to 16 words that are far apart.
   std::vector<std::vector<lm::Matrix>> jacobians(const lm::Ids& x) override {
     this->forward(x);
     const PreNorm branch{LayerNorm{}, Dropout{0, mixture(setting)}};

@@ -72,11 +72,11 @@ class Cases {
   std::vector<Json> results_;
 };
 
-/// The numbers of the cases that answer each question of the study.
+/// Indices of the cases that answer each question of the study.
 struct Questions {
   std::vector<std::size_t> models;                           // indexed by Model
-  std::vector<std::size_t> noise_mot, noise_absent, counts;  // indexed like options.noises, options.counts
-  std::vector<Index> t1, stage2;                             // lengths of stages I and II in the grid below
+  std::vector<std::size_t> noise_mot, noise_absent, counts;  // one case per value of options.noises or options.counts
+  std::vector<Index> t1, stage2;                             // lengths of stages I and II in `grid`
   std::vector<std::vector<std::size_t>> grid;                // [t1][stage2]
 
   Questions(const Options& o, Cases& cases) {

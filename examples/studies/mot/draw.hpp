@@ -13,8 +13,8 @@
 
 namespace studies::mot {
 
-/// Returns the curve of y over epochs: mean over the seeds, and deviation. If `from` is above 0, the curve has only
-/// later epochs, and counts them from there.
+/// Returns the curve of y over epochs, mean ± deviation over the seeds. If `from` is above 0, the curve has only later
+/// epochs, and counts them from there.
 inline Curve curve(const std::string& title, const std::vector<Json>& runs,
                    const std::function<double(const Json&, std::size_t)>& y, Index from = 0) {
   Curve c{title, {}, {}};
@@ -29,8 +29,7 @@ inline Curve curve(const std::string& title, const std::vector<Json>& runs, cons
   return curve(
       title, runs, [&](const Json& run, std::size_t i) { return number(run[key][i]); }, from);
 }
-/// Returns a curve of values after training, over a different quantity x than epochs. values[i] has one value per seed
-/// for x[i].
+/// Returns a curve of a value after training over a quantity x. values[i] has one value per seed for x[i].
 inline Curve over(const std::string& title, const std::vector<double>& x,
                   const std::vector<std::vector<double>>& values) {
   Curve c{title, {}, {}};
@@ -75,7 +74,7 @@ class Pictures {
   std::vector<double> marks() const {
     return {static_cast<double>(options_.base.t1), static_cast<double>(options_.base.t2)};
   }
-  /// Returns f(run) for every run of the cases with the numbers `group`, [case][seed].
+  /// Returns f(run) for every run of the cases with the indices `group`, [case][seed].
   std::vector<std::vector<double>> each(const std::vector<std::size_t>& group,
                                         const std::function<double(const Json&)>& f) const {
     std::vector<std::vector<double>> values;

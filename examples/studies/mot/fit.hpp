@@ -10,7 +10,7 @@ namespace studies::mot {
 
 /// A line y = a + slope · x, fitted by least squares.
 struct Fit {
-  double slope = 0, r2 = 0;  // r2: share of the variance that the line explains; 0 if y is constant
+  double slope = 0, r2 = 0;  // r2: explained share of the variance; 0 if y is constant
 };
 inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
   const double mx = mean(x), my = mean(y);
@@ -26,8 +26,8 @@ inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
 /// Two models of how a loss decreases with the number t of epochs after stage II. Both have two constants and are
 /// fitted to the same points.
 struct Shapes {
-  Fit exponential;  // log loss = a + slope · t: O(log 1/ε) epochs to a loss of ε
-  Fit power;        // log loss = a + slope · log t: O(1/ε) epochs if the slope is −1
+  Fit exponential;  // log loss = a + slope · t: a loss of ε needs O(log 1/ε) epochs
+  Fit power;        // log loss = a + slope · log t: with slope −1, O(1/ε) epochs
 };
 inline Shapes shapes(const std::vector<double>& t, const std::vector<double>& loss) {
   std::vector<double> times, logs, log_times;

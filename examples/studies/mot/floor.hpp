@@ -32,7 +32,6 @@ inline Fit late_fit(const Json& run, const std::string& curve) {
   return shapes(t, loss).power;
 }
 
-/// Returns the epoch with the smallest test loss.
 inline double epoch_of_least(const Json& run) {
   const Json& losses = run["test_loss"];
   const auto least = std::min_element(losses.begin(), losses.end(),

@@ -35,7 +35,8 @@ inline Json matrix(Index rows, Index columns, const auto& at) {
   return m;
 }
 
-/// Measures Proposition 1 and eq. (11): the class that each expert has learned, and the items that each expert gets.
+/// Measures Proposition 1 and eq. (11) of paper 000: the class that each expert has learned, and the items that it
+/// gets.
 ///
 /// The results `share` and `one_label` each have a second value <name>_by_chance, the expected value for random
 /// routing. For `share`, each expert gets the same number of items, but of random classes. For `one_label`, each expert
@@ -47,7 +48,7 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
   const Specialisation of = gatefold::metric::specialisation(ctx, w, data.signals.feature);
   const Specialisation center = gatefold::metric::specialisation(ctx, w, data.signals.center);
   const Index classes = of.count, experts = plan.experts(), items = plan.items();
-  // Each class has one row per label, so that the table shows if experts specialise in a label.
+  // The table has one row per class and label, to show if experts specialise in a label.
   std::vector<Index> labels;
   for (Index n = 0; n < items; ++n) labels.push_back(2 * data.test.cluster(n) + (data.test.target(n, 0) > 0));
   const auto cells = gatefold::metric::routing_table(ctx, plan, labels, 2 * classes);
@@ -119,9 +120,9 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
            matrix(2 * classes, experts, [&](Index row, Index i) { return cells.share_of_class(row, i); })}};
 }
 
-/// Returns the mean over items of the largest score max_i h_i, with h = Σ_l Θᵀ X_l. The value shows how much the noise
-/// matters: the scores of an item sum to 0, and noise in [0, 1) can only change the order of scores that differ by less
-/// than 1.
+/// Returns the mean over items of the largest score of an expert, max_i h_i with h = Σ_l Θᵀ X_l. It shows how much
+/// noise matters: the scores of an item sum to 0, and noise in [0, 1) can only change the order of scores that differ
+/// by less than 1.
 /// @param theta  [d, E]
 inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::View<const float, 2, Cpu> theta) {
   const Index items = x.extent(0), dim = theta.extent(0), length = x.extent(1) / dim;
@@ -139,13 +140,13 @@ inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::
   return sum / static_cast<double>(items);
 }
 
-/// Number of kinds of content that a position can have: v_n, c_n, v_n' or noise.
+/// Kinds of content of a position: signal v_n and center c_n of the class, signal v_n' of a different class, noise.
 inline constexpr std::size_t kKinds = 4;
 using Attention = std::array<std::array<double, kKinds>, kKinds>;
 
-/// Measures Proposition 2: the probabilities softmax(Xᵀ K X_l)_h, averaged by the content at l (the query) and at h
-/// (the key). Returns two averages. The first is over all pairs of an item and an expert that is specialised in the
-/// item's class. The second is over all pairs of an item and the expert that it goes to.
+/// Measures Proposition 2: the attention probabilities softmax(Xᵀ K X_l)_h, averaged by the kinds of content at the
+/// query l and the key h. Returns two averages. The first is over all pairs of an item and an expert that is
+/// specialised in the item's class. The second is over all pairs of an item and the expert that it goes to.
 ///
 /// @param of      the class that each expert is specialised in
 /// @param routed  the expert that each test item goes to

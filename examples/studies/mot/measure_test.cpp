@@ -31,11 +31,11 @@ struct Case {
   RoutedTrainer<float, Cpu::Context, Mixture<SoftmaxNoisyTop1, AttentionExpert>, Logistic> trainer{ctx, mixture,
                                                                                                    Logistic{}, Seed{1}};
 
-  /// A case with zero weights.
+  /// A model with zero weights.
   explicit Case(Index experts) : setting{.experts = experts, .samples = 8, .test = 64, .noise = 0} {
     set_zero(ctx, trainer.params);
   }
-  /// A case with four experts. Each has learned one class, and gets the items of that class.
+  /// A model with four experts. Each has learned one class, and gets the items of that class.
   Case() : Case(4) {
     for (Index i = 0; i < 4; ++i) {
       route(i, i, 10, 0);
@@ -43,11 +43,11 @@ struct Case {
       for (Index j = 0; j < 50; ++j) trainer.params.expert.value(i, j, 0) -= 3 * data.signals.center(i, j);
     }
   }
-  /// Adds size · v_n to the neuron W_i.
+  /// Adds size times the signal of class n to the neuron of expert i.
   void know(Index i, Index n, float size) {
     for (Index j = 0; j < 50; ++j) trainer.params.expert.value(i, j, 0) += size * data.signals.feature(n, j);
   }
-  /// Adds c · c_n + v · v_n to the router's weights θ_i.
+  /// Adds c · center + v · signal of class n to the router's weights of expert i.
   void route(Index i, Index n, float c, float v) {
     for (Index j = 0; j < 50; ++j)
       trainer.params.gate.scores.weight(j, i) += c * data.signals.center(n, j) + v * data.signals.feature(n, j);
@@ -56,7 +56,7 @@ struct Case {
     trainer.evaluate(data.test.x, data.test.target);
     return specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
   }
-  /// Returns the number of test items of a class and label.
+  /// Returns the number of test items of class n with the label y.
   double count(Index n, int y) const {
     double sum = 0;
     for (Index k = 0; k < 64; ++k) sum += data.test.cluster(k) == n && (data.test.target(k, 0) > 0) == (y > 0) ? 1 : 0;
@@ -72,7 +72,7 @@ void check_numbers(const Json& found, const std::vector<std::pair<const char*, d
   }
 }
 
-/// Returns the mean of |s_1 + … + s_c| over all 2^c combinations of signs.
+/// Returns the mean of |s_1 + … + s_c| over all 2^c combinations of signs s_i = ±1.
 double mean_over_signs(int c) {
   double sum = 0;
   for (int signs = 0; signs < 1 << c; ++signs) sum += std::abs(c - 2 * std::popcount(static_cast<unsigned>(signs)));
@@ -141,8 +141,8 @@ TEST_CASE("specialists: three experts for one class, one for another, none for t
   Case c(4);
   for (const Index i : {0, 1, 2}) c.know(i, 0, 1);
   c.know(3, 1, 3);
-  c.route(0, 0, 10, 4);   // its items of label +1
-  c.route(1, 0, 10, -4);  // and −1; expert 2 gets no items
+  c.route(0, 0, 10, 4);   // expert 0 gets the items of label +1
+  c.route(1, 0, 10, -4);  // expert 1 gets those of label −1, expert 2 none
   for (const Index n : {1, 2, 3}) c.route(3, n, 10, 0);
   const double all = c.count(0), positive = c.count(0, 1) / all, rest = 64 - all;
   check_numbers(c.measured(),
@@ -157,7 +157,7 @@ TEST_CASE("specialists: three experts for one class, one for another, none for t
 
 TEST_CASE("specialists: one expert gets everything") {
   Case c;
-  set_zero(c.ctx, c.trainer.params.gate);  // with equal scores, all items go to expert 0
+  set_zero(c.ctx, c.trainer.params.gate);  // equal scores: all items go to expert 0
   check_numbers(c.measured(), {{"used", 1}, {"share", c.count(0) / 64}, {"share_by_chance", c.count(0) / 64}});
 }
 
@@ -209,5 +209,5 @@ TEST_CASE("shapes: fits exponential and power laws and tells them apart") {
   CHECK(p.power.slope == doctest::Approx(-1).epsilon(1e-13));
   CHECK(p.power.r2 == doctest::Approx(1).epsilon(1e-13));
   CHECK(p.exponential.r2 < 0.95);
-  CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // two points are too few for a fit
+  CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // only two points with t > 0: no fit
 }

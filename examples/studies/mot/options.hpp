@@ -71,8 +71,8 @@ struct Options {
   Setting base{};
   std::vector<double> noises{0, 0.05, 0.1, 0.25, 0.5, 1, 2}, grid{0.5, 1, 2};  // 1/L = 0.125
   std::vector<Index> counts{1, 4, 8, 16, 32};
-  std::vector<double> router_rates{};  // if empty, the whole study runs
-  Index floor = 0;                     // epochs; if 0, the whole study runs
+  std::vector<double> router_rates{};  // rates to compare; if empty, the whole study runs
+  Index floor = 0;                     // epochs of the study `floor`; if 0, the whole study runs
   bool defaults = false;
 
   Json json() const {
@@ -139,7 +139,7 @@ inline void print_defaults() {
   const Setting defaults;
   Setting::each(defaults,
                 [](const char* option, const auto& value, const std::string& symbol, const char*, const char* why) {
-                  // Symbols have characters of several bytes, so they are padded by hand.
+                  // Symbols have characters of several bytes, which printf's padding would count wrongly.
                   std::size_t shown = 0;
                   for (const char c : symbol) shown += (c & 0xC0) != 0x80;
                   std::printf("%-17s %s%*s %6s  %s\n", option, symbol.c_str(), static_cast<int>(4 - shown), "",

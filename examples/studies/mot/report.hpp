@@ -15,20 +15,18 @@
 
 namespace studies::mot {
 
-/// Returns the position of an epoch in the list of measured epochs.
 inline std::size_t at(const Json& run, Index epoch) {
   const Json& epochs = run["epoch"];
   return static_cast<std::size_t>(std::find(epochs.begin(), epochs.end(), Json(epoch)) - epochs.begin());
 }
 
-/// Returns the smallest test loss of a run over all measured epochs.
 inline double least(const Json& run) {
   double floor = INFINITY;
   for (const Json& loss : run["test_loss"]) floor = std::min(floor, number(loss));
   return floor;
 }
 
-/// Fits both models (Shapes) to a curve of the loss in stage III.
+/// Fits both models of the loss (Shapes) to a curve of the loss in stage III.
 inline Shapes shapes_of(const Json& run, const std::string& curve, Index t2) {
   std::vector<double> t, loss;
   for (std::size_t i = 0; i < run["epoch"].size(); ++i) {
@@ -65,7 +63,7 @@ class Numbers {
   static OfRun when(const std::string& snapshot, const char* key) {
     return [=](const Json& run) { return number(run[snapshot][key]); };
   }
-  /// Adds the last test loss minus the last test loss of MoT with all defaults and the same seed.
+  /// Adds the last test loss minus that of MoT with default options and the same seed.
   void add_difference(const std::string& what, const std::vector<Json>& runs) {
     std::vector<double> less;
     for (std::size_t i = 0; i < runs.size(); ++i)

@@ -31,7 +31,6 @@ inline const char* name(Model model) {
   }
 }
 
-/// Returns true if measurements are taken after epoch t.
 inline bool measured(const Setting& s, Index t) { return t % s.every == 0 || t == s.t1 || t == s.t2 || t == s.epochs; }
 
 /// Trains a model in the stages of algorithm 1 and takes measurements.
@@ -87,7 +86,7 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
     curves[how + "_loss"].push_back(trainer.evaluate(data.test.x, data.test.target, extra).experts);
     curves[how + "_accuracy"].push_back(accuracy(trainer.expert_output(), data.test.target));
   };
-  // If t is the end of a stage or of training, adds measurements of the routing in the last test.
+  // At the start, after stages I and II, and at the end, adds measurements of the routing in the last test.
   const auto snapshots = [&](Index t, Json& curves, const std::string& how) {
     for (const auto& [epoch, stage] : {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
       if (t != epoch) continue;

@@ -14,12 +14,13 @@
 
 namespace studies::mot_text {
 
-/// T₁ and T₂ are about the same shares of T as in the paper for Yahoo Answers, which has T₁ = 50, T₂ = 200, T = 300.
+/// The times T₁, T₂ and T (in epochs) are in about the same proportion as the paper's T₁ = 50, T₂ = 200, T = 300 for
+/// Yahoo Answers.
 struct Options {
   Index train = 6000, test = 2000, vocabulary = 2000;
   std::vector<Index> experts{2, 4, 8};
   Recipe recipe{.epochs = 18, .first = 3, .second = 12};
-  double linear_lr = 1e-2;  // large, because the weights of a linear map start small
+  double linear_lr = 1e-2;  // large, because weights of a linear map start small
   WholeTransformer net{.token_dim = 96, .model_dim = 48, .hidden_dim = 192, .heads = 4, .length = 24, .blocks = 2};
 };
 

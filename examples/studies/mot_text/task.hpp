@@ -13,19 +13,19 @@
 
 namespace studies::mot_text {
 
-/// Verses and their classes.
+/// Verses with the indices of their classes.
 struct Verses {
   std::vector<const Verse*> verses{};
   std::vector<Index> labels{};
 };
-/// The training verses, the test verses and the names of the classes.
+/// A task: the names of the classes, the training verses and the test verses.
 struct Task {
   std::vector<std::string> classes{};
   Verses train{}, test{};
 };
 
-/// Adds the first `train` verses and the next `test` verses in the order of a hash. Neighbouring verses have the same
-/// topic, so a split by position would give two different kinds of verses.
+/// Adds `train` verses to the training set and `test` to the test set, in the order of a hash. Neighbouring verses have
+/// the same topic, so a split by position would give two different kinds of verses.
 template <class F>
 void add(Task& task, std::vector<const Verse*> verses, Index train, Index test, const F& label) {
   std::sort(verses.begin(), verses.end(), [](const Verse* a, const Verse* b) {
@@ -131,7 +131,7 @@ class WordVectors {
   void tokens(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index l) { add(word, 1, row + l * dim()); });
   }
-  /// Computes the mean of the vectors, including the zeros after the last word. Up to a factor, the mean is the input
+  /// Computes the mean of a verse's vectors, including the zeros after the last word. Up to a factor, it is the input
   /// of a router.
   void mean(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index) { add(word, 1 / static_cast<float>(length_), row); });

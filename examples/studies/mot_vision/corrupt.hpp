@@ -21,7 +21,7 @@ using gatefold::Seed;
 struct Corruption {
   double replaced = 0.15;  // share of the patches that come from an image of a different class
   double noisy = 0.1;      // share of the patches that are Gaussian noise
-  double deviation = 1;    // of the noise, not in the paper; that of the normalised pixels is 1
+  double deviation = 1;    // deviation of the noise, not in the paper; normalised pixels have deviation 1
 };
 
 /// Corrupts patches of every image. round(replaced · patches) patches are replaced by the patch at the same position of

@@ -20,7 +20,7 @@ struct Common {
   Index seeds = 5;              // runs per setting; tables have mean ± std over them
   std::uint64_t seed = 1;       // seed of the first run; run i has seed + i
   int threads = 0;              // number of runs at once, each on one thread (0: all cores)
-  bool quick = false;           // a small version in under a minute
+  bool quick = false;           // run a small version in under a minute
   std::filesystem::path out{};  // folder of results.json, results.csv, pictures and runs/
   bool fresh = false;           // ignore earlier runs in out/runs/
 };
@@ -42,7 +42,7 @@ inline void add_common(CLI::App& app, Common& common) {
       ->check(CLI::Range(Index(1), Index(1) << 20))
       ->capture_default_str();
   app.add_option("--seed", common.seed, "seed of the first run; run i has seed + i")
-      ->check(command_line::seed(std::uint64_t(1) << 20))  // leaves room for as many runs as --seeds allows
+      ->check(command_line::seed(std::uint64_t(1) << 20))  // leaves room for the largest value of --seeds
       ->capture_default_str();
   app.add_option("--threads", common.threads, "runs computed at once, each on one thread (0: all cores)")
       ->check(CLI::Range(0, 1024))

@@ -41,7 +41,7 @@ void print_costs(const std::vector<Costed<Model>>& models) {
     const auto heap = mallinfo2();
     return static_cast<double>(heap.uordblks + heap.hblkhd);
 #else
-    return std::numeric_limits<double>::quiet_NaN();  // other C libraries do not report it
+    return std::numeric_limits<double>::quiet_NaN();  // other C libraries do not report heap memory
 #endif
   };
   std::vector<Cost> costs(models.size());

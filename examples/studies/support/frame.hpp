@@ -16,8 +16,9 @@ inline constexpr double kWidth = 520, kHeight = 380;  // size of a panel in pixe
 /// left.
 struct Frame {
   double left, bottom, width, height;
-  double x(double pixels) const { return left + width * pixels / kWidth; }      // distance from the panel's left
-  double y(double pixels) const { return bottom + height * pixels / kHeight; }  // from the panel's bottom
+  /// Convert distances in pixels within the panel to places in the picture.
+  double x(double pixels) const { return left + width * pixels / kWidth; }
+  double y(double pixels) const { return bottom + height * pixels / kHeight; }
 };
 
 /// Estimates the width of a text in pixels. The layout of a panel needs this width before gnuplot measures the text.

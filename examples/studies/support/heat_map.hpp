@@ -26,8 +26,8 @@ struct HeatMap {
 
 namespace pictures {
 
-/// Formats a value. All cells have the same number of decimals: fewer if the largest value is large, one more if the
-/// values differ little.
+/// Formats a value of the map. All cells have the same number of decimals: fewer if the largest value is large, one
+/// more if the values differ little.
 /// @param spread  largest minus smallest value of the map
 inline std::string cell_text(double value, double largest, double spread, bool log) {
   std::ostringstream out = gnuplot::stream();
@@ -67,7 +67,8 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
     range.high = largest;
     range.low = -largest;
   } else if (!map.log && (range.low < range.high / 2 || range.high - range.low < 0.02 * range.high)) {
-    range.low = 0;  // so that small values are pale, and nearly equal values show no pattern
+    // The colour scale begins at 0, so that small values are pale, and nearly equal values show no pattern.
+    range.low = 0;
   }
   if (nothing || range.low == range.high) range.widen(0);
 

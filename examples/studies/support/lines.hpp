@@ -39,7 +39,7 @@ struct Lines {
   std::vector<Curve> curves{};
   std::vector<double> marks{};  // each x at which there is a vertical dashed line
   bool from_zero = false;       // true: the y axis begins at 0, for example for shares
-  // The smallest and largest possible value of y. Errors that reach beyond them are cut.
+  // The smallest and largest possible y. Error bars and bands are cut there.
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
 };
 
@@ -85,8 +85,8 @@ inline std::vector<Point> points(const Curve& c, const Lines& panel) {
   return all;
 }
 
-/// Returns the points to draw: of a long curve, at most one per pixel. Cuts errors at the lower end of a logarithmic
-/// axis.
+/// Returns the points of a curve to draw: at most one per pixel of a long curve. Cuts errors at the lower end of a
+/// logarithmic axis.
 inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x, const Range& y, double pixels) {
   std::vector<Point> seen;
   double last = -1;
@@ -104,7 +104,7 @@ inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x,
 inline std::string element(const Curve& c, std::size_t index) {
   const std::string data = "$curve" + std::to_string(index), look = colour(index) + " lw 2";
   const std::string title = c.title.empty() ? "notitle" : "title " + gnuplot::quote(c.title);
-  constexpr std::array markers{7, 5, 9, 13, 11, 6, 4};  // filled circle, square, triangle, diamond, …
+  constexpr std::array markers{7, 5, 9, 13, 11, 6, 4};  // gnuplot's filled circle, square, triangle, diamond, …
   const std::string marker = " pt " + std::to_string(markers[index % markers.size()]) + " ps 0.7 ";
   const bool few = c.x.size() <= kFewPoints, errors = !c.error.empty();
   if (few)

@@ -19,7 +19,6 @@ namespace studies {
 inline double number(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
-/// Returns the matrix in a JSON array of rows.
 inline std::vector<std::vector<double>> matrix(const Json& rows) {
   std::vector<std::vector<double>> all;
   for (const Json& row : rows) {
@@ -28,7 +27,6 @@ inline std::vector<std::vector<double>> matrix(const Json& rows) {
   }
   return all;
 }
-/// Returns f(run) for every run.
 template <class F>
 std::vector<double> numbers(std::span<const Json> runs, const F& f) {
   std::vector<double> all;

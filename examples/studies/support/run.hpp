@@ -21,8 +21,8 @@ using Report = std::function<void(double share)>;
 struct Run {
   std::string name;  // unique, of [a-z0-9_.-]: "mlp.p4.m16.seed3" → out/runs/<name>.json
   Json options;      // the values that the result depends on; a stored run with different options is computed anew
-  std::function<Json(const Report&)> compute;  // deterministic, on one thread: makes its own Cpu::Context ctx(1)
-  double cost = 1;                             // relative to other runs; the largest begin first
+  std::function<Json(const Report&)> compute;  // deterministic, on one thread with its own context
+  double cost = 1;                             // relative to other runs; expensive runs begin first
 };
 
 /// Adds the runs of one setting, one per seed: <name>.seed<s>, with the seed among the options.

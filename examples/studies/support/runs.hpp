@@ -26,7 +26,7 @@ namespace studies {
 
 namespace runs {
 
-struct Stopped {};  // ends a run after a different run has failed
+struct Stopped {};  // thrown to end a run after a different run has failed
 
 inline void check(const std::vector<Run>& runs) {
   std::set<std::string> names;

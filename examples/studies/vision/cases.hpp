@@ -13,7 +13,7 @@ namespace studies::vision {
 struct Case {
   std::string name;      // characters: a-z 0-9 _ . -
   std::string label;     // name in tables
-  std::string baseline;  // name of the case to compare with, for each seed; or its own name
+  std::string baseline;  // name of the case to compare with; can be its own name
   std::string router, update;
 };
 

@@ -24,12 +24,11 @@ inline images::Options defaults() {
   o.steps = 2500;
   o.warmup = 150;
   o.threads = 1;
-  o.valid_images = 0;  // because no step is chosen by validation
+  o.valid_images = 0;  // no step is chosen by validation
   o.test_images = 2000;
   return o;
 }
 
-/// Returns the options of a case.
 inline images::Options of_case(images::Options o, const Case& c) {
   o.router = c.router;
   o.update = c.update;
