@@ -55,7 +55,7 @@ struct Placement {
     return found;
   }
   std::vector<Index> experts_of(Index shard) const { return experts_of(shard, {0, experts()}); }
-  /// Returns experts_of (the experts in the range `among`) for every shard.
+  /// Returns a list for each shard: the experts of the range `among` that are on this shard.
   std::vector<std::vector<Index>> by_shard(Index shards, const Range& among) const {
     std::vector<std::vector<Index>> found(static_cast<std::size_t>(shards));
     for (Index e = 0; e < among.count; ++e)

@@ -67,8 +67,8 @@ namespace functor {
 // columns] that backward needs, and returns r h. If its constant `scalar_only` is true, it is called with one value at
 // a time.
 
-/// Calls the functor `hidden` for all elements of row s of r, the gradients of hidden values before weighting. The row
-/// is in memory.
+/// Calls the functor `hidden` for each element of row s of r, the gradients of hidden values before they are multiplied
+/// by the weight of the slot. It reads r from memory, in contrast to a functor in the epilogue of the product.
 template <class Hidden, class T, class B>
 struct HiddenAdjointRow {
   OutputAdjoint<T, B> outputs;

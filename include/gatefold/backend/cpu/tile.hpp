@@ -87,7 +87,7 @@ template <class P, int R, int C, class Source>
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) s[i][j] = packet::filled(T(0));
-  // A local copy of b, which stores to memory cannot change, so that compilers can keep its members in registers.
+  // A local copy of b: the compiler can keep its members in registers, because no write to memory can change them.
   Source source = b;
   const auto step = [&](Index k) __attribute__((always_inline)) {
     Packet y[std::size_t{C}];

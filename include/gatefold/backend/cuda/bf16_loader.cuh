@@ -36,11 +36,11 @@ struct Bf16Place {
 template <Layout L, bool Gathers, int Lines, int Threads>
 class Bf16Loader {
   static constexpr int D = Bf16Place::depth, row_step = Threads / Bf16Place::units;
-  // With the layout along_depth (the values of a line are contiguous), a thread copies one 16-byte unit of each of
-  // `each` lines of a tile.
+  // Layout along_depth: the values of a line of the tile are contiguous in memory. A thread copies one unit of 16 bytes
+  // from each of `each` lines.
   static constexpr int each = Lines / row_step;
-  // With the layout along_lines (neighbouring lines are contiguous), a row of the tile has `across` units of 8 values,
-  // from `width` lines, for each depth. A thread copies units of `each_depth` rows.
+  // Layout along_lines: the values of `width` neighbouring lines at one depth are contiguous in memory, `across` units
+  // of 8 values. A thread copies one unit at each of `each_depth` depths.
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
   static constexpr int each_depth = width / row_step;
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;

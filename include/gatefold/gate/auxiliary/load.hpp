@@ -140,8 +140,8 @@ struct AboveThreshold {
     return height == 0 ? T(0) : height / noisy.deviation(n, e);
   }
 };
-/// Writes load[e] of the loss Load: the probability that an item picks expert e, Φ(deviations of AboveThreshold),
-/// summed over all items except padding.
+/// Writes load[e] of the loss Load: the sum over all items except padding of the probability that the item picks expert
+/// e. This probability is Φ(d), with d the distance of the score from the threshold in standard deviations of its noise.
 template <class T, class B>
 struct SmoothLoad {
   AboveThreshold<T, B> above;

@@ -117,8 +117,8 @@ struct MixFinish {
 };
 
 /// Computes g = dq + drank / q, the total gradient of the mixed probabilities q (rank = log q), and mean = Σ_e g q,
-/// which the gradient of the softmax subtracts. Initialises dr, the gradient of the probabilities r before mixing: to g
-/// for an item that saw no item, because its q was its own r, and to 0 for all other items.
+/// which the gradient of the softmax subtracts. Initialises dr, the gradient of the probabilities r before mixing, with
+/// 0. The exception is an item that no item was mixed into: its q is its own r, so its dr is g.
 template <class T, class B>
 struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;
