@@ -141,7 +141,8 @@ struct AboveThreshold {
   }
 };
 /// Writes load[e] of the loss Load: the sum over all items except padding of the probability that the item picks expert
-/// e. This probability is Φ(d), with d the distance of the score from the threshold in standard deviations of its noise.
+/// e. This probability is Φ(d), with d the distance of the score from the threshold, in standard deviations of the
+/// noise.
 template <class T, class B>
 struct SmoothLoad {
   AboveThreshold<T, B> above;
