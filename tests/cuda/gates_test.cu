@@ -144,6 +144,10 @@ TEST_CASE("SigmoidTopK: matches the naive backend") {
 TEST_CASE("SigmoidTopK, float: matches the naive backend") {
   expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}});
 }
+TEST_CASE("SigmoidTopK, sqrt_softplus: matches the naive backend") {
+  expect_same_everywhere(SigmoidTopK{.selection = {.score = RouterScore::sqrt_softplus}},
+                         {.zeros = {"grads.selection.speed"}});
+}
 TEST_CASE("SigmoidTopK, published: matches the naive backend") {
   expect_same_everywhere(published::aux_loss_free({.experts = 0, .k = 3}), {.zeros = {"grads.selection.speed"}});
 }

@@ -92,6 +92,35 @@ TEST_CASE("SigmoidBias (2): weights sum to scale even if σ underflows") {
   CHECK(same_bits(values(plan.weight), values(biased.weight)));
 }
 
+TEST_CASE("SigmoidBias: sqrt_softplus picks and weighs by √(log(1 + e^z))") {
+  Cpu::Context ctx(1);
+  const auto score = [](double z) { return std::sqrt(std::log1p(std::exp(z))); };
+  const auto rank = uniform_tensor<double>(ctx, Seed{1}, 4, 10, 6);
+  const std::vector<double> bias{0.5, -0.5, 0, 1, -1, 0.2};
+  for (const bool renormalise : {false, true}) {
+    const auto plan =
+        select({.k = 3, .renormalise = renormalise, .scale = 1.5, .score = RouterScore::sqrt_softplus}, rank, bias);
+    for (Index n = 0; n < 10; ++n) {
+      naive::Row biased;
+      for (Index e = 0; e < 6; ++e) biased.push_back(score(rank(n, e)) + bias[std::size_t(e)]);
+      const auto best = naive::best(biased, 3);
+      double total = 0;
+      for (const Index e : best) total += score(rank(n, e));
+      for (Index j = 0; j < 3; ++j) {
+        CHECK(plan.expert(n * 3 + j) == best[std::size_t(j)]);
+        CHECK(plan.weight(n * 3 + j) ==
+              doctest::Approx(1.5 * score(rank(n, best[std::size_t(j)])) / (renormalise ? total : 1)).epsilon(1e-13));
+      }
+    }
+  }
+  // Logits at which log(1 + e^z) underflows or is z: the weights are those of the limits √(e^z) and √z.
+  const auto extreme = matrix<double>({{-1000, -1002, -3000}, {2500, 900, 400}, {-30, -30.5, -900}});
+  const auto plan = select({.k = 2, .score = RouterScore::sqrt_softplus}, extreme, {});
+  CHECK(plan.weight(0) == rounded(1 / (1 + std::exp(-1.0))));
+  CHECK(plan.weight(2) == rounded(50.0 / 80.0));
+  CHECK(plan.weight(4) == rounded(1 / (1 + score(-30.5) / score(-30.0))));
+}
+
 TEST_CASE("SigmoidBias (4): picks only from the best groups") {
   Cpu::Context ctx(1);
   for (const auto& [of_experts, of_groups, of_top] :
@@ -197,6 +226,12 @@ TEST_CASE("SigmoidBias: gradients and conformance, with and without renormalisin
           mixture({.renormalise = renormalise, .scale = 2.5, .groups = groups}, 4), {.items_are_independent = true});
       CHECK_MESSAGE(report, report.str());
     }
+  for (const bool renormalise : {false, true}) {
+    const auto report = check::conformance<Cpu>(
+        mixture({.renormalise = renormalise, .scale = 1.5, .score = RouterScore::sqrt_softplus}, 4),
+        {.items_are_independent = true});
+    CHECK_MESSAGE(report, report.str());
+  }
   Cpu::Context ctx(1);
   const auto one = check::gradients(ctx, mixture({.k = 1}, 3), {.zero = {"gate.scores.weight", "gate.scores.bias"}});
   CHECK_MESSAGE(one, one.str());

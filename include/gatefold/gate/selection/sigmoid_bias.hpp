@@ -21,7 +21,7 @@ namespace gatefold {
 namespace functor {
 
 template <class T, class B>
-struct BiasedSigmoid;
+struct BiasedScore;
 template <class T, class B>
 struct GroupScores;
 template <class T, class B>
@@ -39,6 +39,10 @@ struct StepBySign;
 
 }  // namespace functor
 
+/// The positive score that a SigmoidBias gate makes of a logit z: the sigmoid σ(z) of DeepSeek-V3, or √(log(1 + e^z)) of
+/// DeepSeek-V4.
+enum class RouterScore : char { sigmoid, sqrt_softplus };
+
 /// Picks the K experts with the largest sigmoid plus bias. The bias of an expert decreases if its load is above the
 /// mean, and increases if it is below. This balances the load without an auxiliary loss.
 ///
@@ -50,7 +54,8 @@ struct StepBySign;
 /// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
 /// eq. (13)-(16). DeepSeek-V3 has renormalised weights, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
 /// 2.1.2 and its code). The package `transformers` gives experts of other groups the value 0 instead of excluding them,
-/// which gives different picks if s + b < 0.
+/// which gives different picks if s + b < 0. With `score = RouterScore::sqrt_softplus`, s = √(log(1 + e^rank)) replaces
+/// the sigmoid in (1) to (4), as in DeepSeek-V4 (transformers' modeling_deepseek_v4.py).
 ///
 /// b affects the choice but not the weights, and optimizers do not change it. backward adds E · (mean load − load) to
 /// the gradient of b, which is summed over calls (and devices). `adapt`, which a Trainer calls, then computes (3). The
@@ -75,6 +80,7 @@ struct SigmoidBias {
   double scale = 1, speed = 0.001;
   Index groups = 1, top_groups = 1;
   Index experts = 0;
+  RouterScore score = RouterScore::sigmoid;
 
   template <class T, class B>
   struct Params {
@@ -125,11 +131,11 @@ struct SigmoidBias {
     expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
     auto mark = ctx.mark();
     auto biased = ctx.template scratch<T>(items, experts);
-    B::for_rows(ctx, items, functor::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
+    B::for_rows(ctx, items, functor::BiasedScore<T, B>{score, c.rank, p.bias, biased});
     if (top_groups < groups) {
-      auto score = ctx.template scratch<T>(items, groups);
-      B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, score});
-      B::for_each(ctx, items * groups, functor::KeepBestGroups<T, B>{score, top_groups, biased});
+      auto of_group = ctx.template scratch<T>(items, groups);
+      B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, of_group});
+      B::for_each(ctx, items * groups, functor::KeepBestGroups<T, B>{of_group, top_groups, biased});
     }
     plan.resize(items, experts, items * k);
     B::for_rows(ctx, items, functor::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
@@ -151,15 +157,16 @@ struct SigmoidBias {
  private:
   template <class T, class B>
   functor::SigmoidWeights<T, B> weights(const Candidates<T, B>& c, const SparsePlan<T, B>& plan) const {
-    return {c.rank, plan.expert, k, renormalise, T(scale)};
+    return {score, c.rank, plan.expert, k, renormalise, T(scale)};
   }
 };
 
 namespace functor {
 
-/// Writes the values by which experts are chosen, biased[n,e] = σ(rank[n,e]) + bias[e].
+/// Writes the values by which experts are chosen, biased[n,e] = s(rank[n,e]) + bias[e], with s the score of the router.
 template <class T, class B>
-struct BiasedSigmoid {
+struct BiasedScore {
+  RouterScore score;
   View<const T, 2, B> rank;
   View<const T, 1, B> bias;
   View<T, 2, B> biased;
@@ -168,13 +175,18 @@ struct BiasedSigmoid {
     using functor::math::exp, functor::math::reciprocal;
     const T* from = &rank(n, 0);
     T* to = &biased(n, 0);
+    if (score == RouterScore::sqrt_softplus) {
+      for (Index e = lanes.lane; e < bias.size(); e += lanes.size)
+        to[e] = std::sqrt(functor::math::softplus(from[e])) + bias(e);
+      return;
+    }
     each_column<T>(lanes, bias.size(), [&](auto at, Index e) {
       at.store(to + e, reciprocal(T(1) + exp(-at.load(from + e))) + at.load(bias.data() + e));
     });
   }
 };
 /// Writes score[n,g], the score of group g of experts for item n. It is the sum of the two largest elements of `biased`
-/// (BiasedSigmoid) in the group.
+/// (BiasedScore) in the group.
 template <class T, class B>
 struct GroupScores {
   View<const T, 2, B> biased;
@@ -219,30 +231,45 @@ struct KeepBestGroups {
  private:
   static constexpr T least = std::numeric_limits<T>::lowest();
 };
-/// Computes the terms of the weights of an item's picks, for forward and backward. The weights depend on the sigmoids
-/// of the ranks, without bias.
+/// Computes the terms of the weights of an item's picks, for forward and backward. The weights depend on the scores s of
+/// the ranks, without bias.
 template <class T, class B>
 struct SigmoidWeights {
+  RouterScore of;
   View<const T, 2, B> rank;
   View<const Index, 1, B> expert;
   Index k;
   bool renormalise;
   T scale;
 
-  GATEFOLD_HD T score(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
-  GATEFOLD_HD T log_sigmoid(Index n, Index j) const { return -functor::math::softplus(-score(n, j)); }
-  /// Returns `top`, the largest log σ of the picks of item n. The weight σ_j / Σ_i σ_i is computed as exp(log σ_j −
-  /// top) / Σ_i exp(log σ_i − top), which is exact even if every σ underflows.
+  GATEFOLD_HD T logit(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
+  /// Returns log s of pick j.
+  GATEFOLD_HD T log_score(Index n, Index j) const {
+    const T z = logit(n, j);
+    if (of == RouterScore::sigmoid) return -functor::math::softplus(-z);
+    return T(0.5) * (z < low ? z - std::exp(z) / 2 : std::log(functor::math::softplus(z)));
+  }
+  /// Returns the derivative of log s by the logit of pick j.
+  GATEFOLD_HD T slope(Index n, Index j) const {
+    const T z = logit(n, j);
+    if (of == RouterScore::sigmoid) return functor::math::sigmoid(-z);
+    return T(0.5) * (z < low ? 1 - std::exp(z) / 2 : functor::math::sigmoid(z) / functor::math::softplus(z));
+  }
+  /// Returns `top`, the largest log s of the picks of item n. The weight s_j / Σ_i s_i is computed as exp(log s_j −
+  /// top) / Σ_i exp(log s_i − top), which is exact even if every s underflows.
   GATEFOLD_HD T top(Index n) const {
-    T highest = log_sigmoid(n, 0);
-    for (Index j = 1; j < k; ++j) highest = log_sigmoid(n, j) > highest ? log_sigmoid(n, j) : highest;
+    T highest = log_score(n, 0);
+    for (Index j = 1; j < k; ++j) highest = log_score(n, j) > highest ? log_score(n, j) : highest;
     return highest;
   }
   GATEFOLD_HD T total(Index n, T highest) const {
     T sum = 0;
-    for (Index j = 0; j < k; ++j) sum += std::exp(log_sigmoid(n, j) - highest);
+    for (Index j = 0; j < k; ++j) sum += std::exp(log_score(n, j) - highest);
     return sum;
   }
+
+ private:
+  static constexpr T low = -20;  // below, softplus(z) = e^z (1 − e^z / 2) to the precision of double
 };
 template <class T, class B>
 struct SigmoidWeightsForward {
@@ -250,7 +277,7 @@ struct SigmoidWeightsForward {
   View<T, 1, B> weight;
   GATEFOLD_HD void operator()(Index n) const {
     const T top = of.renormalise ? of.top(n) : T(0), total = of.renormalise ? of.total(n, top) : T(1);
-    for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_sigmoid(n, j) - top) / total;
+    for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_score(n, j) - top) / total;
   }
 };
 /// Adds the gradient of the ranks to `drank`, given the gradients `dweight` of the weights of the picks.
@@ -261,12 +288,12 @@ struct SigmoidWeightsBackward {
   View<T, 2, B> drank;
   GATEFOLD_HD void operator()(Index n) const {
     const T top = of.renormalise ? of.top(n) : T(0), total = of.renormalise ? of.total(n, top) : T(1);
-    const auto share = [&](Index j) { return std::exp(of.log_sigmoid(n, j) - top) / total; };
+    const auto share = [&](Index j) { return std::exp(of.log_score(n, j) - top) / total; };
     T mean = 0;
     for (Index j = 0; j < of.k && of.renormalise; ++j) mean += share(j) * dweight(n * of.k + j);
     for (Index j = 0; j < of.k; ++j)
       drank(n, chosen(of.expert(n * of.k + j))) +=
-          of.scale * share(j) * (dweight(n * of.k + j) - mean) * functor::math::sigmoid(-of.score(n, j));
+          of.scale * share(j) * (dweight(n * of.k + j) - mean) * of.slope(n, j);
   }
 };
 /// Adds E · (mean load − load of expert e) to violation[e], with E experts. The factor E makes it an integer. The load
