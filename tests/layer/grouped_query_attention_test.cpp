@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -177,8 +180,9 @@ TEST_CASE_TEMPLATE("GroupedQueryAttention: any division into segments gives the 
       Cpu::Context ctx(threads);
       auto whole = pass<T>(ctx, a, items);
       whole.infer();
-      for (const Index step : {1, 7, 64, 299}) {
-        SegmentMemory<T, Cpu> memory(ctx, {.width = a.memory_dim(), .most = a.remembers(items)});
+      for (const auto& [step, most] : std::initializer_list<std::pair<Index, Index>>{
+               {1, a.remembers(items)}, {7, a.remembers(items)}, {64, a.remembers(items)}, {299, items}, {7, items}}) {
+        SegmentMemory<T, Cpu> memory(ctx, {.width = a.memory_dim(), .most = most});
         Index different = 0;
         for (Index first = 0; first < items; first += step) {
           const Index count = std::min(step, items - first);

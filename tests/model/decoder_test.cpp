@@ -73,6 +73,8 @@ TEST_CASE("with_decoder: wrong sizes are refused") {
   sizes.dense_layers = {3};
   const auto message = [&] { return message_of([&] { with_decoder(sizes, [](const auto&) {}); }); };
   CHECK(message() == "DecoderSizes: dense_layers: expected layers from 0 to 2, got 3");
+  sizes.windows = {4, 0};
+  CHECK(message() == "DecoderSizes: windows.size(): expected 0 or 3 (depth), got 2");
   sizes.depth = 0;
   CHECK(message() == "DecoderSizes: depth: expected at least 1, got 0");
 }

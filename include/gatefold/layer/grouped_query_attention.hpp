@@ -37,7 +37,8 @@ enum class QueryKeyNorm : char { none, head, all };
 /// and gpt-oss in Hugging Face's transformers.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
 /// @param extra  items per sequence (0: all are one sequence), padding, and memory of earlier items. Only `infer` takes
-///               a memory. Its rows are keys, then values: 2 · kv_heads · F values. Padding has context 0
+///               a memory. Its rows are keys, then values: 2 · kv_heads · F values. It holds the items of the window, or
+///               all items, for example if other layers have no window. Padding has context 0
 /// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
 ///               before their norm
 /// @throws ArgumentError unless heads is a multiple of kv_heads, the options of the positions fit, length divides N,
@@ -131,7 +132,7 @@ struct GroupedQueryAttention {
     if (count == 0 || (!memory.past.data() && !memory.next.data())) return;
     expect(memory.width() == memory_dim(), where, "memory",
            Joined{"rows of ", memory_dim(), " values (keys and values)"}, Joined{"rows of ", memory.width()});
-    memory.validate(where, span(items / count, memory.items(count)), count, kv_dim(), true,
+    memory.validate(where, held(items / count, count, memory), count, kv_dim(), true,
                     extra.valid.data() || memory.valid.data());
   }
 
@@ -176,8 +177,17 @@ struct GroupedQueryAttention {
   Linear output() const { return {heads * width(), model_dim, output_bias}; }
   /// Returns the number of values that are normalised together, out of `all` values of an item.
   Index normed(Index all) const { return norm == QueryKeyNorm::none ? 0 : norm == QueryKeyNorm::head ? width() : all; }
+  /// Returns the keys that items attend to.
   detail_::attending::Window span(Index length, Index past) const {
     return {length, past, window > 0 ? window : past + length + 1};
+  }
+  /// Returns the keys that the memory of `count` sequences holds: those of the window, or all.
+  template <class T, class B>
+  detail_::attending::Window held(Index length, Index count, const AttentionMemory<T, B>& memory) const {
+    const Index past = memory.items(count);
+    const detail_::attending::Window least = span(length, past), all{length, past, past + length + 1};
+    return past <= least.most() && (!memory.next.data() || memory.next.extent(1) == count * least.remembered()) ? least
+                                                                                                                : all;
   }
   template <class T, class B>
   static Index sequences(Index items, const Extra<T, B>& extra) {
@@ -350,9 +360,10 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
     return detail_::attending::with_past(ctx, of.window, extra.memory, column, own);
   };
   const View<const T, 2, B> keys = joined(k, 0), values = joined(v, kv_dim());
-  detail_::attending::remember(ctx, of.window, extra.memory, 0, keys);
-  detail_::attending::remember(ctx, of.window, extra.memory, kv_dim(), values);
-  detail_::attending::remember_valid(ctx, of.window, extra.memory, of.valid);
+  const detail_::attending::Window next = held(of.window.length, items / of.window.length, extra.memory);
+  detail_::attending::remember(ctx, next, extra.memory, 0, keys);
+  detail_::attending::remember(ctx, next, extra.memory, kv_dim(), values);
+  detail_::attending::remember_valid(ctx, next, extra.memory, of.valid);
   detail_::attending::forward(ctx, of, q, for_each_query_head<T, B>(ctx, keys), for_each_query_head<T, B>(ctx, values),
                               context, log_sum_exp, {});
   View<T, 2, B> heard = context;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,7 @@ namespace gatefold {
 struct DecoderSizes {
   Index vocabulary = 0, model_dim = 0, depth = 0;
   GroupedQueryAttention attention{};
+  std::vector<Index> windows{};                  // of attention in each layer; empty: attention.window in all layers
   LatentAttention latent{};                      // if latent_dim > 0, the attention of all layers
   Index experts = 0, picks = 0, hidden_dim = 0;  // of the mixtures
   bool renormalise = true;                       // the weights of the picked experts sum to 1
@@ -56,7 +59,7 @@ struct DecoderSizes {
     return {.layers = depth,
             .sequences = sequences,
             .width = short_rows ? latent.memory_dim() : attention.memory_dim(),
-            .most = short_rows ? latent.remembers(longest) : attention.remembers(longest)};
+            .most = short_rows || !windows.empty() ? longest : attention.remembers(longest)};
   }
 };
 
@@ -67,16 +70,21 @@ template <class AttentionT, class BranchT>
 auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT& branch) {
   expect(s.depth >= 1, "DecoderSizes", "depth", "at least 1", s.depth);
   const RmsNorm norm{.epsilon = s.epsilon};
-  const auto layer = [&](bool dense) {
-    return Chain{Residual{update::Plain{}, PreNorm{norm, attention.with_model_dim(s.model_dim)}},
+  expect(s.windows.empty() || static_cast<Index>(s.windows.size()) == s.depth, "DecoderSizes", "windows.size()",
+         Joined{"0 or ", s.depth, " (depth)"}, s.windows.size());
+  for (const Index l : s.dense_layers)
+    expect(0 <= l && l < s.depth, "DecoderSizes", "dense_layers", Joined{"layers from 0 to ", s.depth - 1}, l);
+  const auto layer = [&](Index l) {
+    const bool dense = std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end();
+    AttentionT of_layer = attention.with_model_dim(s.model_dim);
+    if constexpr (std::is_same_v<AttentionT, GroupedQueryAttention>)
+      if (!s.windows.empty()) of_layer.window = s.windows[static_cast<std::size_t>(l)];
+    return Chain{Residual{update::Plain{}, PreNorm{norm, of_layer}},
                  Residual{update::Plain{},
                           PreNorm{norm, Either{branch, OneExpert{GatedMlp<Silu>{s.model_dim, s.dense_dim}}, dense}}}};
   };
-  std::vector layers(static_cast<std::size_t>(s.depth), layer(false));
-  for (const Index l : s.dense_layers) {
-    expect(0 <= l && l < s.depth, "DecoderSizes", "dense_layers", Joined{"layers from 0 to ", s.depth - 1}, l);
-    layers[static_cast<std::size_t>(l)] = layer(true);
-  }
+  std::vector layers{layer(0)};
+  for (Index l = 1; l < s.depth; ++l) layers.push_back(layer(l));
   const Embedding embedding{.vocabulary = s.vocabulary, .model_dim = s.model_dim, .sparse = false};
   return Chain{embedding, stack_of(std::move(layers)), RmsNorm{s.model_dim, s.epsilon}};
 }
