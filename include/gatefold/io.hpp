@@ -5,6 +5,7 @@
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
+#include "gatefold/io/block_scales.hpp"
 #include "gatefold/io/float16.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/json.hpp"

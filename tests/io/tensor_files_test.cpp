@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -132,4 +133,33 @@ TEST_CASE("TensorFiles: a wrong index throws") {
                                                                  ", which does not contain it");
   CHECK(said(R"({"weight_map": {"b": "n.safetensors"}})") == "n.safetensors: cannot open: No such file or directory");
   CHECK(said(R"({"weight_map": {"b": ".."}})").find("cannot open: not a regular file") != std::string::npos);
+}
+
+TEST_CASE("TensorFiles: weights with scales are read as PyTorch reads them") {
+  const std::filesystem::path folder = std::filesystem::path(GATEFOLD_TEST_DIR) / "golden/block_scales";
+  const TensorFiles files(folder / "scaled.safetensors");
+  CHECK_FALSE(files.contains("expert.weight_scale_inv"));
+  CHECK_FALSE(files.contains("experts.gate_up_proj_blocks"));
+  REQUIRE(files.tensors().size() == 4);
+  CHECK(files.info("expert.weight").dtype == "F32");
+  CHECK(files.info("expert.weight").shape == std::vector<std::uint64_t>{1, 130, 129});
+  CHECK(files.read<float>("expert.weight") == files.read<float>("expected.fp8"));
+  CHECK(files.info("experts.gate_up_proj").shape == std::vector<std::uint64_t>{2, 6, 96});
+  CHECK(files.read<double>("experts.gate_up_proj") == files.read<double>("expected.mxfp4"));
+  const auto part = [&](const char* name) { return files.read_part(name, 96, 1, 2); };
+  CHECK(part("experts.gate_up_proj") == part("expected.mxfp4"));
+}
+
+TEST_CASE("TensorFiles: scales that do not fit are refused") {
+  const TempDirectory temp;
+  const auto message = [&](const std::string& header, std::size_t bytes) {
+    const auto path = temp.write(file(header, std::string(bytes, '\0')), "bad.safetensors");
+    return refusal([&] { TensorFiles files(path); }).substr(path.string().size() + 2);
+  };
+  CHECK(message("{" + entry("w", "F8_E4M3", "[2,3]", 0, 6) + "," + entry("w_scale_inv", "F32", "[2,1]", 6, 14) + "}",
+                14) == "tensor \"w_scale_inv\": scales: expected [1, 1], got [2, 1] of F32");
+  CHECK(message("{" + entry("w_blocks", "U8", "[2,16]", 0, 32) + "," + entry("w_scales", "U8", "[3]", 32, 35) + "}",
+                35) == "tensor \"w_scales\": scales: expected [2] of U8, got [3] of U8");
+  CHECK(message("{" + entry("w_blocks", "U8", "[2,8]", 0, 16) + "," + entry("w_scales", "U8", "[2]", 16, 18) + "}",
+                18) == "tensor \"w_blocks\": MXFP4: expected blocks of 16 bytes, got [2, 8]");
 }
