@@ -37,8 +37,8 @@ enum class QueryKeyNorm : char { none, head, all };
 /// and gpt-oss in Hugging Face's transformers.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
 /// @param extra  items per sequence (0: all are one sequence), padding, and memory of earlier items. Only `infer` takes
-///               a memory. Its rows are keys, then values: 2 · kv_heads · F values. It holds the items of the window, or
-///               all items, for example if other layers have no window. Padding has context 0
+///               a memory. Its rows are keys, then values: 2 · kv_heads · F values. It holds the items of the window,
+///               or all items, for example if other layers have no window. Padding has context 0
 /// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
 ///               before their norm
 /// @throws ArgumentError unless heads is a multiple of kv_heads, the options of the positions fit, length divides N,

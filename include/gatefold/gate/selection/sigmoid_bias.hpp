@@ -39,8 +39,8 @@ struct StepBySign;
 
 }  // namespace functor
 
-/// The positive score that a SigmoidBias gate makes of a logit z: the sigmoid σ(z) of DeepSeek-V3, or √(log(1 + e^z)) of
-/// DeepSeek-V4.
+/// The positive score that a SigmoidBias gate makes of a logit z: the sigmoid σ(z) of DeepSeek-V3, or √(log(1 + e^z))
+/// of DeepSeek-V4.
 enum class RouterScore : char { sigmoid, sqrt_softplus };
 
 /// Picks the K experts with the largest sigmoid plus bias. The bias of an expert decreases if its load is above the
@@ -231,8 +231,8 @@ struct KeepBestGroups {
  private:
   static constexpr T least = std::numeric_limits<T>::lowest();
 };
-/// Computes the terms of the weights of an item's picks, for forward and backward. The weights depend on the scores s of
-/// the ranks, without bias.
+/// Computes the terms of the weights of an item's picks, for forward and backward. The weights depend on the scores s
+/// of the ranks, without bias.
 template <class T, class B>
 struct SigmoidWeights {
   RouterScore of;
