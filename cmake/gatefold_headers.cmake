@@ -54,8 +54,8 @@ function(gatefold_check_header_list)
   foreach(header IN LISTS present)
     if(NOT header IN_LIST all)
       string(APPEND errors "\n  include/gatefold/${header} is in no umbrella header: add it to policies.hpp (or to "
-                           "gatefold.hpp, gatefold.cuh, papers.hpp, check.hpp, distributed.hpp, io.hpp, data.hpp, "
-                           "mpi.hpp, nccl.cuh)")
+                           "gatefold.hpp, gatefold.cuh, papers.hpp, check.hpp, distributed.hpp, io.hpp, "
+                           "decoders.hpp, data.hpp, mpi.hpp, nccl.cuh)")
     endif()
   endforeach()
   if(GATEFOLD_BUILD_TESTS)

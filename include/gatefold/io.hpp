@@ -24,7 +24,6 @@
 #include "gatefold/train/checkpoint.hpp"
 #include "gatefold/train/async_checkpoint.hpp"
 #include "gatefold/train/load_parameters.hpp"
-#include "gatefold/train/load_decoder.hpp"
 #include "gatefold/distributed/tensors_here.hpp"
 #include "gatefold/distributed/checkpoint.hpp"
 #include "gatefold/distributed/async_checkpoint.hpp"

@@ -47,6 +47,7 @@ TEST_CASE("cuda: bfloat16 experts match loops that round the same factors") {
   };
   SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 40}); }
   SUBCASE("Mlp, odd, without bias") { check(Mlp<Relu>{.model_dim = dim, .hidden_dim = 13, .bias = false}); }
+  SUBCASE("GatedMlp with biases") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 13, .bias = true}, 20); }
   SUBCASE("GatedMlp, odd, many items") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 13}, 200); }
 }
 TEST_CASE("cuda: CudaBf16 computes doubles like Cuda") {

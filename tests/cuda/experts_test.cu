@@ -49,9 +49,13 @@ TEST_CASE_TEMPLATE("cuda: experts match the naive backend", T, double, float) {
   SUBCASE("LayerNorm") { check<T>(LayerNorm{.model_dim = 37}); }
 }
 
-TEST_CASE("cuda: experts without bias or of two kinds match") {
+TEST_CASE("cuda: experts with or without bias and of two kinds match") {
   SUBCASE("Linear without bias") { check<double>(Linear{.model_dim = 8, .output_dim = 5, .bias = false}); }
   SUBCASE("Mlp without bias") { check<double>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13, .bias = false}); }
+  SUBCASE("GatedMlp with biases, of gpt-oss") {
+    check<double>(GatedMlp<ClampedSilu, ClampedPlusOne>{
+        .model_dim = 7, .hidden_dim = 13, .initial = Initial::normal(3), .bias = true});
+  }
   SUBCASE("Experts of two kinds") { check_two_kinds<double>(); }
 }
 
@@ -61,6 +65,7 @@ TEST_CASE_TEMPLATE("cuda: experts of every activation match the naive backend", 
   SUBCASE("ReLU") { check<T>(Mlp<Relu>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("tanh GELU") { check<T>(Mlp<GeluTanh>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("SiLU") { check<T>(Mlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
+  SUBCASE("squared ReLU") { check<T>(Mlp<Relu2>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("cubic") { check<T>(Mlp<Cubic>{.model_dim = 7, .hidden_dim = 13}); }
 }
 TEST_CASE("cuda: experts of two kinds match the naive backend, float") { check_two_kinds<float>(); }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/gatefold.cuh"
+#include "gatefold/layer/latent_attention.hpp"
 #include "support/parity.hpp"
 
 using namespace gatefold;

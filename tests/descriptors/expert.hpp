@@ -11,6 +11,10 @@ GATEFOLD_ROW(mlp, (Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
              .hooks = "validate infer weighted_backward stores_slots")
 GATEFOLD_ROW(gated_mlp, (GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
              .hooks = "validate infer weighted_backward stores_slots")
+GATEFOLD_ROW(gated_mlp_gpt_oss,
+             (GatedMlp<ClampedSilu, ClampedPlusOne>{
+                 .model_dim = s.item(), .hidden_dim = s.hidden, .initial = Initial::normal(3), .bias = true}),
+             .hooks = "validate infer weighted_backward stores_slots", .once = true)
 GATEFOLD_ROW(hidden_dropout, (HiddenDropout{0.3, Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),
              .hooks = "validate infer weighted_backward stores_slots with_noise")
 GATEFOLD_ROW(hidden_dropout_gated, (HiddenDropout{0.3, GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),
@@ -61,6 +65,8 @@ GATEFOLD_ROW(mlp_of_relu, (Mlp<Relu>{.model_dim = s.item(), .hidden_dim = s.hidd
 GATEFOLD_ROW(mlp_of_gelu_tanh, (Mlp<GeluTanh>{.model_dim = s.item(), .hidden_dim = s.hidden}),
              .hooks = "validate infer weighted_backward stores_slots", .once = true)
 GATEFOLD_ROW(mlp_of_cubic, (Mlp<Cubic>{.model_dim = s.item(), .hidden_dim = s.hidden}),
+             .hooks = "validate infer weighted_backward stores_slots", .once = true)
+GATEFOLD_ROW(mlp_of_relu2, (Mlp<Relu2>{.model_dim = s.item(), .hidden_dim = s.hidden}),
              .hooks = "validate infer weighted_backward stores_slots", .once = true)
 
 }  // namespace gatefold::rows

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -26,11 +27,17 @@ Real formula(GeluTanh, Real v) {
 }
 Real formula(Silu, Real v) { return v / (1 + std::exp(-v)); }
 Real formula(Cubic, Real v) { return v * v * v; }
+Real formula(Relu2, Real v) { return v > 0 ? v * v : 0; }
+Real formula(ClampedSilu, Real v) {
+  const Real gate = std::min(v, Real(7));
+  return gate / (1 + std::exp(Real(-1.702L) * gate));
+}
+Real formula(ClampedPlusOne, Real v) { return std::clamp(v, Real(-7), Real(7)) + 1; }
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act, Identity, Relu, Gelu, GeluTanh, Silu,
-                   Cubic) {
+                   Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
   // Relative to |v|: near their zeros far left, 1 + erf and 1 + tanh cancel.
   for (int i = -1200; i <= 1200; ++i) {
     const double v = i / 100.0;
@@ -42,7 +49,7 @@ TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act,
 }
 
 TEST_CASE_TEMPLATE("activations: derivatives equal central differences", Act, Identity, Relu, Gelu, GeluTanh, Silu,
-                   Cubic) {
+                   Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
   // Of the formula in long double, five points: error of order h⁴ and rounding of 1e-19 / h.
   const Real h = 1e-3L;
   for (int i = -1199; i <= 1200; i += 2) {
@@ -69,6 +76,30 @@ TEST_CASE("Relu: derivative 0 at 0; NaN is not positive") {
   CHECK(Relu::slope(std::numeric_limits<double>::quiet_NaN()) == 0);
 }
 
+TEST_CASE("Relu2: derivative 0 at 0 and at NaN") {
+  CHECK(Relu2::value(-3.0) == 0);
+  CHECK(Relu2::value(3.0) == 9);
+  CHECK(Relu2::slope(0.0) == 0);
+  CHECK(Relu2::slope(-3.0) == 0);
+  CHECK(Relu2::slope(3.0) == 6);
+}
+
+TEST_CASE("ClampedSilu, ClampedPlusOne: constant above the limit 7, derivative from below") {
+  for (const double v : {7.5, 1e3, 1e30, std::numeric_limits<double>::infinity()}) {
+    CHECK(ClampedSilu::value(v) == ClampedSilu::value(7.0));
+    CHECK(ClampedSilu::slope(v) == 0);
+    CHECK(ClampedPlusOne::value(v) == 8);
+    CHECK(ClampedPlusOne::value(-v) == -6);
+    CHECK(ClampedPlusOne::slope(v) == 0);
+    CHECK(ClampedPlusOne::slope(-v) == 0);
+  }
+  // At the limit, the derivative of torch.clamp is 1.
+  CHECK(ClampedSilu::slope(7.0) == Silu::slope(7 * 1.702));
+  CHECK(ClampedPlusOne::slope(7.0) == 1);
+  CHECK(ClampedPlusOne::slope(-7.0) == 1);
+  CHECK(ClampedSilu::value(-1e30) == 0);
+}
+
 TEST_CASE_TEMPLATE("activations: stay finite for large inputs", Act, Relu, Gelu, GeluTanh, Silu) {
   for (const float v : {1e2f, 1e4f, 1e9f, 3e19f, 1e30f, 3e38f}) {
     CHECK(Act::value(v) == v);
@@ -78,12 +109,13 @@ TEST_CASE_TEMPLATE("activations: stay finite for large inputs", Act, Relu, Gelu,
   }
 }
 
-TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic) {
+TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic, Relu2, ClampedSilu,
+                   ClampedPlusOne) {
   CHECK(std::isnan(Act::value(std::numeric_limits<double>::quiet_NaN())));
 }
 
 TEST_CASE_TEMPLATE("activations: SIMD registers give the values of their elements", Act, Identity, Relu, Gelu, GeluTanh,
-                   Silu, Cubic) {
+                   Silu, Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
   // A gate's rounding near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is 0.
   constexpr double of_slope = std::is_same_v<Act, GeluTanh> ? 4 : 1;
   const auto agrees = [](auto zero, double tolerance) {

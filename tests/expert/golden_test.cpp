@@ -20,8 +20,13 @@ TEST_CASE("golden: Mlp of every activation, with and without bias") {
   expert_agrees("mlp_relu", [](Golden& g) { return flat<Mlp<Relu>>(g); });
   expert_agrees("mlp_gelu_tanh", [](Golden& g) { return flat<Mlp<GeluTanh>>(g); });
   expert_agrees("mlp_cubic", [](Golden& g) { return flat<Mlp<Cubic>>(g); });
+  expert_agrees("mlp_relu2", [](Golden& g) { return flat<Mlp<Relu2>>(g); });
 }
 
 TEST_CASE("golden: GatedMlp") {
   expert_agrees("gated_mlp_gelu", [](Golden& g) { return flat<GatedMlp<Gelu>>(g); });
+}
+
+TEST_CASE("golden: GatedMlp equals transformers' GptOssExperts") {
+  expert_agrees("gated_mlp_gpt_oss", [](Golden& g) { return flat<GatedMlp<ClampedSilu, ClampedPlusOne>>(g); });
 }

@@ -53,8 +53,8 @@ TEST_CASE_TEMPLATE("Mlp: unused slots stay untouched; gradients are added", T, f
   }
 }
 
-TEST_CASE_TEMPLATE("Mlp: gradients with every activation", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic, Tanh,
-                   TanhOfRegisters) {
+TEST_CASE_TEMPLATE("Mlp: gradients with every activation", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic, Relu2,
+                   Tanh, TanhOfRegisters) {
   Cpu::Context ctx(1);
   for (const bool bias : {true, false}) {
     const auto report = check::gradients(ctx, Mlp<Act>{.model_dim = 4, .hidden_dim = 6, .bias = bias},

@@ -7,6 +7,7 @@ from experts import (
     AttentionExpert,
     Experts,
     GatedMlp,
+    GptOssExpert,
     Linear,
     MergedTransformer,
     Mlp,
@@ -62,7 +63,9 @@ ALONE = {
     "mlp_relu": flat(Mlp, activation=F.relu, bias=True),
     "mlp_gelu_tanh": flat(Mlp, activation=gelu_tanh, bias=False),
     "mlp_cubic": flat(Mlp, activation=cube, bias=True),
+    "mlp_relu2": flat(Mlp, activation=lambda z: F.relu(z) ** 2, bias=True),
     "gated_mlp_gelu": flat(GatedMlp, activation=F.gelu),
+    "gated_mlp_gpt_oss": flat(GptOssExpert, bias=True),
     "patch_mlp": patched(PatchMlp),
     "patch_cnn": patched(PatchCnn),
     "attention_expert": {

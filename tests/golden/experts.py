@@ -73,6 +73,39 @@ def gated_mlp(model, hidden):
     return GatedMlp(model_dim=model, hidden_dim=hidden, activation=F.silu)
 
 
+class GptOssExpert(Expert):
+    """One expert at a time of transformers' GptOssExperts; gate_up_proj has the outputs of gate and up in turns."""
+
+    def parameters(self, random, experts):
+        wide, d, h = 8.0, self.model_dim, self.hidden_dim  # so wide that many values pass the limits -7 and 7
+        return {
+            "gate": random.uniform(experts, d, h, low=-wide, high=wide),
+            "up": random.uniform(experts, d, h, low=-wide, high=wide),
+            "down": random.uniform(experts, h, d),
+            "gate_bias": random.uniform(experts, h),
+            "up_bias": random.uniform(experts, h),
+            "down_bias": random.uniform(experts, d),
+        }
+
+    def output(self, p, e, h):
+        from transformers import GptOssConfig
+        from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
+
+        experts = GptOssExperts(
+            GptOssConfig(
+                hidden_size=self.model_dim, intermediate_size=self.hidden_dim, num_local_experts=len(p["gate"])
+            )
+        )
+        weights = {
+            "gate_up_proj": torch.stack([p["gate"], p["up"]], dim=-1).flatten(-2),
+            "gate_up_proj_bias": torch.stack([p["gate_bias"], p["up_bias"]], dim=-1).flatten(-2),
+            "down_proj": p["down"],
+            "down_proj_bias": p["down_bias"],
+        }
+        picks = torch.full((len(h), 1), e)
+        return torch.func.functional_call(experts, weights, (h, picks, torch.ones(len(h), 1)))
+
+
 def cube(z):
     return z**3
 

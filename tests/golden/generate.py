@@ -2,6 +2,8 @@
 
     apt-get install python3-torch && /usr/bin/python3 tests/golden/generate.py
 
+expert/gated_mlp_gpt_oss also needs the package `transformers` (5.24).
+
 Written from the equations of the papers, not from the library; names and shapes of parameters are the library's.
 """
 

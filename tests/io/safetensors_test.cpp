@@ -366,6 +366,26 @@ TEST_CASE("load: leading extents of 1 may be missing") {
   CHECK(bits(vector) == bits(other));
 }
 
+TEST_CASE("load: tensors without elements may be missing") {
+  TempDirectory temp;
+  Cpu::Context ctx;
+  Tensor<float, 1, Cpu> vector(6), loaded(6);
+  Tensor<float, 2, Cpu> empty(3, 0), one(3, 1);
+  fill_random(vector, 4);
+  io::save(temp.file(), ctx, {}, io::Part{"a", vector});
+  io::load(temp.file(), ctx, io::Part{"a", loaded}, io::Part{"b", empty});
+  CHECK(bits(loaded) == bits(vector));
+  check_message(message_of<FileError>([&] {
+                  io::load(temp.file(), ctx, io::Part{"a", loaded}, io::Part{"b", one});
+                }),
+                temp.file(), R"(tensor "b": missing)");
+  io::save(temp.file(), ctx, {}, io::Part{"a", vector}, io::Part{"b", one});
+  check_message(message_of<FileError>([&] {
+                  io::load(temp.file(), ctx, io::Part{"a", loaded}, io::Part{"b", empty});
+                }),
+                temp.file(), R"(tensor "b": expected [3, 0], got [3, 1])");
+}
+
 TEST_CASE("load: shapes that differ from the file throw") {
   TempDirectory temp;
   Cpu::Context ctx;

@@ -80,6 +80,7 @@ TEST_CASE_TEMPLATE("freeze: frozen parameters give the bits of plain ones", T, f
   for (const Index items : {1, 7, 100}) {  // weights read in place, one tile, many
     check<T>(Mlp<Gelu>{.model_dim = 37, .hidden_dim = 300}, items);
     check<T>(GatedMlp<Silu>{.model_dim = 37, .hidden_dim = 300}, items);
+    check<T>(GatedMlp<ClampedSilu, ClampedPlusOne>{.model_dim = 37, .hidden_dim = 30, .bias = true}, items);
     check<T>(Linear{.model_dim = 37}, items);
   }
 }

@@ -70,6 +70,8 @@ void expect_as_kept(Index items, const F& layer_of) {
   Cpu::Context ctx(2);
   CHECK(difference_from_kept(ctx, Mlp<Gelu>{.model_dim = 6, .hidden_dim = 15}, items, layer_of) <= 1e-12);
   CHECK(difference_from_kept(ctx, GatedMlp<Silu>{.model_dim = 6, .hidden_dim = 15}, items, layer_of) <= 1e-12);
+  CHECK(difference_from_kept(ctx, GatedMlp<Silu>{.model_dim = 6, .hidden_dim = 15, .bias = true}, items, layer_of) <=
+        1e-12);
   CHECK(difference_from_kept(ctx, Linear{.model_dim = 6}, items, layer_of) <= 1e-12);
 }
 

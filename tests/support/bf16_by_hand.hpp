@@ -109,13 +109,19 @@ void slot(const Mlp<Act>&, const Params<Mlp<Act>, double, Naive>& p, Index e, In
   }
   to.dweight(s) = dw;
 }
-/// Computes h = act(x G) ⊙ (x U) and z = h V for slot s.
+/// Computes h = act(x G + a) ⊙ (x U + b) and z = h V + c for slot s.
 template <class Act>
-void slot(const GatedMlp<Act>&, const Params<GatedMlp<Act>, double, Naive>& p, Index e, Index s, const double* x,
+void slot(const GatedMlp<Act>& mlp, const Params<GatedMlp<Act>, double, Naive>& p, Index e, Index s, const double* x,
           const double* du, double w, Outcome<GatedMlp<Act>>& to) {
   double dw = 0;
+  if (mlp.bias)
+    for (Index o = 0; o < dim; ++o) {
+      to.z(s, o) = p.down_bias(e, o);
+      to.grads.down_bias(e, o) += w * du[o];
+      dw += du[o] * p.down_bias(e, o);
+    }
   for (Index h = 0; h < hidden; ++h) {
-    double gate = 0, up = 0, r = 0;
+    double gate = mlp.bias ? p.gate_bias(e, h) : 0, up = mlp.bias ? p.up_bias(e, h) : 0, r = 0;
     for (Index d = 0; d < dim; ++d) {
       gate += rounded(x[d]) * rounded(p.gate(e, d, h));
       up += rounded(x[d]) * rounded(p.up(e, d, h));
@@ -126,6 +132,10 @@ void slot(const GatedMlp<Act>&, const Params<GatedMlp<Act>, double, Naive>& p, I
     }
     const double g = rounded(gate), u = rounded(up), dgate = w * r * u * Act::slope(g), dup = w * r * Act::value(g);
     dw += r * Act::value(g) * u;
+    if (mlp.bias) {
+      to.grads.gate_bias(e, h) += dgate;
+      to.grads.up_bias(e, h) += dup;
+    }
     for (Index o = 0; o < dim; ++o) to.grads.down(e, h, o) += rounded(w * Act::value(g) * u) * rounded(du[o]);
     for (Index d = 0; d < dim; ++d) {
       to.grads.gate(e, d, h) += rounded(x[d]) * rounded(dgate);
@@ -248,7 +258,8 @@ template <class T, class B>
 void check_experts() {
   check_all<T, B>(Linear{.model_dim = dim});
   check_all<T, B>(Mlp<Square>{.model_dim = dim, .hidden_dim = hidden});
-  check_all<T, B>(GatedMlp<Relu>{.model_dim = dim, .hidden_dim = hidden});
+  for (const bool bias : {false, true})
+    check_all<T, B>(GatedMlp<Relu>{.model_dim = dim, .hidden_dim = hidden, .bias = bias});
 }
 
 }  // namespace gatefold::test::by_hand

@@ -18,11 +18,13 @@ void expert_agrees(const char* file, ExpertF&& expert) {
   agrees(std::string("expert/") + file, [&](Golden& g) { return Mixture{two_of_three(), expert(g)}; });
 }
 
-/// Returns an expert with the options of the case. The names of the options in the file begin with `at`.
+/// Returns an expert with the options of the case. The names of the options in the file begin with `at`. If the file
+/// has no option for the bias, the expert has its default.
 template <class ExpertT>
 ExpertT flat(Golden& g, const std::string& at = "") {
   ExpertT e{.model_dim = g.extent(at + "model_dim"), .hidden_dim = g.extent(at + "hidden_dim")};
-  if constexpr (requires { e.bias; }) e.bias = g.flag(at + "bias");
+  if constexpr (requires { e.bias; })
+    if (g.has("options." + at + "bias")) e.bias = g.flag(at + "bias");
   return e;
 }
 

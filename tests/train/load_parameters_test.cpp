@@ -113,6 +113,19 @@ TEST_CASE("io::load: a tensor that does not match throws its name") {
         what<ArgumentError>([&] { init_params<float, Cpu>(model(0), ctx, Seed{}); }));
 }
 
+TEST_CASE("io::load: GatedMlp without biases loads files without biases") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  const auto made = init_params<float, Cpu>(as_layer<float, Cpu>(GatedMlp<Silu>{dim, 5}), ctx, Seed{1});
+  const auto& of = made.branch.expert;
+  const auto gate = clone(ctx, of.gate), up = clone(ctx, of.up), down = clone(ctx, of.down);
+  io::save(temp.file(), ctx, {}, io::Part{"gate", gate}, io::Part{"up", up}, io::Part{"down", down});
+  CHECK(same_bits(values(io::load(temp.file(), ctx, GatedMlp<Silu>{dim, 5})), values(made)));
+  CHECK(what<FileError>([&] {
+          io::load(temp.file(), ctx, GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 5, .bias = true});
+        }).ends_with("_bias\": missing"));
+}
+
 TEST_CASE("io::load: a tensor map returns the parameters of a model") {
   const TempDirectory temp;
   Cpu::Context ctx(1);

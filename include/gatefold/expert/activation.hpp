@@ -99,6 +99,55 @@ struct Silu {
   }
 };
 
+/// The activation max(v, 0)². It returns NaN if v is NaN. Source: So et al. 2021, arXiv:2109.08668 (Primer).
+struct Relu2 {
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    const V positive = Relu::value(v);
+    return positive * positive;
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    return V(2) * Relu::value(v);
+  }
+};
+
+/// The activation c · sigmoid(1.702 c), with c = min(v, 7), of the gate of gpt-oss. It returns NaN if v is NaN. Its
+/// slope is 0 for v > 7. Source: GptOssExperts of transformers' modeling_gpt_oss.py, with the default values of
+/// swiglu_alpha and swiglu_limit.
+struct ClampedSilu {
+  static constexpr double alpha = 1.702, limit = 7;
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    using functor::math::where_positive;
+    const V c = where_positive(v - V(limit), V(limit), v);
+    return c * Silu::gate(c * V(alpha));
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    using functor::math::where_positive;
+    return where_positive(v - V(limit), V(0), Silu::slope(v * V(alpha)));
+  }
+};
+
+/// The activation 1 + min(max(v, −7), 7) of the second factor in gpt-oss (see GatedMlp). It returns NaN if v is NaN.
+/// Its slope is 0 for |v| > 7. Source: GptOssExperts of transformers' modeling_gpt_oss.py.
+struct ClampedPlusOne {
+  static constexpr double limit = 7;
+  template <class V>
+  GATEFOLD_HD static V value(V v) {
+    using functor::math::where_positive;
+    const V below = where_positive(v - V(limit), V(limit), v);
+    return V(1) + where_positive(V(-limit) - v, V(-limit), below);
+  }
+  template <class V>
+  GATEFOLD_HD static V slope(V v) {
+    using functor::math::abs;
+    using functor::math::where_positive;
+    return where_positive(abs(v) - V(limit), V(0), V(1));
+  }
+};
+
 /// The activation v³, which the theory of paper 003 uses. Source: Chen et al. 2022, arXiv:2208.02813.
 struct Cubic {
   template <class V>

@@ -189,14 +189,16 @@ struct Data {
 };
 
 /// Reads the tensors of a list from the file of a path, or from the files that its index lists, after it has checked
-/// their types and shapes.
+/// their types and shapes. Tensors of the list without elements can be missing, because a file of an earlier version
+/// lacks them if a policy got them since.
 /// @param only  true if other tensors in the files are an error, false if they are ignored
 template <class Json = nlohmann::json>
 Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
   std::unordered_map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i < list.size(); ++i) by_name.emplace(list[i].name, i);
   Opened from = open(path, [&](const std::string& name) { return !only || by_name.contains(name); });
-  std::vector<bool> found(list.size());
+  std::vector<bool> found(list.size());  // a tensor without elements counts as found
+  for (std::size_t i = 0; i < list.size(); ++i) found[i] = list[i].bytes == 0;
   std::vector<std::vector<std::size_t>> places;  // by file
   for (OpenFile& part : from.files) {
     std::erase_if(part.header.tensors, [&](const Described& t) { return !by_name.contains(part.header.name(t)); });
@@ -298,8 +300,9 @@ Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P
 /// Reads a safetensors file, or the files that an index lists, into packs of tensors that already have their shapes:
 /// `load(path, ctx, Part{"params", params})`.
 ///
-/// The file must have exactly the tensors of the parts. Leading extents of 1 can be present or absent. Everything is
-/// read and checked before the first tensor is written, so after an exception nothing has changed.
+/// The file must have exactly the tensors of the parts. Only tensors without elements, for example the bias of a layer
+/// without bias, can be missing. Leading extents of 1 can be present or absent. Everything is read and checked before
+/// the first tensor is written, so after an exception nothing has changed.
 /// @return the metadata of the file
 /// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors, or if
 ///         a tensor is missing, unexpected or has a different type or shape; ArgumentError if two tensors of the parts
