@@ -59,14 +59,14 @@ function params_line(  text, shape, names, i, count) {
     tensors = "those of `" between($0, "each(f, p.", "...") "`"
     return
   }
-  if (!/^    (Tensor|Table|gatefold::Params|std::tuple)<.*> [a-z_, ]+;/) return
+  if (!/^    (Tensor|Table|gatefold::Params|[A-Z][A-Za-z]*::Params|std::tuple)<.*> [a-z_, ]+;/) return
   text = shape = $0
   if (!sub(/.*;  *\/\/ */, "", shape)) shape = ""
   sub(/;.*/, "", text)
   sub(/.*> /, "", text)
   count = split(text, names, ", ")
   for (i = 1; i <= count; ++i)
-    tensors = tensors (i > 1 ? ", " : tensors ? "; " : "") "`" names[i] (/^    (gatefold|std)::/ ? ".…" : "") "`" \
+    tensors = tensors (i > 1 ? ", " : tensors ? "; " : "") "`" names[i] (/^    ([A-Z][A-Za-z]*::Params|gatefold|std::)/ ? ".…" : "") "`" \
       (shape && i == count ? " " shape : "")
 }
 function between(text, before, after,  at) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "gatefold/core/types.hpp"
 #include "gatefold/io/tensor_map.hpp"
 
 /// Maps the names of tensors in gatefold's mixtures of experts to the names in checkpoints of published language
@@ -16,7 +17,8 @@ namespace gatefold::io::published {
 /// Selects how a checkpoint stores the experts of a block: one by one, with three tensors (gate, up, down) for each
 /// expert, or fused, with two tensors for all E experts. The fused tensors are those of Hugging Face's transformers 5:
 /// `experts.gate_up_proj` [E, 2·H, D], with the H rows of gate before those of up, and `experts.down_proj` [E, D, H].
-enum class ExpertStorage { one_by_one, fused };
+/// mxfp4 is the form of gpt-oss with weights of four bits.
+enum class ExpertStorage { one_by_one, fused, mxfp4 };
 
 namespace maps {
 
@@ -103,6 +105,36 @@ inline TensorMap deepseek_v3(const std::string& at, ExpertStorage experts = Expe
                 {"branch.gate.selection.speed"}};
   maps::bank(map, "branch.expert.", at, experts);
   maps::gated(map, "shared.", at + "shared_experts.");
+  return map;
+}
+
+/// Returns the tensor names of gpt-oss checkpoints for the layer `Mixture{SoftmaxTopK{.scores = {.experts = E},
+/// .selection = {.k = K}}, GatedMlp<ClampedSilu, ClampedPlusOne>{.model_dim = D, .hidden_dim = H, .bias = true}}`. The
+/// columns of gate and up alternate in one tensor of the file.
+/// @param mxfp4  true for files with MXFP4 weights (`gate_up_proj_blocks`), whose matrices are transposed
+///
+/// Source: OpenAI 2025, arXiv:2508.10925; transformers' modeling_gpt_oss.py; at = "model.layers.0.mlp."
+inline TensorMap gpt_oss(const std::string& at, bool mxfp4 = false) {
+  const MapEntry::Layout layout = mxfp4 ? MapEntry::transposed : MapEntry::as_it_is;
+  const std::string experts = at + "experts.";
+  TensorMap map{{"gate.scores.weight", at + "router.weight", MapEntry::transposed},
+                {"gate.scores.bias", at + "router.bias"},
+                {"expert.down", experts + "down_proj", layout},
+                {"expert.down_bias", experts + "down_proj_bias"}};
+  for (const Index part : {0, 1}) {
+    const std::string ours = part == 0 ? "expert.gate" : "expert.up";
+    map.push_back({.ours = ours,
+                   .theirs = experts + "gate_up_proj",
+                   .layout = layout,
+                   .part = part,
+                   .parts = 2,
+                   .interleaved = true});
+    map.push_back({.ours = ours + "_bias",
+                   .theirs = experts + "gate_up_proj_bias",
+                   .part = part,
+                   .parts = 2,
+                   .interleaved = true});
+  }
   return map;
 }
 

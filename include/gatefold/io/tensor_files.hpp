@@ -62,6 +62,9 @@ class TensorFiles {
   /// @throws FileError if there is no tensor with this name
   const TensorInfo& info(std::string_view name) const { return at(name).info; }
 
+  /// Returns whether a tensor has scales for its blocks in the files.
+  bool has_scales(std::string_view name) const { return !at(name).scales.empty(); }
+
   /// Returns all elements of a tensor, in row-major order.
   /// @tparam T  float, double or Index
   /// @throws FileError if there is no tensor with this name, if its elements cannot be read as T (for BOOL, use

@@ -31,7 +31,7 @@
 namespace gatefold {
 
 /// The sizes and options of a published decoder with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE,
-/// DeepSeek-V2 and V3. They are the content of config.json, from which io::read_decoder_config makes them.
+/// gpt-oss, DeepSeek-V2 and V3. They are the content of config.json, from which io::read_decoder_config makes them.
 struct DecoderSizes {
   Index vocabulary = 0, model_dim = 0, depth = 0;
   GroupedQueryAttention attention{};
@@ -39,6 +39,7 @@ struct DecoderSizes {
   LatentAttention latent{};                      // if latent_dim > 0, the attention of all layers
   Index experts = 0, picks = 0, hidden_dim = 0;  // of the mixtures
   bool renormalise = true;                       // the weights of the picked experts sum to 1
+  bool clamped = false;                          // experts and router of gpt-oss: clamped SwiGLU, with biases
   bool sigmoid_router = false;                   // the gate of DeepSeek-V3 (SigmoidTopK) instead of SoftmaxTopK
   double router_scale = 1;                       // SigmoidTopK only: factor of all weights
   Index groups = 1, top_groups = 1;              // SigmoidTopK only: see SigmoidBias
@@ -104,7 +105,7 @@ auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT&
 ///       …
 ///     });
 ///
-/// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_deepseek_v2.py and
+/// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py and
 /// …_deepseek_v3.py of Hugging Face's transformers.
 /// @throws ArgumentError unless depth >= 1 and each dense layer is in [0, depth)
 template <class F>
@@ -113,6 +114,13 @@ decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
   const GatedMlp<Silu> expert{s.model_dim, s.hidden_dim}, shared{s.model_dim, s.shared_dim};
   const SoftmaxTopK softmax{.scores = {.experts = s.experts, .bias = false},
                             .selection = {.k = s.picks, .renormalise = s.renormalise}};
+  if (s.clamped) {
+    SoftmaxTopK with_bias = softmax;
+    with_bias.scores.bias = true;
+    const GatedMlp<ClampedSilu, ClampedPlusOne> clamped{
+        .model_dim = s.model_dim, .hidden_dim = s.hidden_dim, .bias = true};
+    return f(of_parts(s, s.attention, Mixture{with_bias, clamped}));
+  }
   if (s.latent.latent_dim == 0) {
     if (s.shared_dim == 0) return f(of_parts(s, s.attention, Mixture{softmax, expert}));
     return f(of_parts(s, s.attention, WithShared{Mixture{softmax, expert}, SigmoidGated{shared}}));

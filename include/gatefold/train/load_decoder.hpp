@@ -35,7 +35,7 @@ namespace gatefold::io {
 
 /// The architecture and the sizes of a decoder.
 struct DecoderConfig {
-  std::string model_type;  // mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2 or deepseek_v3
+  std::string model_type;  // mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3
   DecoderSizes sizes{};
   Index max_positions = 0;  // the longest sequence for which the decoder was trained
 };
@@ -82,6 +82,16 @@ class Options {
     for (const Json& one : all_[name]) {
       if (!one.is_number_integer()) fail(name, "a list of integers");
       list.push_back(one.template get<Index>());
+    }
+    return list;
+  }
+  std::vector<std::string> texts(const char* name) const {
+    std::vector<std::string> list;
+    if (!has(name)) return list;
+    if (!all_[name].is_array()) fail(name, "a list of texts");
+    for (const Json& one : all_[name]) {
+      if (!one.is_string()) fail(name, "a list of texts");
+      list.push_back(one.template get<std::string>());
     }
     return list;
   }
@@ -199,14 +209,37 @@ void add_qwen(const Options<Json>& o, DecoderConfig& c) {
       s.dense_layers.push_back(l);
 }
 
+/// Adds the options of gpt-oss.
+template <class Json>
+void add_gpt_oss(const Options<Json>& o, DecoderConfig& c) {
+  DecoderSizes& s = c.sizes;
+  s.clamped = true;
+  if (o.number("swiglu_limit", 7) != 7) o.fail("swiglu_limit", "7");
+  if (o.number("swiglu_alpha", 1.702) != 1.702) o.fail("swiglu_alpha", "1.702");
+  s.attention.bias = s.attention.output_bias = o.flag("attention_bias", true);
+  s.attention.sinks = true;
+  const Index window = o.integer("sliding_window", 0);
+  const std::vector<std::string> types = o.texts("layer_types");
+  if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
+    o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
+  for (Index l = 0; l < s.depth; ++l) {
+    const std::string type = !types.empty() ? types[static_cast<std::size_t>(l)]
+                             : l % 2 == 0   ? "sliding_attention"
+                                            : "full_attention";
+    if (type != "sliding_attention" && type != "full_attention")
+      o.fail("layer_types", "sliding_attention or full_attention", '"' + type + '"');
+    s.windows.push_back(type == "full_attention" ? 0 : window);
+  }
+}
+
 template <class Json>
 DecoderConfig config_of(const Options<Json>& o) {
   DecoderConfig c{.model_type = o.text("model_type", "")};
-  const bool mixtral = c.model_type == "mixtral", olmoe = c.model_type == "olmoe",
+  const bool mixtral = c.model_type == "mixtral", olmoe = c.model_type == "olmoe", gpt_oss = c.model_type == "gpt_oss",
              qwen = c.model_type == "qwen2_moe" || c.model_type == "qwen3_moe",
              deepseek = c.model_type == "deepseek_v2" || c.model_type == "deepseek_v3";
-  if (!mixtral && !olmoe && !qwen && !deepseek)
-    o.fail("model_type", "mixtral, qwen2_moe, qwen3_moe, olmoe, deepseek_v2 or deepseek_v3");
+  if (!mixtral && !olmoe && !gpt_oss && !qwen && !deepseek)
+    o.fail("model_type", "mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3");
   expect_supported(o);
   DecoderSizes& s = c.sizes;
   c.max_positions = o.integer("max_position_embeddings", 0);
@@ -218,14 +251,15 @@ DecoderConfig config_of(const Options<Json>& o) {
                                                    : "n_routed_experts");
   s.picks = o.integer("num_experts_per_tok");
   s.hidden_dim = o.integer(qwen || deepseek ? "moe_intermediate_size" : "intermediate_size");
-  s.renormalise = mixtral || o.flag("norm_topk_prob", false);
-  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe ? 1e-5 : 1e-6);
+  s.renormalise = mixtral || gpt_oss || o.flag("norm_topk_prob", false);
+  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe || gpt_oss ? 1e-5 : 1e-6);
   s.tied = o.flag("tie_word_embeddings", false);
   if (deepseek) {
     add_deepseek(o, c);
   } else {
     s.attention = grouped_queries(o, c);
     if (qwen) add_qwen(o, c);
+    if (gpt_oss) add_gpt_oss(o, c);
   }
   return c;
 }
@@ -268,6 +302,7 @@ inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& 
     linear(map, ours + "key", theirs + "k_proj", s.attention.bias);
     linear(map, ours + "value", theirs + "v_proj", s.attention.bias);
     linear(map, ours + "output", theirs + "o_proj", s.attention.output_bias);
+    if (s.attention.sinks) map.push_back({ours + "sink", theirs + "sinks"});
     if (s.attention.norm == QueryKeyNorm::none) return;
     map.push_back({ours + "query_norm.gain", theirs + "q_norm.weight"});
     map.push_back({ours + "key_norm.gain", theirs + "k_norm.weight"});
@@ -288,6 +323,7 @@ inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& 
 inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage experts, const std::string& at) {
   const bool one_by_one = experts == published::ExpertStorage::one_by_one;
   if (config.model_type == "mixtral" && one_by_one) return published::mixtral(at + "block_sparse_moe.");
+  if (config.sizes.clamped) return published::gpt_oss(at + "mlp.", experts == published::ExpertStorage::mxfp4);
   if (config.model_type == "qwen2_moe") return published::qwen2_moe(at + "mlp.", experts);
   if (config.sizes.latent.latent_dim == 0) return published::qwen3_moe(at + "mlp.", experts);
   TensorMap map = published::deepseek_v3(at + "mlp.", experts);
@@ -337,10 +373,15 @@ auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConf
   using B = typename C::Backend;
   const TensorFiles files(folder / "model.safetensors");
   const std::set<std::string> there = config_json::names(files);
-  const bool fused = std::any_of(there.begin(), there.end(),
-                                 [](const std::string& name) { return name.ends_with("experts.gate_up_proj"); });
-  const TensorMap map =
-      decoder_map(config, fused ? published::ExpertStorage::fused : published::ExpertStorage::one_by_one);
+  const auto any = [&](const auto& is) { return std::any_of(there.begin(), there.end(), is); };
+  const bool fused = any([](const std::string&name) { return name.ends_with("experts.gate_up_proj"); }),
+             scaled = any([&](const std::string&name) {
+               return name.ends_with("experts.gate_up_proj") && files.has_scales(name);
+             });
+  const auto experts = config.sizes.clamped && scaled ? published::ExpertStorage::mxfp4
+                       : fused                        ? published::ExpertStorage::fused
+                                                      : published::ExpertStorage::one_by_one;
+  const TensorMap map = decoder_map(config, experts);
   ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params{
       uninitialised_parameters<T>(ctx, model), {}};
   Shapes::Context shapes;

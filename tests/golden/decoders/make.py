@@ -55,6 +55,11 @@ MODELS = {
                          qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5, attention_bias=True,
                          rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, mscale=1.0,
                                               mscale_all_dim=1.0, original_max_position_embeddings=32))),
+    "gpt_oss": (transformers.GptOssConfig, transformers.GptOssForCausalLM,
+                dict(num_hidden_layers=3, intermediate_size=6, num_local_experts=5, num_experts_per_tok=2, head_dim=4,
+                     sliding_window=4, pad_token_id=None, eos_token_id=2,
+                     rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
+                                          beta_slow=1.0, truncate=False, original_max_position_embeddings=16))),
 }
 LENGTH, SEQUENCES, GREEDY = 11, 2, 64
 
@@ -71,7 +76,7 @@ def make(name):
     model = model_class(config_class(**(SHARED | options)))
     with torch.no_grad():
         for key, p in model.named_parameters():
-            if "norm" in key or key.endswith("bias"):
+            if "norm" in key or key.endswith(("bias", "sinks")):
                 p.copy_(p + 0.3 * torch.randn_like(p))
         for key, b in model.named_buffers():
             if key.endswith("e_score_correction_bias"):
