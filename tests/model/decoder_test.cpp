@@ -68,6 +68,18 @@ TEST_CASE("with_decoder: only the chosen branch of a layer has parameters") {
   });
 }
 
+TEST_CASE("DecoderSizes.memory: rows of keys and values, or of latent vectors") {
+  DecoderSizes sizes = tiny(0);
+  CHECK(sizes.memory(2, 100).width == 2 * 2 * 2);
+  CHECK(sizes.memory(2, 100).most == 100);
+  sizes.attention.window = 10;
+  CHECK(sizes.memory(2, 100).most == 9);
+  sizes.windows = {10, 0, 10};
+  CHECK(sizes.memory(2, 100).most == 100);
+  sizes.latent = {.heads = 4, .latent_dim = 5, .plain_dim = 2, .rotary_dim = 4, .value_dim = 3};
+  CHECK(sizes.memory(2, 100).width == 9);
+}
+
 TEST_CASE("with_decoder: wrong sizes are refused") {
   DecoderSizes sizes = tiny(0);
   sizes.dense_layers = {3};

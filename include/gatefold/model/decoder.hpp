@@ -59,7 +59,7 @@ struct DecoderSizes {
     const bool short_rows = latent.latent_dim > 0;
     return {.layers = depth,
             .sequences = sequences,
-            .width = short_rows ? latent.memory_dim() : attention.memory_dim(),
+            .width = short_rows ? latent.memory_dim() : attention.with_model_dim(model_dim).memory_dim(),
             .most = short_rows || !windows.empty() ? longest : attention.remembers(longest)};
   }
 };
