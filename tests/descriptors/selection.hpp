@@ -21,6 +21,8 @@ GATEFOLD_ROW(expert_choice, (ExpertChoice{.factor = 1.5}),
              .hooks = "validate validate_options picks_by_item Extra.with_valid", .meets = Meets::sequence)
 GATEFOLD_ROW(sigmoid_bias, (SigmoidBias{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options experts Params.adapt")
+GATEFOLD_ROW(replay_top_k, (ReplayTopK{}), .cannot_meet = "load: shows no noise",
+             .hooks = "validate validate_options Extra.at")
 GATEFOLD_ROW(scheduled_top_k, (ScheduledTopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate rows rows_backward complete_picks experts")
 

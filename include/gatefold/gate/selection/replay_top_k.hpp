@@ -1,0 +1,113 @@
+#pragma once
+
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace functor {
+
+template <class T, class B>
+struct ReplayPicks;
+
+}  // namespace functor
+
+/// Picks recorded experts instead of the best ones (router replay). The weights are those of TopK, computed from the
+/// probabilities q of this model, so that its router is trained.
+///
+///     I(n) = recorded[n·K … n·K + K − 1],   w[n,e] = q[n,e] / Σ_{f ∈ I(n)} q[n,f]   (renormalise)        (1)
+///                                           w[n,e] = q[n,e]                          (otherwise)         (2)
+///
+/// Use it if a text was generated with slightly different weights or by another program, and training must use the same
+/// experts. The member `expert` of the plan of a pass with TopK has the form of `recorded`. If the experts of an item
+/// depend on its token only (the hash routing of DeepSeek-V4), `recorded` is made from a table of the tokens.
+///
+/// Source: Ma et al. 2025, arXiv:2510.11370 (rollout routing replay); the weights as in TopK.
+/// @param extra  recorded [layers, N·K]: the experts of each item in each layer of a stack. An item's experts must be
+///               different
+/// @param q [N, E] in   probabilities
+/// @throws ArgumentError unless 1 <= k <= experts, `recorded` has N·K entries in [0, E) (on a host), and its extents fit
+/// @cost   S = N·K picks
+/// @order  the recorded order
+struct ReplayTopK {
+  Index k = 2;
+  bool renormalise = true;
+
+  template <class T, class B>
+  struct Extra {
+    View<const Index, 2, B> recorded{};  // [layers, N·K]
+
+    Extra at(Index l) const {
+      expect(l < recorded.extent(0), "ReplayTopK", "extra.recorded",
+             Joined{"at least ", l + 1, " rows, because layer ", l, " reads its row"}, recorded.extent(0));
+      return {recorded.rows(l, 1)};
+    }
+  };
+
+  void validate_options(Index experts) const {
+    expect(k >= 1 && k <= experts, "ReplayTopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
+  }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, const Extra<T, B>& extra) const {
+    expect(extra.recorded.extent(0) >= 1, "ReplayTopK", "extra.recorded",
+           "the recorded experts [layers, items · k] in the extra inputs", "none");
+    expect(extra.recorded.extent(1) == items * k, "ReplayTopK", "extra.recorded",
+           Joined{"rows of ", items * k, " experts (", items, " items, k = ", k, ")"},
+           Joined{"rows of ", extra.recorded.extent(1)});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Extra<T, B>& extra) const {
+    const Index items = c.q.extent(0), experts = c.q.extent(1);
+    validate_options(experts);
+    validate(p, items, extra);
+    const View<const Index, 1, B> recorded(extra.recorded.data(), items * k);
+    if constexpr (B::is_host)
+      for (Index i = 0; i < recorded.extent(0); ++i)
+        expect(0 <= recorded(i) && recorded(i) < experts, "ReplayTopK", Joined{"extra.recorded(0, ", i, ")"},
+               Joined{"an expert from 0 to ", experts - 1}, recorded(i));
+    plan.resize(items, experts, items * k);
+    B::for_rows(ctx, items,
+                functor::ReplayPicks<T, B>{recorded, {c.q, c.q, k, renormalise, plan.item, plan.expert, plan.weight}});
+    plan.build_complete(ctx);
+  }
+  /// Adds the gradient of q to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Extra<T, B>&) const {
+    expect_picks("ReplayTopK.backward", plan, c.q.extent(0), k);
+    B::for_rows(ctx, c.q.extent(0),
+                functor::PickTopKBackward<T, B>{c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, d.q});
+  }
+};
+
+namespace functor {
+
+/// Writes the recorded experts of item n to the plan, and computes their weights.
+template <class T, class B>
+struct ReplayPicks {
+  View<const Index, 1, B> recorded;
+  PickTopK<T, B> picks;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    if (lanes.lane == 0)
+      for (Index j = n * picks.k; j < (n + 1) * picks.k; ++j) {
+        picks.item(j) = n;
+        picks.expert(j) = recorded(j);
+      }
+    picks.weigh(lanes, n);
+  }
+};
+
+}  // namespace functor
+
+}  // namespace gatefold
