@@ -24,7 +24,7 @@ class Extras {
     for (Index n = 0; n < items; ++n) {
       ids_.push_back(1000 * n + 7);
       mask_.push_back(n % 5 == 3 ? T(0) : T(1));
-      recorded_.insert(recorded_.end(), {n % 2, Index(2)});
+      for (Index layer = 0; layer < layers; ++layer) recorded_.insert(recorded_.end(), {Index(2), Index(0)});
     }
     const Index heads = width % 2 == 0 ? 2 : 3;
     std::uint64_t seed = 31;
@@ -54,8 +54,8 @@ class Extras {
       }(std::type_identity<decltype(E::layers)>{});
     } else if constexpr (requires(E e) { e.ids; }) {
       return {View<const Index, 1, B>(ids_).rows(first, count)};
-    } else if constexpr (requires(E e) { e.recorded; }) {  // two experts for each item
-      return {View<const Index, 2, B>(recorded_.data() + 2 * first, 1, 2 * count)};
+    } else if constexpr (requires(E e) { e.recorded; }) {
+      return {View<const Index, 2, B>(recorded_.data(), layers, 2 * count)};
     } else if constexpr (requires(E e) { e.trace; }) {
       const auto rows = [&](const auto& t) { return t.view().rows(first, count); };
       return {AttentionTrace<const T, B>{rows(q_), rows(k_), rows(v_), rows(log_sum_exp_), output_,
@@ -73,7 +73,8 @@ class Extras {
   }
 
  private:
-  std::vector<Index> ids_, recorded_;
+  static constexpr Index layers = 3;
+  std::vector<Index> ids_, recorded_;  // recorded: the same two experts for each item
   std::vector<T> mask_;
   Tensor<T, 2, Cpu> q_, k_, v_, log_sum_exp_, output_;
 };

@@ -66,7 +66,8 @@ function params_line(  text, shape, names, i, count) {
   sub(/.*> /, "", text)
   count = split(text, names, ", ")
   for (i = 1; i <= count; ++i)
-    tensors = tensors (i > 1 ? ", " : tensors ? "; " : "") "`" names[i] (/^    ([A-Z][A-Za-z]*::Params|gatefold|std::)/ ? ".…" : "") "`" \
+    tensors = tensors (i > 1 ? ", " : tensors ? "; " : "") "`" names[i] \
+      (/^    ([A-Z][A-Za-z]*::Params|gatefold|std::)/ ? ".…" : "") "`" \
       (shape && i == count ? " " shape : "")
 }
 function between(text, before, after,  at) {

@@ -105,8 +105,8 @@ auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT&
 ///       …
 ///     });
 ///
-/// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py and
-/// …_deepseek_v3.py of Hugging Face's transformers.
+/// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py
+/// and …_deepseek_v3.py of Hugging Face's transformers.
 /// @throws ArgumentError unless depth >= 1 and each dense layer is in [0, depth)
 template <class F>
 decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {

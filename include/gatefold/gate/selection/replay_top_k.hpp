@@ -32,7 +32,8 @@ struct ReplayPicks;
 /// @param extra  recorded [layers, N·K]: the experts of each item in each layer of a stack. An item's experts must be
 ///               different
 /// @param q [N, E] in   probabilities
-/// @throws ArgumentError unless 1 <= k <= experts, `recorded` has N·K entries in [0, E) (on a host), and its extents fit
+/// @throws ArgumentError unless 1 <= k <= experts and `recorded` has N·K entries for each layer. On a host, also unless
+///         they are in [0, E)
 /// @cost   S = N·K picks
 /// @order  the recorded order
 struct ReplayTopK {
