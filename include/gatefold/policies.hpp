@@ -185,6 +185,7 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/activate.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/either.hpp"
 #include "gatefold/layer/embedding.hpp"
