@@ -114,6 +114,7 @@
 #include "gatefold/expert/patch_mlp.hpp"
 #include "gatefold/expert/sigmoid_gated.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
+#include "gatefold/expert/zero_computation.hpp"
 #include "gatefold/gate/active_experts.hpp"
 #include "gatefold/gate/auxiliary/cv_squared.hpp"
 #include "gatefold/gate/candidates.hpp"
