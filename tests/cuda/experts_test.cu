@@ -49,12 +49,19 @@ TEST_CASE_TEMPLATE("cuda: experts match the naive backend", T, double, float) {
   SUBCASE("LayerNorm") { check<T>(LayerNorm{.model_dim = 37}); }
 }
 
-TEST_CASE("cuda: experts with or without bias and of two kinds match") {
+TEST_CASE("cuda: experts with options, without products and of two kinds match") {
   SUBCASE("Linear without bias") { check<double>(Linear{.model_dim = 8, .output_dim = 5, .bias = false}); }
   SUBCASE("Mlp without bias") { check<double>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13, .bias = false}); }
   SUBCASE("GatedMlp with biases, of gpt-oss") {
     check<double>(GatedMlp<ClampedSilu, ClampedPlusOne>{
         .model_dim = 7, .hidden_dim = 13, .initial = Initial::normal(3), .bias = true});
+  }
+  SUBCASE("ConstantExpert") { check<double>(ConstantExpert{.model_dim = 37}); }
+  SUBCASE("ConstantExpert, float") { check<float>(ConstantExpert{.model_dim = 37}); }
+  SUBCASE("experts without products") {
+    const Experts mixed{std::tuple{ZeroExpert{37}, CopyExpert{37}, ConstantExpert{37}}, {1, 1, 2}};
+    Backends on;
+    expect_same_bank<double>(on, mixed, uneven, {}, false);
   }
   SUBCASE("Experts of two kinds") { check_two_kinds<double>(); }
 }

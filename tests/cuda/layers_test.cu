@@ -45,6 +45,8 @@ TEST_CASE("cuda: layers with one branch match the naive backend") {
   SUBCASE("RmsNorm, wider than a warp") { check<double>(PreNorm{RmsNorm{}, OneExpert{Linear{.model_dim = 45}}}); }
   SUBCASE("PreNorm") { check<double>(PreNorm{LayerNorm{}, mixture}); }
   SUBCASE("OneExpert") { check<double>(OneExpert{mlp}); }
+  SUBCASE("Activate") { check<double>(Activate<Gelu>{.model_dim = 45}); }
+  SUBCASE("activations in a Chain") { check<float>(Chain{Linear{dim, 45}, Silu{}, Linear{45, 3}, Relu2{}}); }
   SUBCASE("NoResidual") { check<double>(NoResidual{OneExpert{Linear{.model_dim = dim, .output_dim = 3}}}); }
   SUBCASE("Dropout") { check<double>(Residual{update::HeavyBall{}, Dropout{0.4, mixture}}); }
   SUBCASE("HiddenDropout") { check<double>(Mixture{mixture.gate, HiddenDropout{0.4, mlp}}); }

@@ -24,6 +24,11 @@ GATEFOLD_ROW(experts,
                  .kinds = {Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}, Linear{.model_dim = s.item()}},
                  .counts = {2, s.experts - 2}}),
              .hooks = "validate infer experts")
+GATEFOLD_ROW(experts_without_products,
+             (Experts<ZeroExpert, CopyExpert, ConstantExpert>{
+                 .kinds = {ZeroExpert{s.item()}, CopyExpert{s.item()}, ConstantExpert{s.item()}},
+                 .counts = {1, 1, s.experts - 2}}),
+             .hooks = "validate infer experts", .once = true)
 GATEFOLD_ROW(layer_norm, (LayerNorm{.model_dim = s.item()}), .hooks = "validate infer with_model_dim", .moved = 0.3)
 GATEFOLD_ROW(rms_norm, (RmsNorm{.model_dim = s.item()}), .hooks = "validate infer with_model_dim", .moved = 0.3)
 GATEFOLD_ROW(sigmoid_gated, (SigmoidGated{Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),

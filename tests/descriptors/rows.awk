@@ -1,5 +1,6 @@
 # Reads the rows of the headers given, `count` of them: name[i], family[i] (the header's), place[i] in a composition,
-# policy[i], and the facts cannot_meet[i] and once[i]. conflict(i, j): whether two cannot be in one composition.
+# policy[i], kinds[i] (the text of a row of Experts), and the facts cannot_meet[i] and once[i]. conflict(i, j): whether
+# two cannot be in one composition.
 BEGIN {
   places = split("scores mixing selection auxiliary layer rule expert", place_name, " ")
   for (p = 1; p <= places; ++p) place_of[place_name[p]] = p
@@ -40,6 +41,7 @@ function take_row(of, words, n, i) {
   policy[count] = words[4]
   sub(/^(gatefold::)?(update::)?/, "", policy[count])
   sub(/[^A-Za-z0-9_].*/, "", policy[count])
+  kinds[count] = policy[count] == "Experts" ? statement : ""
   cannot_meet[count] = fact("cannot_meet")
   if (cannot_meet[count] != "" && cannot_meet[count] !~ /: ./) row_error("no-reason", name[count])
   sub(/:.*/, "", cannot_meet[count])

@@ -76,6 +76,36 @@ TEST_CASE("Chain (1): heavy-ball layers share one momentum across another layer"
   CHECK(difference(values(p.carry), momentum) <= 1e-13);
 }
 
+TEST_CASE("Chain (1): an activation is a layer of the width before") {
+  Cpu::Context ctx(2);
+  const Chain network{Linear{4, 7}, Gelu{}, Linear{7, 3}, Relu{}};
+  CHECK(network.out_dim() == 3);
+  auto p = pass<double>(ctx, network, 5);
+  p.forward();
+  std::vector<double> y;
+  for (Index n = 0; n < 5; ++n) {
+    auto h = linear(std::get<0>(p.params.layers).branch.expert, naive::row(p.x, n));
+    for (double& v : h) v = naive::gelu(v);
+    auto z = linear(std::get<2>(p.params.layers).branch.expert, h);
+    for (double& v : z) v = v > 0 ? v : 0;
+    y.insert(y.end(), z.begin(), z.end());
+  }
+  CHECK(difference(values(p.y), y) <= 1e-14);
+  const auto report = check::conformance<Cpu>(network, {.items_are_independent = true});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("Chain: names skip an activation; it cannot be first") {
+  Cpu::Context ctx(1);
+  const auto params = init_params<double, Cpu>(Chain{Linear{2, 3, false}, Silu{}, Linear{3, 1, false}}, ctx, Seed{1});
+  std::string names;
+  for_each_tensor([&](const Name& name, const auto& t) { names += t.size() ? name.str() + ' ' : ""; }, params);
+  CHECK(names == "layers.0.weight layers.2.weight ");
+  CHECK(message_of([&] {
+          (void)Chain{Silu{}, Linear{3, 1}}.init<double, Cpu>(ctx, Seed{1});
+        }) == "Chain: layers.1.in_dim: expected 0 (the out_dim of the layer before), got 3");
+}
+
 TEST_CASE("Chain (1): layers of different kinds and widths equal loops") {
   Cpu::Context ctx(2);
   auto p = pass<double>(

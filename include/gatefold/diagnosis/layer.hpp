@@ -201,8 +201,9 @@ constexpr bool check_norm() {
 template <class L, class T, class B>
 constexpr bool check_almost() {
   GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
-                  "gatefold: expected a layer, a branch or an expert, got an activation: make it the template argument "
-                  "of an expert, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
+                  "gatefold: expected a layer, a branch or an expert, got an activation: make it a part of a Chain, "
+                  "Chain{Linear{8, 32}, Gelu{}, Linear{32, 4}}, or the template argument of an expert, Mlp<Gelu>{8, "
+                  "16}; see docs/how-to/extending.md#expert")
   if constexpr (HasDims<L> && detail_::named::begin<L>()) {
     return check_layer<L, T, B>();
   } else if constexpr (ExpertTypes<L, T, B>) {

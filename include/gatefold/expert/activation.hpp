@@ -168,6 +168,13 @@ concept OfScalars = requires {
   requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
 };
 
+/// True if Act is an activation, and not a layer, branch or expert that also has a static function `value`.
+template <class Act>
+inline constexpr bool is_activation = requires(float v) {
+  Act::value(v);
+}
+&&!requires(const Act act) { act.in_dim(); };
+
 /// Returns true if Act is an activation. If it is not, a static_assert names the mistake.
 template <class Act>
 constexpr bool check_activation() {

@@ -10,6 +10,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
+#include "gatefold/layer/activate.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -35,10 +36,23 @@ struct UniqueCarries {
 template <class Known, class First, class... Rest>
 struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<Known, First>::Type, Rest...> {};
 
+/// The type of a part of a Chain: Activate<Act> for an activation Act, otherwise P itself.
+template <class P>
+using ChainPart = std::conditional_t<detail_::policy::is_activation<P>, Activate<P>, P>;
+template <class L, class P>
+constexpr L chain_part(P part) {
+  if constexpr (std::is_same_v<L, P>) {
+    return part;
+  } else {
+    return {};
+  }
+}
+
 }  // namespace detail_::lookup
 
 /// Runs layers of different types, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. A chain is itself a
-/// layer. Branches and experts can be used as its layers (see layer.hpp).
+/// layer. Branches and experts can be used as its layers (see layer.hpp). So can activations: an activation `Gelu{}`
+/// becomes the layer `Activate<Gelu>{}`.
 ///
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
@@ -55,6 +69,10 @@ struct Chain {
   std::tuple<L...> layers;
 
   explicit constexpr Chain(L... l) : layers(std::move(l)...) {}
+  /// Makes a chain from parts of which some are activations.
+  template <class... P>
+  explicit constexpr Chain(P... parts) requires(std::is_same_v<L, detail_::lookup::ChainPart<P>>&&...)
+      : layers(detail_::lookup::chain_part<L>(std::move(parts))...) {}
 
   static constexpr std::size_t size = sizeof...(L);
   GATEFOLD_REQUIRE(size >= 1, "gatefold: a Chain needs at least one layer, Chain{layer}");
@@ -257,7 +275,7 @@ struct Chain {
   }
 };
 template <class... L>
-Chain(L...) -> Chain<L...>;
+Chain(L...) -> Chain<detail_::lookup::ChainPart<L>...>;
 
 /// Joins two chains to one chain that runs the layers of `a`, then the layers of `b`. If layers of `a` and `b` have the
 /// same type of carry (for example momentum), they share one state. In a chain inside a chain, they would have separate
