@@ -194,6 +194,7 @@
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/layer/dropout.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/multi_gate.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/block.hpp"

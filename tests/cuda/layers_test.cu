@@ -37,6 +37,14 @@ TEST_CASE("cuda: Mixture matches the naive backend") {
   }
 }
 
+TEST_CASE("cuda: MultiGate matches the naive backend") {
+  const MultiGate tasks{mixture.gate, mlp, 3};
+  SUBCASE("double") { check<double>(tasks); }
+  SUBCASE("float") { check<float>(tasks); }
+  SUBCASE("no item") { check<double>(tasks, {.items = 0, .expected = {.zeros = {"grads", "saved"}}}); }
+  SUBCASE("every expert") { check<double>(MultiGate{SoftmaxDense{.scores = {.experts = 3}}, mlp, 2}); }
+}
+
 TEST_CASE("cuda: layers with one branch match the naive backend") {
   const Residual residual{update::HeavyBall{}, mixture};
   SUBCASE("LayerNorm, wider than a warp") { check<double>(OneExpert{LayerNorm{.model_dim = 45}}); }

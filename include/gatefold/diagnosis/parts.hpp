@@ -17,6 +17,8 @@ namespace gatefold {
 
 template <class GateT, class ExpertT>
 struct Mixture;
+template <class GateT, class ExpertT>
+struct MultiGate;
 template <class RuleT, class BranchT>
 struct Residual;
 template <class NormT, class BranchT>
@@ -59,6 +61,27 @@ struct Parts<Mixture<GateT, ExpertT>> {
       return false;
     } else if constexpr (check_gate<GateT, T, B>()) {
       return check_bank<ExpertT, T, B>();
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class GateT, class ExpertT>
+struct Parts<MultiGate<GateT, ExpertT>> {
+  static constexpr bool swapped = HasDims<GateT> && !HasDims<ExpertT>;
+  GATEFOLD_REQUIRE(!swapped,
+                   "gatefold: gate and expert are swapped: MultiGate{gate, expert, tasks}; see "
+                   "docs/how-to/extending.md#expert");
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (swapped) {
+      return false;
+    } else if constexpr (check_gate<GateT, T, B>() && check_bank<ExpertT, T, B>()) {
+      GATEFOLD_EXPECT((std::is_same_v<Plan<GateT, T, B>, SparsePlan<T, B>>),
+                      "gatefold: the gate of a MultiGate must write a SparsePlan, because the tasks share the slots of "
+                      "an item; the slots of a SoftMoe are not items; see docs/how-to/extending.md#gate")
+      return true;
     } else {
       return false;
     }
