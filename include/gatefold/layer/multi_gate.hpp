@@ -84,7 +84,7 @@ struct MultiGate {
   template <class T, class B>
   struct Saved {
     std::vector<Task<T, B>> tasks;
-    SparsePlan<T, B> plan;  // the distinct pairs of item and expert; its weights are not used
+    SparsePlan<T, B> plan;  // the distinct pairs of item and expert; its weights are 1 and not used
     gatefold::Saved<ExpertT, T, B> expert;
     Tensor<T, 2, B> z;       // [slots, expert.out_dim] outputs of the experts
     Tensor<T, 2, B> weight;  // [tasks, slots] weight of each slot for each task, 0 if the task did not pick it
@@ -222,6 +222,8 @@ struct MultiGate {
     const auto first = ctx.template scratch<Index>(items), count = ctx.template scratch<Index>(items);
     for (const auto& of : {first, count}) fill(ctx, of, 0);
     fill(ctx, plan.expert, no_pick);
+    fill(ctx, plan.item, 0);
+    fill(ctx, plan.weight, 1);
     for (const auto& task : saved.tasks)
       B::for_each(ctx, items, functor::CountPicks<T, B>{task.plan.item_offsets, first});
     for (const auto& task : saved.tasks)
