@@ -188,6 +188,7 @@
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/either.hpp"
 #include "gatefold/layer/embedding.hpp"
+#include "gatefold/layer/fields.hpp"
 #include "gatefold/layer/frozen.hpp"
 #include "gatefold/layer/grouped_query_attention.hpp"
 #include "gatefold/layer/image_patches.hpp"

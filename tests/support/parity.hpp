@@ -102,6 +102,13 @@ void expect_same(Backends& on, const std::string& name, const Tensor<T, R, Naive
                     partly ? naive.size() / expected.slots * expected.used : -1);
 }
 
+/// Compares the elements of two tables. A gradient has elements that are not 0 only in rows that are marked.
+template <class T>
+void expect_same(Backends& on, const std::string& name, const Table<T, Naive>& naive, const Table<T, Cuda>& cuda,
+                 const Expected& expected) {
+  expect_same<T, 2>(on, name, naive.view(), cuda.view(), expected);
+}
+
 /// Compares the defined part of two plans. The entries after the last slot of the last expert are undefined.
 template <class T>
 void expect_same(Backends& on, const std::string& name, const SparsePlan<T, Naive>& naive,
