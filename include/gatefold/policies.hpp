@@ -216,6 +216,7 @@
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/layer/summary.hpp"
 #include "gatefold/layer/token_mean.hpp"
+#include "gatefold/layer/towers.hpp"
 #include "gatefold/layer/with_shared.hpp"
 #include "gatefold/model/classifier.hpp"
 #include "gatefold/model/decoder.hpp"

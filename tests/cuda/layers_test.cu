@@ -45,6 +45,7 @@ TEST_CASE("cuda: MultiGate matches the naive backend") {
   SUBCASE("double") { check<double>(tasks); }
   SUBCASE("float") { check<float>(tasks); }
   SUBCASE("no item") { check<double>(tasks, {.items = 0, .expected = {.zeros = {"grads", "saved"}}}); }
+  SUBCASE("Towers") { check<double>(Chain{tasks, Towers{Linear{.model_dim = dim, .output_dim = 2}, 3}}); }
   SUBCASE("every expert") { check<double>(MultiGate{SoftmaxDense{.scores = {.experts = 3}}, mlp, 2}); }
 }
 

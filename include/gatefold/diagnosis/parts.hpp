@@ -19,6 +19,8 @@ template <class GateT, class ExpertT>
 struct Mixture;
 template <class GateT, class ExpertT>
 struct MultiGate;
+template <class ExpertT>
+struct Towers;
 template <class RuleT, class BranchT>
 struct Residual;
 template <class NormT, class BranchT>
@@ -85,6 +87,14 @@ struct Parts<MultiGate<GateT, ExpertT>> {
     } else {
       return false;
     }
+  }
+};
+
+template <class ExpertT>
+struct Parts<Towers<ExpertT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    return check_bank<ExpertT, T, B>();
   }
 };
 
