@@ -76,7 +76,7 @@ struct Fields {
   template <class T, class B>
   struct Params {
     static constexpr bool gradient_is_optional = true;
-    std::vector<Table<T, B>> weight;  // one table [V_f, dim] per field
+    std::vector<Table<T, B>> weight;  // [V_f, dim], one table per field
     GATEFOLD_PACK(weight)
   };
 

@@ -51,8 +51,8 @@ struct CombineTasksBackward;
 /// experts from the experts if they are 0.
 ///
 /// Source: Ma et al. 2018, "Modeling Task Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts",
-/// KDD, doi:10.1145/3219819.3220007, eq. (6) and (7), with SoftmaxDense as gate. The paper's towers are layers after
-/// the branch: PerToken{tasks, tower} applies one tower to all tasks.
+/// KDD, doi:10.1145/3219819.3220007, eq. (6) and (7), with SoftmaxDense as gate. The towers of the paper are the next
+/// layer, Towers{expert, tasks}. docs/how-to/tabular.md has a program.
 /// @param x [N, in_dim] in, u [N, tasks · expert.out_dim] out
 /// @param gate   the options of all gates; a gate whose plan is a SparsePlan, so any gate except SoftMoe
 /// @param extra  the extra inputs of the gates, as in a Mixture
