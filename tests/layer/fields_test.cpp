@@ -180,6 +180,23 @@ TEST_CASE("Fields: no step after the first allocates") {
   CHECK(support::allocations == before);
 }
 
+TEST_CASE("Fields: rows from ids and numbers") {
+  const std::vector<Index> ids{4, 2, 0, 1, 3, 0};
+  const std::vector<float> numbers{0.5, -1, 2, 3, -4, 5};
+  const View<const Index, 2, Cpu> all(ids.data(), 3, 2);
+  const View<const float, 2, Cpu> columns(numbers.data(), 3, 2);
+  CHECK(values(fields.rows<float, Cpu>(all, columns)) == std::vector<double>{4, 2, 0.5, -1, 0, 1, 2, 3, 3, 0, -4, 5});
+  CHECK(values(Fields{.vocabularies = {5, 3}, .dim = 1}.rows<float, Cpu>(all, {})) ==
+        std::vector<double>(ids.begin(), ids.end()));
+  CHECK(values(Fields{.numeric = 2}.rows<float, Cpu>({}, columns)) ==
+        std::vector<double>(numbers.begin(), numbers.end()));
+  CHECK(message_of([&] {
+          Fields{.vocabularies = {5, 2}, .dim = 1}.rows<float, Cpu>(all, {});
+        }) == "Fields.rows: ids[0, 1]: expected an id from 0 to 1, got 2");
+  CHECK(message_of([&] { fields.rows<float, Cpu>(all, columns.rows(0, 2)); }) ==
+        "Fields.rows: numbers: expected [3, 2], got [2, 2]");
+}
+
 TEST_CASE("Fields: the largest id of float is exact") {
   Cpu::Context ctx(1);
   const Fields of{.vocabularies = {Index(1) << 24}, .dim = 1};

@@ -292,6 +292,13 @@ inline constexpr bool are_shared<Br, S> = true;
 template <class Br, class S, class W>
 inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 
+template <class...>
+inline constexpr bool are_tasks = false;
+template <class G, class E>
+inline constexpr bool are_tasks<G, E> = true;
+template <class G, class E, class Count>
+inline constexpr bool are_tasks<G, E, Count> = std::is_convertible_v<Count, Index>;
+
 }  // namespace detail_::lookup
 
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
@@ -302,6 +309,15 @@ struct Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...
                    "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, "
                    "Residual{rule, Mixture{gate, expert}}, and pass experts of different types as one part, "
                    "Experts{std::tuple{a, b}}; see docs/how-to/extending.md#expert");
+};
+
+template <class... P, class = std::enable_if_t<!detail_::lookup::are_tasks<P...>>, class = void>
+MultiGate(P...) -> MultiGate<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct MultiGate<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a MultiGate takes a gate, an expert and the number of tasks: MultiGate{gate, expert, "
+                   "tasks}; see docs/how-to/extending.md#expert");
 };
 
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>

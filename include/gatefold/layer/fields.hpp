@@ -84,6 +84,27 @@ struct Fields {
   Index in_dim() const { return vocabularies.size() + numeric; }
   Index out_dim() const { return vocabularies.size() * dim + numeric; }
 
+  /// Returns rows [N, F + C] from ids [N, F] and numbers [N, C] in host memory: `fields.rows<float, Cpu>(ids, numbers)`.
+  /// If F or C is 0, pass `{}` for it.
+  /// @throws ArgumentError unless shapes fit and the ids of field f are in [0, V_f)
+  template <class T, class B>
+  Tensor<T, 2, B> rows(In<Index, 2, B> ids, In<T, 2, B> numbers) const {
+    static_assert(B::is_host);
+    const Index fields = vocabularies.size(), items = fields > 0 ? ids.extent(0) : numbers.extent(0);
+    if (fields > 0) expect_shape("Fields.rows", "ids", ids, {items, fields});
+    if (numeric > 0) expect_shape("Fields.rows", "numbers", numbers, {items, numeric});
+    Tensor<T, 2, B> x(items, in_dim());
+    for (Index n = 0; n < items; ++n) {
+      for (Index f = 0; f < fields; ++f) {
+        expect(0 <= ids(n, f) && ids(n, f) < vocabularies[f], "Fields.rows", Joined{"ids[", n, ", ", f, "]"},
+               Joined{"an id from 0 to ", vocabularies[f] - 1}, ids(n, f));
+        x(n, f) = static_cast<T>(ids(n, f));
+      }
+      for (Index c = 0; c < numeric; ++c) x(n, fields + c) = numbers(n, c);
+    }
+    return x;
+  }
+
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect_options<T>("Fields.init");
