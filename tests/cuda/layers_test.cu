@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <utility>
+
 #include "gatefold/gatefold.cuh"
 #include "gatefold/layer/latent_attention.hpp"
 #include "support/parity.hpp"
@@ -36,6 +39,48 @@ TEST_CASE("cuda: Mixture matches the naive backend") {
     check<double>(Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{.model_dim = dim, .output_dim = 5}},
                   {.items = 12, .length = 4});
   }
+}
+
+TEST_CASE("cuda: MultiGate matches the naive backend") {
+  const MultiGate tasks{mixture.gate, mlp, 3};
+  SUBCASE("double") { check<double>(tasks); }
+  SUBCASE("float") { check<float>(tasks); }
+  SUBCASE("no item") { check<double>(tasks, {.items = 0, .expected = {.zeros = {"grads", "saved"}}}); }
+  SUBCASE("Towers") { check<double>(Chain{tasks, Towers{Linear{.model_dim = dim, .output_dim = 2}, 3}}); }
+  SUBCASE("every expert") { check<double>(MultiGate{SoftmaxDense{.scores = {.experts = 3}}, mlp, 2}); }
+}
+
+TEST_CASE("cuda: Fields matches the naive backend") {
+  const auto ids = [](Index, Index d, double v) { return d == 0 ? std::floor(4.5 + 4.5 * v) : d == 1 ? 2.0 : v; };
+  const Fields fields{.vocabularies = {9, 3}, .dim = 5, .numeric = 2};
+  SUBCASE("double") { check<double>(fields, {.edit = ids}); }
+  SUBCASE("float, wider than a warp") {
+    check<float>(Fields{.vocabularies = {9, 3}, .dim = 45, .numeric = 2}, {.edit = ids});
+  }
+  SUBCASE("dense gradients") {
+    check<double>(Fields{.vocabularies = {9, 3}, .dim = 5, .numeric = 2, .sparse = false}, {.edit = ids});
+  }
+}
+
+TEST_CASE("cuda: Fields writes NaN for an id that does not exist") {
+  Backends on;
+  auto& ctx = on.cuda;
+  const Fields fields{.vocabularies = {3}, .dim = 2};
+  const auto params = init_params<float, Cuda>(fields, ctx, Seed{1});
+  auto grads = zeros_like(ctx, params);
+  Tensor<float, 2, Naive> ids(4, 1);
+  ids(0, 0) = 2, ids(1, 0) = 3, ids(2, 0) = -1, ids(3, 0) = std::nanf("");
+  const auto x = on_cuda<Tensor<float, 2, Cuda>>(on, ids);
+  Tensor<float, 2, Cuda> u(4, 2), dx = constant_tensor<float>(ctx, 0, 4, 1);
+  Nothing<float, Cuda> none;
+  fields.forward(ctx, params, x, u, none);
+  float values[8], weight[6];
+  Cuda::to_host(ctx, 8, std::as_const(u).data(), values);
+  for (int i = 0; i < 8; ++i) CHECK(std::isnan(values[i]) == (i >= 2));
+  fill(ctx, u, 1);
+  fields.backward(ctx, params, x, none, u, dx, grads, none, none);
+  Cuda::to_host(ctx, 6, std::as_const(grads.weight[0]).data(), weight);
+  for (int i = 0; i < 6; ++i) CHECK(weight[i] == (i >= 4 ? 1 : 0));
 }
 
 TEST_CASE("cuda: layers with one branch match the naive backend") {

@@ -370,3 +370,55 @@ TEST_CASE("(1): gradient norm has the same bits for any placement") {
   CHECK(std::abs(found[0] - expected) <= 1e-13 * expected);
   CHECK(found == std::vector<double>(9, found[0]));
 }
+
+TEST_CASE("DataParallel: Fields, MultiGate and Towers train as one process") {
+  const Chain model{Fields{.vocabularies = {9, 4}, .dim = 3, .numeric = 1}, Linear{.model_dim = 7, .output_dim = 4},
+                    MultiGate{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                              Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}, 2},
+                    Towers{Linear{.model_dim = 4, .output_dim = 1}, 2}};
+  const MultiTask losses{TaskLoss{1, MeanSquaredError{}}, TaskLoss{1, MeanSquaredError{}, 0.5}};
+  std::vector<double> rows, cosines, sines;
+  for (Index n = 0; n < items; ++n) {
+    const auto at = static_cast<double>(n);
+    for (const double v : {double(n * 5 % 9), double(n % 4), std::sin(at)}) rows.push_back(v);
+    cosines.push_back(std::cos(at));
+    sines.push_back(std::sin(2 * at));
+  }
+  const View<const double, 2, Cpu> x(rows.data(), items, 3), first(cosines.data(), items, 1),
+      second(sines.data(), items, 1);
+  const auto numbers = [](const auto& trainer) {
+    std::vector<double> all;
+    for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); },
+                    trainer.params);
+    return all;
+  };
+  Cpu::Context one(1);
+  Trainer alone{one, model, losses, optim::AdamW{.lr = 0.01}, Seed{3}, Element<double>{}};
+  std::vector<double> expected_losses;
+  for (Index i = 0; i < steps; ++i) expected_losses.push_back(alone.step(x, {first, second}));
+  const std::vector<double> expected = numbers(alone);
+  for (const Index shards : {1, 2, 3}) {
+    std::vector<double> worst(static_cast<std::size_t>(shards), 0);
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{ctx,
+                      model,
+                      dist::LossOfShards{losses, &shard},
+                      dist::DataParallel{optim::AdamW{.lr = 0.01}, &shard},
+                      Seed{3},
+                      Element<double>{}};
+      const auto mine = shard.part_of(items);
+      const auto part = [&](const auto& of) { return of.rows(mine.first, mine.count); };
+      double& apart = worst[static_cast<std::size_t>(shard.index())];
+      for (Index i = 0; i < steps; ++i) {
+        const double loss = trainer.step(part(x), {part(first), part(second)});
+        apart = support::larger(apart, std::abs(loss - expected_losses[static_cast<std::size_t>(i)]));
+      }
+      const std::vector<double> found = numbers(trainer);
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        apart = support::larger(apart, std::abs(found[i] - expected[i]));
+    });
+    for (const double apart : worst) CHECK(apart < 1e-10);
+  }
+}

@@ -59,7 +59,7 @@ function params_line(  text, shape, names, i, count) {
     tensors = "those of `" between($0, "each(f, p.", "...") "`"
     return
   }
-  if (!/^    (Tensor|Table|gatefold::Params|[A-Z][A-Za-z]*::Params|std::tuple)<.*> [a-z_, ]+;/) return
+  if (!/^    (Tensor|Table|std::vector<Table|gatefold::Params|[A-Z][A-Za-z]*::Params|std::tuple)<.*> [a-z_, ]+;/) return
   text = shape = $0
   if (!sub(/.*;  *\/\/ */, "", shape)) shape = ""
   sub(/;.*/, "", text)

@@ -102,6 +102,13 @@ void expect_same(Backends& on, const std::string& name, const Tensor<T, R, Naive
                     partly ? naive.size() / expected.slots * expected.used : -1);
 }
 
+/// Compares the elements of two tables. A gradient has elements that are not 0 only in rows that are marked.
+template <class T>
+void expect_same(Backends& on, const std::string& name, const Table<T, Naive>& naive, const Table<T, Cuda>& cuda,
+                 const Expected& expected) {
+  expect_same<T, 2>(on, name, naive.view(), cuda.view(), expected);
+}
+
 /// Compares the defined part of two plans. The entries after the last slot of the last expert are undefined.
 template <class T>
 void expect_same(Backends& on, const std::string& name, const SparsePlan<T, Naive>& naive,
@@ -166,7 +173,11 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
     const auto groups = naive.plan.groups();
     of_slots.slots = groups.slots, of_slots.used = groups.offsets(groups.experts());
     expect_same(on, name + ".plan", naive.plan, cuda.plan, expected);
-    expect_same(on, name + ".gate", naive.gate, cuda.gate, expected);
+    if constexpr (requires { naive.gate; }) expect_same(on, name + ".gate", naive.gate, cuda.gate, expected);
+    if constexpr (requires { naive.tasks, naive.weight; }) {  // MultiGate
+      expect_same(on, name + ".tasks", naive.tasks, cuda.tasks, expected);
+      expect_same(on, name + ".weight", naive.weight, cuda.weight, expected);
+    }
     // Experts of several kinds keep rows for all slots, but write only those of their own kind. The comparisons of z
     // and of the gradients check them.
     if constexpr (!requires { naive.expert.kinds; })

@@ -28,6 +28,7 @@
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/multi_gate.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
@@ -152,6 +153,12 @@ TEST_CASE("select_experts: gates with learned metric, without bias or temperatur
     return Mixture{ComposedGate<PatchScores, Independent, TopK>{.scores = {.experts = experts, .length = 3},
                                                                 .selection = {.k = 1}},
                    Linear{.model_dim = dim}};
+  });
+}
+
+TEST_CASE("select_experts: the gates of all tasks follow their shared experts") {
+  check_mixture([](Index experts) {
+    return MultiGate{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 1}}, Linear{.model_dim = dim}, 3};
   });
 }
 

@@ -17,6 +17,10 @@ namespace gatefold {
 
 template <class GateT, class ExpertT>
 struct Mixture;
+template <class GateT, class ExpertT>
+struct MultiGate;
+template <class ExpertT>
+struct Towers;
 template <class RuleT, class BranchT>
 struct Residual;
 template <class NormT, class BranchT>
@@ -62,6 +66,35 @@ struct Parts<Mixture<GateT, ExpertT>> {
     } else {
       return false;
     }
+  }
+};
+
+template <class GateT, class ExpertT>
+struct Parts<MultiGate<GateT, ExpertT>> {
+  static constexpr bool swapped = HasDims<GateT> && !HasDims<ExpertT>;
+  GATEFOLD_REQUIRE(!swapped,
+                   "gatefold: gate and expert are swapped: MultiGate{gate, expert, tasks}; see "
+                   "docs/how-to/extending.md#expert");
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (swapped) {
+      return false;
+    } else if constexpr (check_gate<GateT, T, B>() && check_bank<ExpertT, T, B>()) {
+      GATEFOLD_EXPECT((std::is_same_v<Plan<GateT, T, B>, SparsePlan<T, B>>),
+                      "gatefold: the gate of a MultiGate must write a SparsePlan, because the tasks share the slots of "
+                      "an item; the slots of a SoftMoe are not items; see docs/how-to/extending.md#gate")
+      return true;
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class ExpertT>
+struct Parts<Towers<ExpertT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    return check_bank<ExpertT, T, B>();
   }
 };
 
@@ -259,6 +292,13 @@ inline constexpr bool are_shared<Br, S> = true;
 template <class Br, class S, class W>
 inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 
+template <class...>
+inline constexpr bool are_tasks = false;
+template <class G, class E>
+inline constexpr bool are_tasks<G, E> = true;
+template <class G, class E, class Count>
+inline constexpr bool are_tasks<G, E, Count> = std::is_convertible_v<Count, Index>;
+
 }  // namespace detail_::lookup
 
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
@@ -269,6 +309,15 @@ struct Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...
                    "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, "
                    "Residual{rule, Mixture{gate, expert}}, and pass experts of different types as one part, "
                    "Experts{std::tuple{a, b}}; see docs/how-to/extending.md#expert");
+};
+
+template <class... P, class = std::enable_if_t<!detail_::lookup::are_tasks<P...>>, class = void>
+MultiGate(P...) -> MultiGate<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct MultiGate<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a MultiGate takes a gate, an expert and the number of tasks: MultiGate{gate, expert, "
+                   "tasks}; see docs/how-to/extending.md#expert");
 };
 
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>

@@ -58,6 +58,11 @@ void check_gates(const P& params) {
   } else if constexpr (detail_::pack::is_tuple<P>) {
     std::apply([](const auto&... part) { (check_gates<B>(part), ...); }, params);
   } else if constexpr (!detail_::pack::is_tensor<P> && !detail_::pack::is_sharded<P>) {
+    if constexpr (requires { typename P::TaskGate; })
+      GATEFOLD_REQUIRE((is_enough<typename P::TaskGate, B>()),
+                       "gatefold: on shards the gates of this MultiGate would read only the items of their shard, but "
+                       "auxiliary losses, mixing, capacity, choices of experts and noise depend on the whole batch: "
+                       "use gates without them; see docs/how-to/distributed.md#gates-on-shards");
     if constexpr (requires { typename P::Gate; })
       GATEFOLD_REQUIRE((is_enough<typename P::Gate, B>()),
                        "gatefold: on shards the gate of this Mixture would read only the items of its shard, but "

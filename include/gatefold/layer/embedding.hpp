@@ -145,25 +145,29 @@ struct TakeById {
 };
 /// Adds up the gradients of all items n with the same id v: dweight[v] += Σ dy[n], in the order of the items. The call
 /// for the first item of an id computes the whole sum, and the other calls return at once. A row is marked as written
-/// only if a value other than 0 was added to it.
+/// only if a value other than 0 was added to it. Items with a negative id are left out.
 template <class T, class B>
 struct AddById {
   // The items with id v are order[offsets[v]], …, order[offsets[v + 1] − 1].
   View<const Index, 1, B> id, offsets, order;
   View<const T, 2, B> dy;
   TableRows<T> dweight;
+  Index first = 0;  // the columns of dy from `first` on are the gradient
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index v = from_first(lanes, [&] { return id(n); });
+    if (v < 0) return;
     const Index begin = from_first(lanes, [&] { return offsets(v); });
     if (from_first(lanes, [&] { return order(begin); }) != n) return;
-    const Index end = from_first(lanes, [&] { return offsets(v + 1); }), columns = dweight.columns;
+    const Index end = from_first(lanes, [&] { return offsets(v + 1); }), columns = dweight.columns,
+                stride = dy.extent(1);
+    const T* from = dy.data() + first;
     T* to = dweight.data + v * columns;
     const T size = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
       using functor::math::abs;
-      auto sum = at.load(dy.data() + n * columns + j);
-      for (Index i = begin + 1; i < end; ++i) sum += at.load(dy.data() + order(i) * columns + j);
+      auto sum = at.load(from + n * stride + j);
+      for (Index i = begin + 1; i < end; ++i) sum += at.load(from + order(i) * stride + j);
       at.store(to + j, at.load(to + j) + sum);
       return abs(sum);
     });

@@ -58,7 +58,7 @@ class Selection;
 }  // namespace detail_::select
 
 /// Returns the parameters, or an optimizer's state, of a model whose experts are selected from those of another model:
-/// in every mixture, new expert i is a copy of expert list[i].
+/// in every Mixture and MultiGate, new expert i is a copy of expert list[i].
 ///
 ///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
 ///
@@ -139,6 +139,13 @@ concept OfMixture = requires(P& p) {
   p.gate;
   p.expert;
 };
+/// True for the type of the parameters of a MultiGate, which has one gate for each task.
+template <class P>
+concept OfTasks = requires(P& p) {
+  typename P::TaskGate;
+  p.gate;
+  p.expert;
+};
 /// True for the type of the parameters of `Experts` (experts of several kinds), which have one pack for each kind.
 template <class P>
 concept OfKinds = requires(P& p) {
@@ -192,7 +199,16 @@ class Selection {
                        "gatefold: select_experts works in one process, on a model that holds all its experts; save a "
                        "model on shards and load it into a model without shards first (docs/how-to/distributed.md)");
     } else if constexpr (OfMixture<P>) {
-      mixture(at, to, from);
+      const std::vector<Index>& list = list_of_mixture();
+      whole_gate(Name{&at, "gate"}, to.gate, from.gate, list);
+      bank(Name{&at, "expert"}, to.expert, from.expert, list);
+    } else if constexpr (OfTasks<P>) {
+      const std::vector<Index>& list = list_of_mixture();
+      const Name gates{&at, "gate"};
+      to.gate.resize(from.gate.size());
+      for (std::size_t t = 0; t < from.gate.size(); ++t)
+        whole_gate(Name{&gates, {}, static_cast<Index>(t)}, to.gate[t], from.gate[t], list);
+      bank(Name{&at, "expert"}, to.expert, from.expert, list);
     } else {
       if constexpr (requires { to.lie_as(from); }) to.lie_as(from);
       P::each([&](std::string_view name, auto& a, auto& b) { part(Name{&at, name}, a, std::as_const(b)); }, to, from);
@@ -209,20 +225,22 @@ class Selection {
  private:
   static constexpr const char* where = "select_experts";
 
-  template <class P>
-  void mixture(const Name& at, P& to, const P& from) {
-    using Gate = std::remove_cvref_t<decltype(from.gate)>;
-    GATEFOLD_REQUIRE(!is_nothing<Gate>,
-                     "gatefold: select_experts: the choices of this gate (for example a HashGate) depend on the number "
-                     "of experts, not on tensors, so items would be sent to other experts: train a new gate");
+  /// Counts a mixture, and returns its list.
+  const std::vector<Index>& list_of_mixture() {
     const std::vector<Index>& list = lists_.of(mixtures_++);
     expect(!list.empty(), where, "list", "at least one expert", "none");
-    if constexpr (!is_nothing<Gate>) {
+    return list;
+  }
+  template <class P>
+  void whole_gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
+    GATEFOLD_REQUIRE(!is_nothing<P>,
+                     "gatefold: select_experts: the choices of this gate (for example a HashGate) depend on the number "
+                     "of experts, not on tensors, so items would be sent to other experts: train a new gate");
+    if constexpr (!is_nothing<P>) {
       selected_ = 0;
-      gate(Name{&at, "gate"}, to.gate, from.gate, list);
-      expect(selected_ > 0, where, Joined{at, ".gate"}, "at least one tensor with an extent of experts", "none");
+      gate(at, to, from, list);
+      expect(selected_ > 0, where, at, "at least one tensor with an extent of experts", "none");
     }
-    bank(Name{&at, "expert"}, to.expert, from.expert, list);
   }
   /// Copies the entries for the selected experts in the tensors of a gate. The packs of the gate declare which
   /// dimensions of their tensors have one entry per expert.

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/backend/carry_rows.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
+#include "gatefold/expert/expert.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/noise.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/dense_plan.hpp"
+
+namespace gatefold {
+
+/// Runs a separate network for each task, the towers of a multi-task model. The input and the output have one block of
+/// columns per task, as the output of a MultiGate. It is a branch.
+///
+///     u[n] = (expert_0(x_0[n]), …, expert_{tasks−1}(x_{tasks−1}[n])),   x[n] = (x_0[n], …, x_{tasks−1}[n])   (1)
+///
+/// The towers have the same options and separate parameters: they are the experts of one bank, and tower t is expert t.
+/// For one tower that all tasks share, use PerToken{tasks, tower}.
+///
+/// Source: Ma et al. 2018, KDD, doi:10.1145/3219819.3220007, eq. (6), h^k.
+/// @param x [N, tasks · expert.in_dim] in, u [N, tasks · expert.out_dim] out
+/// @param extra  the Noise, if the expert draws random numbers (HiddenDropout); otherwise there are no extra inputs
+/// @throws ArgumentError unless tasks >= 1 and shapes fit
+/// @cost   the expert on N·tasks slots, and a copy of u
+template <class ExpertT>
+struct Towers {
+  ExpertT expert;
+  Index tasks = 1;
+
+  template <class T, class B>
+  struct Params {
+    gatefold::Params<ExpertT, T, B> expert;  // tower t is expert t
+    static void each(auto&& f, auto&... p) { f("", p.expert...); }
+  };
+  template <class T, class B>
+  using Saved = gatefold::Saved<ExpertT, T, B>;
+  template <class T, class B>
+  using Extra = std::conditional_t<detail_::hook::expert::with_noise<ExpertT>(), Noise, Nothing<T, B>>;
+
+  GATEFOLD_BRANCH_CALLS;
+  Index in_dim() const { return tasks * expert.in_dim(); }
+  Index out_dim() const { return tasks * expert.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if constexpr (detail_::policy::parts_fit<Towers, T, B>()) {
+      expect(tasks >= 1, "Towers", "tasks", "at least 1", tasks);
+      return {expert.template init<T, B>(ctx, tasks, seed)};
+    } else {
+      return {};
+    }
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {
+    expect(tasks >= 1, "Towers", "tasks", "at least 1", tasks);
+    if constexpr (detail_::hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, tasks);
+  }
+
+  GATEFOLD_BRANCH_PASSES(Towers)
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
+                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
+                Nothing<T, B>&) const {
+    const auto here = ctx.here();
+    expect_backward("Towers.backward", *this, p, x, du, dx, grads, extra);
+    auto mark = ctx.mark();
+    const Index rows = x.extent(0) * tasks;
+    const auto groups = groups_of_towers<B>(ctx, x.extent(0));
+    const auto dz = ctx.template scratch<T>(rows, expert.out_dim());
+    const auto dslots = ctx.template scratch<T>(rows, expert.in_dim()),
+               drows = ctx.template scratch<T>(rows, expert.in_dim());
+    B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{groups.rows, du.as(rows, expert.out_dim()), {}, dz});
+    drawing(extra).backward(ctx, p.expert, groups, x.as(rows, expert.in_dim()), saved, dz, dslots, grads.expert);
+    B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, dslots, groups.rows, drows});
+    add(ctx, drows.as(x.extent(0), in_dim()), dx);
+  }
+
+ private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const auto& extra,
+           const Step& step) const {
+    auto mark = ctx.mark();
+    const Index rows = x.extent(0) * tasks;
+    const auto groups = groups_of_towers<B>(ctx, x.extent(0));
+    const auto z = ctx.template scratch<T>(rows, expert.out_dim());
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      infer_expert<T, B>(drawing(extra), ctx, p.expert, groups, x.as(rows, expert.in_dim()), z);
+    } else {
+      drawing(extra).forward(ctx, p.expert, groups, x.as(rows, expert.in_dim()), z, *keep);
+    }
+    B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, z, groups.rows, u.as(rows, expert.out_dim())});
+    run_step(ctx, u, step);
+  }
+  /// Returns the slots of the towers: slot t·N + n is block t of item n, which is row n·tasks + t of the blocks.
+  template <class B>
+  Groups<B> groups_of_towers(typename B::Context& ctx, Index items) const {
+    const auto offsets = ctx.template scratch<Index>(tasks + 1), rows = ctx.template scratch<Index>(items * tasks);
+    B::for_each(ctx, offsets.size(), functor::EvenOffsets<B>{items, offsets});
+    B::for_each(ctx, rows.size(), functor::SlotRows<B>{tasks, items, 1, rows});
+    return {offsets, rows, rows.size()};
+  }
+  ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
+  template <class T, class B>
+  ExpertT drawing(const Nothing<T, B>&) const {
+    return expert;
+  }
+};
+template <class E>
+Towers(E) -> Towers<E>;
+template <class E>
+Towers(E, Index) -> Towers<E>;
+
+}  // namespace gatefold
