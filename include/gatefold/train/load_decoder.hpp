@@ -207,14 +207,18 @@ inline TensorMap decoder_map(const DecoderConfig& config,
                              published::ExpertStorage experts = published::ExpertStorage::one_by_one,
                              const std::string& prefix = "") {
   const DecoderSizes& s = config.sizes;
-  TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"},
-                {"model.layers.2.gain", prefix + "model.norm.weight"}};
+  TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"}};
+  // Adds a gain or bias, which is [1, D] here and [D] in the file.
+  const auto add_vector = [&](const std::string& mine, const std::string& theirs) {
+    map.push_back({.ours = mine, .theirs = theirs, .one_expert = true});
+  };
+  add_vector("model.layers.2.gain", prefix + "model.norm.weight");
   if (!s.tied) map.push_back({"loss.weight", prefix + "lm_head.weight"});
   for (Index l = 0; l < s.depth; ++l) {
     const std::string number = std::to_string(l), ours = "model.layers.1.layers." + number + ".layers.",
                       attention = ours + "0.branch.branch.", at = prefix + "model.layers." + number + ".";
-    map.push_back({ours + "0.branch.norm.gain", at + "input_layernorm.weight"});
-    map.push_back({ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight"});
+    add_vector(ours + "0.branch.norm.gain", at + "input_layernorm.weight");
+    add_vector(ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight");
     for (const auto& [mine, theirs, bias] : {std::tuple{"query", "q_proj", s.attention.bias},
                                              {"key", "k_proj", s.attention.bias},
                                              {"value", "v_proj", s.attention.bias},
@@ -223,11 +227,11 @@ inline TensorMap decoder_map(const DecoderConfig& config,
                      .theirs = at + "self_attn." + theirs + ".weight",
                      .layout = MapEntry::transposed,
                      .one_expert = true});
-      if (bias) map.push_back({attention + mine + ".bias", at + "self_attn." + theirs + ".bias"});
+      if (bias) add_vector(attention + mine + ".bias", at + "self_attn." + theirs + ".bias");
     }
     if (s.attention.norm != QueryKeyNorm::none) {
-      map.push_back({attention + "query_norm.gain", at + "self_attn.q_norm.weight"});
-      map.push_back({attention + "key_norm.gain", at + "self_attn.k_norm.weight"});
+      add_vector(attention + "query_norm.gain", at + "self_attn.q_norm.weight");
+      add_vector(attention + "key_norm.gain", at + "self_attn.k_norm.weight");
     }
     const std::string branch = ours + "1.branch.branch.";
     if (std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end()) {
