@@ -19,7 +19,7 @@ using namespace gatefold;
 struct Options {
   std::filesystem::path model, train, save, checkpoint;  // empty: not given
   std::vector<Index> prompt{1};
-  Index tokens = 32, stop = -1, steps = 100, length = 128;
+  Index tokens = 32, steps = 100, length = 128;
   Sampling sampling{};
   std::string weights, only;
   double lr = 1e-4;
@@ -40,7 +40,7 @@ inline std::pair<double, std::string> stored_in(const std::filesystem::path& fol
   const io::TensorFiles files(folder / "model.safetensors");
   double bytes = 0;
   for (const auto& tensor : files.tensors())
-    io::safetensors::with_element(tensor.dtype, [&]<class S>(S) { bytes += sizeof(S) * files.count(tensor); });
+    io::safetensors::with_element(tensor.dtype, [&]<class S>(S) { bytes += double(sizeof(S) * files.count(tensor)); });
   return {bytes, files.tensors().empty() ? "F32" : std::string(files.tensors()[0].dtype)};
 }
 
@@ -51,7 +51,7 @@ inline NotTrained not_trained(const Options& o, const io::DecoderConfig& config)
   const io::TensorMap map = io::decoder_map(config);
   for (const io::MapEntry& entry : map)
     if (entry.theirs.find(o.only) == std::string::npos) others.push_back(entry.ours);
-  expect(others.size() < map.size(), "generate", "only", "a part of a name such as " + map.back().theirs, o.only);
+  expect(others.size() < map.size(), "options", "only", "a part of a name such as " + map.back().theirs, o.only);
   return others;
 }
 
@@ -64,45 +64,42 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
       init_params<float, Shapes>(model, shapes, Seed{}), init_params<float, Shapes>(s.loss(), shapes, Seed{})};
   const std::vector<bool> fixed = not_trained(o, config).of(params);
   auto is_fixed = fixed.begin();
-  double all = 0, matrices = 0, trained = 0;  // numbers of values; matrices: of rank 3, which freeze packs
+  double all = 0, matrices = 0, trained = 0, largest = 0;  // numbers of values; matrices: rank 3, which freeze packs
   const auto add = [&]<class Tensor>(const Name&, const Tensor& tensor) {
-    const auto size = double(tensor.size());
-    all += size;
-    matrices += Tensor::rank == 3 ? size : 0;
-    trained += *is_fixed++ ? 0 : size;
+    all += double(tensor.size());
+    matrices += Tensor::rank == 3 ? double(tensor.size()) : 0;
+    trained += *is_fixed++ ? 0 : double(tensor.size());
+    largest = std::max(largest, double(tensor.size()));
   };
   for_each_tensor(add, params);
   const auto [bytes, dtype] = stored_in(o.model);
   const Index length = static_cast<Index>(o.prompt.size()) + o.tokens;
   const double cache = 16.0 * double(s.depth * s.attention.kv_dim() * s.attention.remembers(length));
   const double packed = o.weights.empty() ? 0 : o.weights == "float" ? 4 * matrices : 2 * matrices;
+  const double reading = bytes > 0 ? bytes + 4 * largest : 0;
   // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.
   const double training = o.train.empty() ? 0 : 4 * all + 12 * trained, mb = 1e6;
   std::cerr << config.model_type << ": " << s.depth << " layers of width " << s.model_dim << ", vocabulary "
             << s.vocabulary << ", " << s.experts << " experts, " << s.picks << " for each token\n"
             << count_parameters(model, s.loss()) << " parameters; files: " << bytes / mb << " MB of " << dtype
-            << "\nmemory without activations: " << (4 * all + std::max({bytes, training, packed + cache})) / mb
-            << " MB = parameters " << 4 * all / mb << " + the largest of: reading " << bytes / mb << ", training "
+            << "\nmemory without activations: " << (4 * all + std::max({reading, training, packed + cache})) / mb
+            << " MB = parameters " << 4 * all / mb << " + the largest of: reading " << reading / mb << ", training "
             << training / mb << ", packed weights " << packed / mb << " + KV cache " << cache / mb << std::endl;
   if (config.max_positions > 0 && length > config.max_positions)
     std::cerr << "note: prompt and tokens are longer than the " << config.max_positions << " positions of the model\n";
 }
 
-/// Writes the parameters to another folder, under the names and with the element type of the folder of the model, and
-/// copies config.json and the files of the tokenizer.
+/// Writes the parameters to another folder, under the names of the folder of the model, and copies config.json and the
+/// files of the tokenizer. Elements are rounded to bfloat16 if the folder of the model has bfloat16; otherwise F32.
 template <class P>
 void save(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, const P& params) {
   namespace fs = std::filesystem;
   fs::create_directories(o.save);
-  expect(!fs::equivalent(o.save, o.model), "generate", "save", "a folder other than that of the model",
-         o.save.string());
+  expect(!fs::equivalent(o.save, o.model), "options", "save", "another folder than model", o.save);
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
     if (fs::exists(o.model / name)) fs::copy_file(o.model / name, o.save / name, fs::copy_options::overwrite_existing);
-  const std::string dtype = stored_in(o.model).second;
-  io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params,
-           dtype == "BF16"  ? io::Stored::bf16
-           : dtype == "F16" ? io::Stored::f16
-                            : io::Stored::f32);
+  const io::Stored stored = stored_in(o.model).second == "BF16" ? io::Stored::bf16 : io::Stored::f32;
+  io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params, stored);
   std::cerr << "saved " << o.save.string() << "\n";
 }
 

@@ -18,17 +18,14 @@ int main(int argc, char** argv) {
   using command_line::above_zero, command_line::within;
   auto* model = add("--model", o.model, "folder with config.json and model.safetensors (none: a tiny random decoder)");
   add("--prompt-ids", o.prompt, "ids that the generated tokens continue, separated by commas")->delimiter(',');
-  add("--tokens", o.tokens, "largest number of generated tokens")->check(whole(0));
-  add("--stop-id", o.stop, "end after this token, for example eos_token_id of config.json")->check(whole(0));
+  add("--tokens", o.tokens, "number of generated tokens")->check(whole(0));
   add("--temperature", o.sampling.temperature, "0: the most probable token")->check(above_zero(true));
   add("--top-k", o.sampling.top_k, "draw only from the k most probable tokens (0: all)")->check(whole(0));
   add("--top-p", o.sampling.top_p, "draw only from the most probable tokens with this sum")->check(within(0, 1));
-  add("--seed", o.sampling.seed, "the same seed gives the same tokens, on any number of threads")
-      ->check(command_line::seed());
+  add("--seed", o.sampling.seed, "of the drawn tokens, and of a random decoder")->check(command_line::seed());
   add("--threads", o.threads, "0: one for each processor")->check(CLI::Range(0, 1024));
-  add("--weights", o.weights, "pack weights before generating: float is faster, bfloat16 also rounds them")
-      ->check(CLI::IsMember({"float", "bfloat16"}));
-  auto* train = add("--train", o.train, "file of ids, separated by spaces, to train on before generating");
+  add("--weights", o.weights, "type of packed weights")->check(CLI::IsMember({"float", "bfloat16"}));
+  auto* train = add("--train", o.train, "file of ids, separated by spaces, to train on")->check(CLI::ExistingFile);
   add("--steps", o.steps, "training steps in all, one sequence each")->check(whole(1))->needs(train);
   add("--length", o.length, "tokens of a sequence")->check(whole(1))->needs(train);
   add("--lr", o.lr, "learning rate")->check(above_zero())->needs(train);

@@ -6,21 +6,18 @@
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
 #include <iostream>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../training/stop.hpp"
 #include "folder.hpp"
 
 namespace generating {
 
-/// Throws ArgumentError unless there are at least `least` ids, and all are in [0, vocabulary).
-inline void expect_ids(const std::string& name, const std::vector<Index>& ids, Index vocabulary, Index least) {
-  expect(Index(ids.size()) >= least, "generate", name, Joined{"at least ", least, " ids"}, ids.size());
+/// Throws ArgumentError unless all ids are in [0, vocabulary).
+inline void expect_ids(const std::string& name, const std::vector<Index>& ids, Index vocabulary) {
   for (const Index id : ids)
-    expect(0 <= id && id < vocabulary, "generate", name, Joined{"ids from 0 to ", vocabulary - 1}, id);
+    expect(0 <= id && id < vocabulary, "options", name, Joined{"ids from 0 to ", vocabulary - 1}, id);
 }
 
 /// Trains the parameters on a file of ids, which is divided into sequences of `length` tokens, and returns them. Step i
@@ -30,34 +27,26 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
   std::ifstream file(o.train);
   std::vector<Index> ids;
   for (Index id = 0; file >> id;) ids.push_back(id);
-  expect(file.eof(), "generate", o.train.string(), "a file of whole numbers", Joined{"other text after ", ids.size()});
-  expect_ids(o.train.string(), ids, config.sizes.vocabulary, 2);
+  expect(file.eof() && ids.size() >= 2, "options", "train", "a file of at least 2 ids",
+         Joined{ids.size(), file.eof() ? " ids" : " ids before other text"});
+  expect_ids("train", ids, config.sizes.vocabulary);
   const Index pairs = static_cast<Index>(ids.size()) - 1, length = std::min(o.length, pairs);
-  const optim::Clipped optimizer{optim::AdamW{.lr = o.lr}, 1.0};
-  Trainer trainer{ctx, model, config.sizes.loss(), optimizer, Seed{o.sampling.seed}, not_trained(o, config)};
+  const optim::Clipped adam{optim::AdamW{.lr = o.lr}, 1.0};
+  Trainer trainer{ctx, model, config.sizes.loss(), adam, Seed{o.sampling.seed}, not_trained(o, config)};
   trainer.params = std::move(params);
   if (!o.checkpoint.empty() && io::exists(o.checkpoint)) load_checkpoint(o.checkpoint, trainer);
 
   const auto extra = extra_of<typename decltype(trainer)::Extra>(Segment<float, Cpu>{.length = length});
   const auto tokens = [&](Index begin) { return View<const Index, 1, Cpu>(ids.data() + begin, length); };
-  const auto print_loss = [&](const char* of, double loss) {
-    std::cerr << "step " << trainer.state.step << ": loss " << of << loss << std::endl;
-  };
-  const auto keep = [&] {
-    if (!o.checkpoint.empty()) save_checkpoint(o.checkpoint, trainer);
-  };
   std::cerr.precision(8);
-  print_loss("of the first sequence ", trainer.evaluate(tokens(0), tokens(1), extra));
-  training::Stop stop;  // Ctrl-C
-  while (trainer.state.step < o.steps && !stop.asked()) {
-    const Index begin = trainer.state.step % (pairs / length) * length;
+  while (trainer.state.step < o.steps) {
+    const Index step = trainer.state.step, begin = step % (pairs / length) * length;
     const double loss = trainer.step(tokens(begin), tokens(begin + 1), extra);
-    if (trainer.state.step % 10 == 0) print_loss("", loss);
-    if (trainer.state.step % 100 == 0) keep();
+    if (step % 10 == 0) std::cerr << "step " << step << ": loss " << loss << std::endl;
+    if (!o.checkpoint.empty() && (step % 100 == 99 || step + 1 == o.steps)) save_checkpoint(o.checkpoint, trainer);
   }
-  keep();
-  training::Stop::leave();
-  print_loss("of the first sequence ", trainer.evaluate(tokens(0), tokens(1), extra));
+  std::cerr << "loss of the first sequence after " << trainer.state.step
+            << " steps: " << trainer.evaluate(tokens(0), tokens(1), extra) << std::endl;
   return std::move(trainer.params);
 }
 
@@ -70,26 +59,26 @@ void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const 
   const Index most = s.attention.remembers(static_cast<Index>(o.prompt.size()) + o.tokens);
   SegmentMemory<float, Cpu> memory(ctx, {.layers = s.depth, .width = 2 * s.attention.kv_dim(), .most = most});
   Carry<M, float, Cpu> carry;
-  Tensor<float, 2, Cpu> y, logits(1, s.vocabulary);
+  Tensor<float, 2, Cpu> logits(1, s.vocabulary);
   std::vector<Index> ids = o.prompt;
   double prefill = 0, decoding = 0;  // seconds
-  Index made = 0;
-  while (made < o.tokens && (made == 0 || ids[0] != o.stop)) {
+  for (Index i = 0; i < o.tokens; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     const Index count = static_cast<Index>(ids.size());
     const Segment<float, Cpu> segment{.length = count, .memory = memory.of(count)};
-    y.resize(count, s.model_dim);
+    Tensor<float, 2, Cpu> y(count, s.model_dim);
     model.begin(ctx, model_params(params), count, carry);
     infer(model, ctx, params, ids, carry, y, extra_of<Extra<M, float, Cpu>>(segment));
     memory.advance();
     s.loss().logits(ctx, output, model_params(params), std::as_const(y).view().rows(count - 1, 1), logits.view());
-    ids = {sample({logits.data(), static_cast<std::size_t>(s.vocabulary)}, o.sampling, made)};
-    (made == 0 ? prefill : decoding) += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    std::cout << (made++ == 0 ? "" : " ") << ids[0] << std::flush;
+    ids = {sample({logits.data(), static_cast<std::size_t>(s.vocabulary)}, o.sampling, i)};
+    (i == 0 ? prefill : decoding) += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::cout << (i == 0 ? "" : " ") << ids[0] << std::flush;
   }
   std::cout << std::endl;
   std::cerr << "prefill: " << o.prompt.size() << " tokens, " << double(o.prompt.size()) / prefill
-            << " tokens/s; decoding: " << made - 1 << " tokens, " << double(made - 1) / decoding << " tokens/s\n";
+            << " tokens/s; decoding: " << o.tokens - 1 << " tokens, "
+            << (o.tokens > 1 ? double(o.tokens - 1) / decoding : 0) << " tokens/s\n";
 }
 
 /// Runs the program with one type of decoder.
@@ -97,7 +86,7 @@ template <class M>
 void run(const Options& o, const io::DecoderConfig& config, const M& model) {
   print_plan(o, config, model);
   const DecoderSizes& s = config.sizes;
-  expect_ids("prompt-ids", o.prompt, s.vocabulary, 1);
+  expect_ids("prompt-ids", o.prompt, s.vocabulary);
   Cpu::Context ctx(o.threads);
   const Seed seed{o.sampling.seed};
   using P = ModelAndLoss<Params<M, float, Cpu>, Params<StreamedCrossEntropy, float, Cpu>>;
