@@ -13,8 +13,6 @@
 
 namespace generating {
 
-using namespace gatefold;
-
 /// The options of the command line: see main.cpp.
 struct Options {
   std::filesystem::path model, train, save, checkpoint;  // empty: not given
@@ -31,7 +29,7 @@ inline io::DecoderConfig config_of(const Options& o) {
   if (!o.model.empty()) return io::read_decoder_config(o.model);
   DecoderSizes tiny{.vocabulary = 256, .model_dim = 64, .depth = 2, .experts = 8, .picks = 2, .hidden_dim = 128};
   tiny.attention = {.model_dim = 64, .heads = 4, .kv_heads = 2};
-  return {"mixtral", tiny};
+  return {"mixtral", tiny, 4096};
 }
 
 /// Returns the bytes of the tensors in a folder, and the element type of the first one, for example "BF16".
@@ -80,13 +78,12 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
   // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.
   const double training = o.train.empty() ? 0 : 4 * all + 12 * trained, mb = 1e6;
   std::cerr << config.model_type << ": " << s.depth << " layers of width " << s.model_dim << ", vocabulary "
-            << s.vocabulary << ", " << s.experts << " experts, " << s.picks << " for each token\n"
+            << s.vocabulary << ", " << s.experts << " experts, " << s.picks << " for each token, trained for "
+            << config.max_positions << " positions\n"
             << count_parameters(model, s.loss()) << " parameters; files: " << bytes / mb << " MB of " << dtype
             << "\nmemory without activations: " << (4 * all + std::max({reading, training, packed + cache})) / mb
             << " MB = parameters " << 4 * all / mb << " + the largest of: reading " << reading / mb << ", training "
             << training / mb << ", packed weights " << packed / mb << " + KV cache " << cache / mb << std::endl;
-  if (config.max_positions > 0 && length > config.max_positions)
-    std::cerr << "note: prompt and tokens are longer than the " << config.max_positions << " positions of the model\n";
 }
 
 /// Writes the parameters to another folder, under the names of the folder of the model, and copies config.json and the
@@ -98,9 +95,10 @@ void save(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, 
   expect(!fs::equivalent(o.save, o.model), "options", "save", "another folder than model", o.save);
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
     if (fs::exists(o.model / name)) fs::copy_file(o.model / name, o.save / name, fs::copy_options::overwrite_existing);
-  const io::Stored stored = stored_in(o.model).second == "BF16" ? io::Stored::bf16 : io::Stored::f32;
-  io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params, stored);
-  std::cerr << "saved " << o.save.string() << "\n";
+  const bool rounded = stored_in(o.model).second == "BF16";
+  io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params,
+           rounded ? io::Stored::bf16 : io::Stored::f32);
+  std::cerr << "saved " << o.save.string() << (rounded ? ", rounded to bfloat16\n" : "\n");
 }
 
 }  // namespace generating

@@ -35,7 +35,6 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
   Trainer trainer{ctx, model, config.sizes.loss(), adam, Seed{o.sampling.seed}, not_trained(o, config)};
   trainer.params = std::move(params);
   if (!o.checkpoint.empty() && io::exists(o.checkpoint)) load_checkpoint(o.checkpoint, trainer);
-
   const auto extra = extra_of<typename decltype(trainer)::Extra>(Segment<float, Cpu>{.length = length});
   const auto tokens = [&](Index begin) { return View<const Index, 1, Cpu>(ids.data() + begin, length); };
   std::cerr.precision(8);
@@ -50,9 +49,9 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
   return std::move(trainer.params);
 }
 
-/// Prints tokens that continue the prompt, each as soon as it is known. The KV cache keeps the keys and values of
-/// earlier tokens: the first call of the model has the whole prompt, and each later call has one token.
-/// @param params  parameters of the model, or the result of freeze;  output: parameters of the output layer
+/// Prints tokens that continue the prompt, each as soon as it is known. The first pass reads the whole prompt, and each
+/// later pass reads one token, because the KV cache keeps the keys and values of earlier tokens.
+/// @param params  parameters of the model, or the result of freeze
 template <class M, class P>
 void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,
               const Params<StreamedCrossEntropy, float, Cpu>& output) {

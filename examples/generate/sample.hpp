@@ -13,7 +13,7 @@
 
 namespace generating {
 
-using gatefold::Index;
+using namespace gatefold;
 
 /// Options of sample.
 struct Sampling {
@@ -27,8 +27,7 @@ struct Sampling {
 /// the fewest whose probabilities sum to at least top_p. The random number depends only on the seed and on `position`,
 /// the number of the drawn token. Therefore the same seed and the same logits give the same tokens.
 ///
-/// Source: Holtzman et al. 2019, arXiv:1904.09751 (top_p). Hugging Face's transformers apply top_k and top_p in the
-/// same order.
+/// Source: Holtzman et al. 2019, arXiv:1904.09751 (top_p). Hugging Face's transformers use the same order.
 /// @param logits  [vocabulary] z
 /// @throws ArgumentError if there are no logits, a logit is NaN, or the largest logit is not finite
 /// @order  equal logits: the lower token counts as more probable
@@ -36,13 +35,12 @@ inline Index sample(std::span<const float> logits, const Sampling& options, Inde
   std::vector<Index> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto z = [&](Index token) { return static_cast<double>(logits[static_cast<std::size_t>(token)]); };
-  for (const Index token : order) gatefold::expect(!std::isnan(z(token)), "sample", "logits", "numbers", "NaN");
+  for (const Index token : order) expect(!std::isnan(z(token)), "sample", "logits", "numbers", "NaN");
   const auto before = [&](Index a, Index b) { return z(a) != z(b) ? z(a) > z(b) : a < b; };
   const auto best = std::min_element(order.begin(), order.end(), before);
-  gatefold::expect(best != order.end() && std::isfinite(z(*best)), "sample", "logits", "a finite largest logit",
-                   best == order.end() ? "no logits" : "an infinite one");
+  expect(best != order.end() && std::isfinite(z(*best)), "sample", "logits", "a finite largest logit",
+         best == order.end() ? "no logits" : "an infinite one");
   if (options.temperature == 0) return *best;
-
   const Index all = static_cast<Index>(order.size()), k = options.top_k > 0 ? std::min(options.top_k, all) : all;
   std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
   std::vector<double> p(static_cast<std::size_t>(k));  // proportional to the probabilities
@@ -51,7 +49,7 @@ inline Index sample(std::span<const float> logits, const Sampling& options, Inde
   double kept = p[0];
   std::size_t count = 1, i = 0;
   while (count < p.size() && kept < enough) kept += p[count++];
-  double rest = kept * gatefold::uniform<double>(gatefold::Seed{options.seed}, 0, static_cast<std::uint64_t>(position));
+  double rest = kept * uniform<double>(Seed{options.seed}, 0, static_cast<std::uint64_t>(position));
   while (i + 1 < count && rest >= p[i]) rest -= p[i++];
   return order[i];
 }
