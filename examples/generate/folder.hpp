@@ -82,7 +82,7 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
             << config.max_positions << " positions\n"
             << count_parameters(model, s.loss()) << " parameters; files: " << bytes / mb << " MB of " << dtype
             << "\nmemory without activations: " << (4 * all + std::max({reading, training, packed + cache})) / mb
-            << " MB = parameters " << 4 * all / mb << " + the largest of: reading " << reading / mb << ", training "
+            << " MB = parameters " << 4 * all / mb << "\n  + the largest of: reading " << reading / mb << ", training "
             << training / mb << ", packed weights " << packed / mb << " + KV cache " << cache / mb << std::endl;
 }
 

@@ -45,7 +45,9 @@ run
 [ "$(wc -w <"$dir/out")" -eq 32 ] || fail "a random decoder: expected 32 tokens, got $(cat "$dir/out")"
 
 numbers "$folders/mixtral/expected.safetensors" ids 22 >"$dir/ids"
-train() { run "${model[@]}" --train "$dir/ids" --length 7 --lr 0.01 --checkpoint "$dir/$1.state" --save "$dir/$1" "${@:2}"; }
+train() {
+  run "${model[@]}" --train "$dir/ids" --length 7 --lr 0.01 --checkpoint "$dir/$1.state" --save "$dir/$1" "${@:2}"
+}
 train whole --steps 12
 whole=$(cat "$dir/out")
 train parts --steps 5
