@@ -5,6 +5,8 @@
 #   language_model trains a model of the characters of the Bible, compares it with n-grams, and generates text
 #   load_checkpoint FILE
 #                  prints the content of a safetensors file, and runs the first Mixtral block in it
+#   generate [--model FOLDER] [--prompt-ids 1,2,3] [--train FILE] [--save FOLDER]
+#                  generates tokens with a decoder from a folder of Hugging Face's hub, and trains it
 #   compose        prints a table of all gates and update rules
 #   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens, study_vision
 #                  repeat a paper's experiments; begin with --quick
@@ -17,7 +19,7 @@ source "$root/cmake/install_packages.sh"
 
 program=fashion_mnist folder=examples target="" data=()
 case ${1:-} in
-  fashion_mnist | compose | language_model | vision | load_checkpoint) program=$1; shift ;;
+  fashion_mnist | compose | language_model | vision | load_checkpoint | generate) program=$1; shift ;;
   expert_count | mot | mot_vision | mot_text | momentum | graph_of_tokens)
     program=$1 folder=examples/studies target=study_
     shift
@@ -25,8 +27,8 @@ case ${1:-} in
   study_vision) program=vision folder=examples/studies target=study_; shift ;;
   "" | -*) ;;
   *)
-    echo "run.sh: no program $1; there are fashion_mnist, language_model, vision, load_checkpoint, compose," \
-      "expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens and study_vision" >&2
+    echo "run.sh: no program $1; there are fashion_mnist, language_model, vision, load_checkpoint, generate," \
+      "compose, expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens and study_vision" >&2
     exit 2
     ;;
 esac

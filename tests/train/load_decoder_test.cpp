@@ -16,6 +16,7 @@
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "support/pass.hpp"
+#include "support/temp_directory.hpp"
 
 using namespace gatefold;
 using namespace gatefold::support;
@@ -75,6 +76,47 @@ double largest_difference(const Tensor<double, 2, Cpu>& got, const std::vector<d
 struct Collect {
   std::vector<std::pair<std::string, std::vector<double>>>& all;
   void operator()(const Name& name, const auto& t) const { all.push_back({name.str(), values(t)}); }
+};
+
+/// A copy of a folder of a decoder, which a test can damage.
+struct CopiedFolder {
+  TempDirectory to;
+  explicit CopiedFolder(const std::string& name = "mixtral") {
+    for (const char* file : {"config.json", "model.safetensors"})
+      std::filesystem::copy_file(folders / name / file, to.path / file);
+  }
+  /// Replaces the only occurrence of a text in a file.
+  const CopiedFolder& replace(const char* file, const std::string& text, const std::string& by) const {
+    std::string bytes = read_bytes(to.path / file);
+    const std::size_t at = bytes.find(text);
+    REQUIRE(at != bytes.npos);
+    REQUIRE(bytes.find(text, at + 1) == bytes.npos);
+    to.write(bytes.replace(at, text.size(), by), file);
+    return *this;
+  }
+  const CopiedFolder& config(const std::string& text, const std::string& by) const {
+    return replace("config.json", text, by);
+  }
+  const CopiedFolder& cut(const char* file, std::uintmax_t bytes) const {
+    std::filesystem::resize_file(to.path / file, std::filesystem::file_size(to.path / file) - bytes);
+    return *this;
+  }
+  const CopiedFolder& remove(const char* file) const {
+    std::filesystem::remove(to.path / file);
+    return *this;
+  }
+  /// Returns the message of the error that reading the folder throws, without the path of the folder.
+  std::string error() const {
+    Cpu::Context ctx(1);
+    try {
+      const auto config = io::read_decoder_config(to.path);
+      with_decoder(config.sizes, [&](const auto& model) { io::load_decoder(to.path, ctx, config, model); });
+    } catch (const Error& e) {
+      const std::string message = e.what(), path = to.path.string() + "/";
+      return message.starts_with(path) ? message.substr(path.size()) : message;
+    }
+    return "no error";
+  }
 };
 
 }  // namespace
@@ -162,4 +204,119 @@ TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
       }
     });
   }
+}
+
+TEST_CASE("decoder_map: a saved decoder has the bytes of the folder") {
+  Cpu::Context ctx(1);
+  for (const std::string& name : all_decoders()) {
+    CAPTURE(name);
+    const TempDirectory to;
+    const auto config = io::read_decoder_config(folders / name);
+    with_decoder(config.sizes, [&](const auto& model) {
+      const auto params = io::load_decoder(folders / name, ctx, config, model);
+      io::save(to.file(), ctx, {}, io::decoder_map(config), params);
+    });
+    const io::TensorFiles saved(to.file()), expected(folders / name / "model.safetensors");
+    REQUIRE(saved.tensors().size() == expected.tensors().size());
+    for (const io::TensorInfo& tensor : expected.tensors()) {
+      CAPTURE(tensor.name);
+      CHECK(saved.info(tensor.name).shape == tensor.shape);
+      CHECK(saved.info(tensor.name).dtype == tensor.dtype);
+      CHECK(saved.read_bytes(tensor.name) == expected.read_bytes(tensor.name));
+    }
+  }
+}
+
+TEST_CASE("load_decoder: fused experts give the same parameters") {
+  Cpu::Context ctx(1);
+  for (const char* name : {"mixtral", "qwen2_moe", "qwen3_moe_yarn"}) {
+    CAPTURE(name);
+    const TempDirectory to;
+    const auto config = io::read_decoder_config(folders / name);
+    with_decoder(config.sizes, [&](const auto& model) {
+      const auto params = io::load_decoder(folders / name, ctx, config, model);
+      io::save(to.path / "model.safetensors", ctx, {}, io::decoder_map(config, io::published::ExpertStorage::fused),
+               params);
+      const auto fused = io::load_decoder(to.path, ctx, config, model);
+      std::vector<std::pair<std::string, std::vector<double>>> got, wanted;
+      for_each_tensor(Collect{got}, fused);
+      for_each_tensor(Collect{wanted}, params);
+      CHECK(got == wanted);
+    });
+  }
+}
+
+TEST_CASE("read_decoder_config: errors name file, option and value") {
+  const auto error = [](const std::string& text, const std::string& by) {
+    return CopiedFolder().config(text, by).error();
+  };
+  CHECK(CopiedFolder().error() == "no error");
+  CHECK(CopiedFolder().remove("config.json").error() == "config.json: cannot open: No such file or directory");
+  CHECK(CopiedFolder().cut("config.json", 10).error() == "config.json: expected a JSON object");
+  CHECK(error("\"mixtral\"", "\"llama\"") ==
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe or olmoe, got \"llama\"");
+  CHECK(error("\"model_type\"", "\"kind\"") ==
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe or olmoe, got nothing");
+  CHECK(error("\"hidden_size\"", "\"size\"") == "config.json: hidden_size: expected an integer, got nothing");
+  CHECK(error("\"vocab_size\": 37", "\"vocab_size\": \"37\"") ==
+        "config.json: vocab_size: expected an integer from 0 to 1e15, got \"37\"");
+  CHECK(error("\"vocab_size\": 37", "\"vocab_size\": -1") ==
+        "config.json: vocab_size: expected an integer from 0 to 1e15, got -1");
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2.5") ==
+        "config.json: num_hidden_layers: expected an integer from 0 to 1e15, got 2.5");
+  CHECK(error("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0") ==
+        "config.json: tie_word_embeddings: expected true or false, got 0");
+  CHECK(error("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"small\"") ==
+        "config.json: rms_norm_eps: expected a number, got \"small\"");
+}
+
+TEST_CASE("read_decoder_config: unsupported options are errors") {
+  const auto error = [](const std::string& text, const std::string& by) {
+    return CopiedFolder().config(text, by).error();
+  };
+  CHECK(error("\"silu\"", "\"gelu\"") == "config.json: hidden_act: expected silu, got \"gelu\"");
+  CHECK(error("\"use_cache\": false", "\"clip_qkv\": 8") ==
+        "config.json: clip_qkv: expected null, because clipping is not supported, got 8");
+  CHECK(error("\"use_cache\": false", "\"use_sliding_window\": true") ==
+        "config.json: use_sliding_window: expected false, because windows that differ by layer are not supported, got "
+        "true");
+  CHECK(error("\"default\"", "\"dynamic\"") ==
+        "config.json: rope_type: expected default, linear, llama3 or yarn, got \"dynamic\"");
+  CHECK(CopiedFolder("qwen2_moe").config("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0").error() ==
+        "config.json: decoder_sparse_step: expected at least 1, got 0");
+}
+
+TEST_CASE("load_decoder: damaged files are errors") {
+  CHECK(CopiedFolder().remove("model.safetensors").error() ==
+        "model.safetensors: cannot open: No such file or directory");
+  CHECK(CopiedFolder().cut("model.safetensors", 4).error() ==
+        "model.safetensors: offset 19204: truncated: tensor \"model.norm.weight\": ends at 19208");
+  CHECK(CopiedFolder().cut("model.safetensors", 19208 - 100).error() ==
+        "model.safetensors: offset 0: truncated: the header is 5024 bytes, the file has 92 after its length");
+  CHECK(CopiedFolder().cut("model.safetensors", 19208).error() ==
+        "model.safetensors: offset 0: truncated: expected 8 bytes of header length");
+  const CopiedFolder parts;
+  parts.to.write("{\"weight_map\": {\"model.norm.weight\": \"part.safetensors\"}}", "model.safetensors.index.json");
+  CHECK(parts.error() == "part.safetensors: cannot open: No such file or directory");
+}
+
+TEST_CASE("load_decoder: tensors must be those of config.json") {
+  const auto error = [](const std::string& text, const std::string& by) {
+    return CopiedFolder().config(text, by).error();
+  };
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3") ==
+        "model.safetensors: tensor \"model.layers.2.input_layernorm.weight\": missing");
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1") ==
+        "model.safetensors: tensor \"model.layers.1.block_sparse_moe.experts.0.w1.weight\": a decoder with this "
+        "config.json has no such tensor");
+  CHECK(error("\"num_local_experts\": 5", "\"num_local_experts\": 4") ==
+        "model.safetensors: tensor \"model.layers.0.block_sparse_moe.experts.4.w1.weight\": a decoder with this "
+        "config.json has no such tensor");
+  CHECK(error("\"vocab_size\": 37", "\"vocab_size\": 38") ==
+        "model.safetensors: tensor \"model.embed_tokens.weight\": expected [38, 8], got [37, 8]");
+  CHECK(error("\"intermediate_size\": 7", "\"intermediate_size\": 6") ==
+        "model.safetensors: tensor \"model.layers.0.block_sparse_moe.experts.0.w1.weight\": expected [6, 8], got [7, "
+        "8]");
+  CHECK(CopiedFolder().replace("model.safetensors", "model.norm.weight", "model.norm.gaingx").error() ==
+        "model.safetensors: tensor \"model.norm.gaingx\": a decoder with this config.json has no such tensor");
 }

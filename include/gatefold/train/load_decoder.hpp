@@ -290,11 +290,15 @@ DecoderConfig read_decoder_config(const std::filesystem::path& folder) {
 
 namespace decoder_maps {
 
+/// Adds the entry of a gain or bias, which is [1, D] here and [D] in the file.
+inline void vector(TensorMap& map, const std::string& ours, const std::string& theirs) {
+  map.push_back({.ours = ours, .theirs = theirs, .one_expert = true});
+}
 /// Adds the entries of linear maps without an extent for the experts.
 inline void linear(TensorMap& map, const std::string& ours, const std::string& theirs, bool bias) {
   map.push_back(
       {.ours = ours + ".weight", .theirs = theirs + ".weight", .layout = MapEntry::transposed, .one_expert = true});
-  if (bias) map.push_back({ours + ".bias", theirs + ".bias"});
+  if (bias) vector(map, ours + ".bias", theirs + ".bias");
 }
 inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& ours, const std::string& theirs) {
   if (s.latent.latent_dim == 0) {
@@ -302,20 +306,20 @@ inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& 
     linear(map, ours + "key", theirs + "k_proj", s.attention.bias);
     linear(map, ours + "value", theirs + "v_proj", s.attention.bias);
     linear(map, ours + "output", theirs + "o_proj", s.attention.output_bias);
-    if (s.attention.sinks) map.push_back({ours + "sink", theirs + "sinks"});
+    if (s.attention.sinks) vector(map, ours + "sink", theirs + "sinks");
     if (s.attention.norm == QueryKeyNorm::none) return;
-    map.push_back({ours + "query_norm.gain", theirs + "q_norm.weight"});
-    map.push_back({ours + "key_norm.gain", theirs + "k_norm.weight"});
+    vector(map, ours + "query_norm.gain", theirs + "q_norm.weight");
+    vector(map, ours + "key_norm.gain", theirs + "k_norm.weight");
     return;
   }
   const bool two_steps = s.latent.query_rank > 0;
   if (two_steps) {
     linear(map, ours + "query_down", theirs + "q_a_proj", s.latent.bias);
-    map.push_back({ours + "query_norm.gain", theirs + "q_a_layernorm.weight"});
+    vector(map, ours + "query_norm.gain", theirs + "q_a_layernorm.weight");
   }
   linear(map, ours + "query", theirs + (two_steps ? "q_b_proj" : "q_proj"), false);
   linear(map, ours + "latent", theirs + "kv_a_proj_with_mqa", s.latent.bias);
-  map.push_back({ours + "latent_norm.gain", theirs + "kv_a_layernorm.weight"});
+  vector(map, ours + "latent_norm.gain", theirs + "kv_a_layernorm.weight");
   linear(map, ours + "key_value", theirs + "kv_b_proj", false);
   linear(map, ours + "output", theirs + "o_proj", s.latent.bias);
 }
@@ -341,14 +345,14 @@ inline TensorMap decoder_map(const DecoderConfig& config,
                              published::ExpertStorage experts = published::ExpertStorage::one_by_one,
                              const std::string& prefix = "") {
   const DecoderSizes& s = config.sizes;
-  TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"},
-                {"model.layers.2.gain", prefix + "model.norm.weight"}};
+  TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"}};
+  decoder_maps::vector(map, "model.layers.2.gain", prefix + "model.norm.weight");
   if (!s.tied) map.push_back({"loss.weight", prefix + "lm_head.weight"});
   for (Index l = 0; l < s.depth; ++l) {
     const std::string number = std::to_string(l), ours = "model.layers.1.layers." + number + ".layers.",
                       branch = ours + "1.branch.branch.", at = prefix + "model.layers." + number + ".";
-    map.push_back({ours + "0.branch.norm.gain", at + "input_layernorm.weight"});
-    map.push_back({ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight"});
+    decoder_maps::vector(map, ours + "0.branch.norm.gain", at + "input_layernorm.weight");
+    decoder_maps::vector(map, ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight");
     decoder_maps::attention(map, s, ours + "0.branch.branch.", at + "self_attn.");
     if (std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end()) {
       published::maps::gated(map, branch + "second.", at + "mlp.");

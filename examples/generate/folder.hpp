@@ -1,0 +1,104 @@
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <gatefold/gatefold.hpp>
+#include <gatefold/decoders.hpp>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sample.hpp"
+
+namespace generating {
+
+/// The options of the command line: see main.cpp.
+struct Options {
+  std::filesystem::path model, train, save, checkpoint;  // empty: not given
+  std::vector<Index> prompt{1};
+  Index tokens = 32, steps = 100, length = 128;
+  Sampling sampling{};
+  std::string weights, only;
+  double lr = 1e-4;
+  int threads = 0;
+};
+
+/// Returns the config.json of the folder, or a tiny decoder if no folder is given.
+inline io::DecoderConfig config_of(const Options& o) {
+  if (!o.model.empty()) return io::read_decoder_config(o.model);
+  DecoderSizes tiny{.vocabulary = 256, .model_dim = 64, .depth = 2, .experts = 8, .picks = 2, .hidden_dim = 128};
+  tiny.attention = {.model_dim = 64, .heads = 4, .kv_heads = 2};
+  return {"mixtral", tiny, 4096};
+}
+
+/// Returns the bytes of the tensors in a folder, and the element type of the first one, for example "BF16".
+inline std::pair<double, std::string> stored_in(const std::filesystem::path& folder) {
+  if (folder.empty()) return {0, "F32"};
+  const io::TensorFiles files(folder / "model.safetensors");
+  double bytes = 0;
+  for (const auto& tensor : files.tensors())
+    io::safetensors::with_element(tensor.dtype, [&]<class S>(S) { bytes += double(sizeof(S) * files.count(tensor)); });
+  return {bytes, files.tensors().empty() ? "F32" : std::string(files.tensors()[0].dtype)};
+}
+
+/// Selects the tensors that are not trained: those whose name in the folder does not contain the option `only`.
+/// @throws ArgumentError if no tensor is left to train
+inline NotTrained not_trained(const Options& o, const io::DecoderConfig& config) {
+  std::vector<std::string> others;
+  const io::TensorMap map = io::decoder_map(config);
+  for (const io::MapEntry& entry : map)
+    if (entry.theirs.find(o.only) == std::string::npos) others.push_back(entry.ours);
+  expect(others.size() < map.size(), "options", "only", "a part of a name such as " + map.back().theirs, o.only);
+  return others;
+}
+
+/// Prints the content of the folder and the memory that the run needs. Allocates no parameters.
+template <class M>
+void print_plan(const Options& o, const io::DecoderConfig& config, const M& model) {
+  const DecoderSizes& s = config.sizes;
+  Shapes::Context shapes;
+  const ModelAndLoss<Params<M, float, Shapes>, Params<StreamedCrossEntropy, float, Shapes>> params{
+      init_params<float, Shapes>(model, shapes, Seed{}), init_params<float, Shapes>(s.loss(), shapes, Seed{})};
+  const std::vector<bool> fixed = not_trained(o, config).of(params);
+  auto is_fixed = fixed.begin();
+  double all = 0, matrices = 0, trained = 0, largest = 0;  // numbers of values; matrices: rank 3, which freeze packs
+  const auto add = [&]<class Tensor>(const Name&, const Tensor& tensor) {
+    all += double(tensor.size());
+    matrices += Tensor::rank == 3 ? double(tensor.size()) : 0;
+    trained += *is_fixed++ ? 0 : double(tensor.size());
+    largest = std::max(largest, double(tensor.size()));
+  };
+  for_each_tensor(add, params);
+  const auto [bytes, dtype] = stored_in(o.model);
+  const Index length = static_cast<Index>(o.prompt.size()) + o.tokens;
+  const double cache = 16.0 * double(s.depth * s.attention.kv_dim() * s.attention.remembers(length));
+  const double packed = o.weights.empty() ? 0 : o.weights == "float" ? 4 * matrices : 2 * matrices;
+  const double reading = bytes > 0 ? bytes + 4 * largest : 0;
+  // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.
+  const double training = o.train.empty() ? 0 : 4 * all + 12 * trained, mb = 1e6;
+  std::cerr << config.model_type << ": " << s.depth << " layers of width " << s.model_dim << ", vocabulary "
+            << s.vocabulary << ", " << s.experts << " experts, " << s.picks << " for each token, trained for "
+            << config.max_positions << " positions\n"
+            << count_parameters(model, s.loss()) << " parameters; files: " << bytes / mb << " MB of " << dtype
+            << "\nmemory without activations: " << (4 * all + std::max({reading, training, packed + cache})) / mb
+            << " MB = parameters " << 4 * all / mb << "\n  + the largest of: reading " << reading / mb << ", training "
+            << training / mb << ", packed weights " << packed / mb << " + KV cache " << cache / mb << std::endl;
+}
+
+/// Writes the parameters to another folder, under the names of the folder of the model, and copies config.json and the
+/// files of the tokenizer. Elements are rounded to bfloat16 if the folder of the model has bfloat16; otherwise F32.
+template <class P>
+void save(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, const P& params) {
+  namespace fs = std::filesystem;
+  fs::create_directories(o.save);
+  expect(!fs::equivalent(o.save, o.model), "options", "save", "another folder than model", o.save);
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
+    if (fs::exists(o.model / name)) fs::copy_file(o.model / name, o.save / name, fs::copy_options::overwrite_existing);
+  const bool rounded = stored_in(o.model).second == "BF16";
+  io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params,
+           rounded ? io::Stored::bf16 : io::Stored::f32);
+  std::cerr << "saved " << o.save.string() << (rounded ? ", rounded to bfloat16\n" : "\n");
+}
+
+}  // namespace generating

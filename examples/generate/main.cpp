@@ -1,0 +1,36 @@
+// Reads a decoder from a folder of Hugging Face's hub (Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE), optionally trains it on
+// ids of tokens and saves it in another folder, and generates tokens. The ids of the tokens are on stdout; all other
+// lines are on stderr. ids.py converts text to ids and back.
+// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: any other error.
+#include <CLI/App.hpp>
+
+#include "../support/command_line.hpp"
+#include "run.hpp"
+
+int main(int argc, char** argv) {
+  generating::Options o;
+  CLI::App app{"Reads a decoder from a folder of the hub, trains it, saves it, and generates tokens."};
+  const auto add = [&](const char* name, auto& value, const char* text) { return app.add_option(name, value, text); };
+  const auto whole = [](long long least) { return CLI::Range(least, 1LL << 40); };
+  auto* model = add("--model", o.model, "folder with config.json and model.safetensors (none: a tiny random decoder)");
+  add("--prompt-ids", o.prompt, "ids that the generated tokens continue, separated by commas")->delimiter(',');
+  add("--tokens", o.tokens, "number of generated tokens")->check(whole(0));
+  add("--temperature", o.sampling.temperature, "0: the most probable token")->check(command_line::above_zero(true));
+  add("--top-k", o.sampling.top_k, "draw only from the k most probable tokens (0: all)")->check(whole(0));
+  add("--top-p", o.sampling.top_p, "only the fewest tokens with this probability")->check(command_line::within(0, 1));
+  add("--seed", o.sampling.seed, "of the drawn tokens, and of a random decoder")->check(command_line::seed());
+  add("--threads", o.threads, "0: one for each processor")->check(CLI::Range(0, 1024));
+  add("--weights", o.weights, "pack the weights of experts in this type")->check(CLI::IsMember({"float", "bfloat16"}));
+  auto* train = add("--train", o.train, "file of ids, separated by spaces, to train on")->check(CLI::ExistingFile);
+  add("--steps", o.steps, "training steps in all, one sequence each")->check(whole(1))->needs(train);
+  add("--length", o.length, "tokens of a sequence")->check(whole(1))->needs(train);
+  add("--lr", o.lr, "learning rate")->check(command_line::above_zero())->needs(train);
+  add("--only", o.only, "train only tensors whose name in the folder contains this text")->needs(train);
+  add("--checkpoint", o.checkpoint, "file of the state of training, which a later run continues")->needs(train);
+  add("--save", o.save, "folder to write: config.json and model.safetensors")->needs(model);
+  return command_line::run("generate", app, argc, argv, [&] {
+    command_line::limit_memory();
+    const gatefold::io::DecoderConfig config = generating::config_of(o);
+    gatefold::with_decoder(config.sizes, [&](const auto& decoder) { generating::run(o, config, decoder); });
+  });
+}

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <gatefold/gatefold.hpp>
+#include <gatefold/decoders.hpp>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "folder.hpp"
+
+namespace generating {
+
+/// Throws ArgumentError unless all ids are in [0, vocabulary).
+inline void expect_ids(const std::string& name, const std::vector<Index>& ids, Index vocabulary) {
+  for (const Index id : ids)
+    expect(0 <= id && id < vocabulary, "options", name, Joined{"ids from 0 to ", vocabulary - 1}, id);
+}
+
+/// Trains the parameters on a file of ids, which is divided into sequences of `length` tokens, and returns them. Step i
+/// reads sequence i modulo the number of sequences, so a run that continues from a checkpoint gives the same bits.
+template <class M, class P>
+P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, const M& model, P params) {
+  std::ifstream file(o.train);
+  std::vector<Index> ids;
+  for (Index id = 0; file >> id;) ids.push_back(id);
+  expect(file.eof() && ids.size() >= 2, "options", "train", "a file of at least 2 ids",
+         Joined{ids.size(), file.eof() ? " ids" : " ids before other text"});
+  expect_ids("train", ids, config.sizes.vocabulary);
+  const Index pairs = static_cast<Index>(ids.size()) - 1, length = std::min(o.length, pairs);
+  const optim::Clipped adam{optim::AdamW{.lr = o.lr}, 1.0};
+  Trainer trainer{ctx, model, config.sizes.loss(), adam, Seed{o.sampling.seed}, not_trained(o, config)};
+  trainer.params = std::move(params);
+  if (!o.checkpoint.empty() && io::exists(o.checkpoint)) load_checkpoint(o.checkpoint, trainer);
+  const auto extra = extra_of<typename decltype(trainer)::Extra>(Segment<float, Cpu>{.length = length});
+  const auto tokens = [&](Index begin) { return View<const Index, 1, Cpu>(ids.data() + begin, length); };
+  std::cerr.precision(8);
+  while (trainer.state.step < o.steps) {
+    const Index step = trainer.state.step, begin = step % (pairs / length) * length;
+    const double loss = trainer.step(tokens(begin), tokens(begin + 1), extra);
+    if (step % 10 == 0) std::cerr << "step " << step << ": loss " << loss << std::endl;
+    if (!o.checkpoint.empty() && (step % 100 == 99 || step + 1 == o.steps)) save_checkpoint(o.checkpoint, trainer);
+  }
+  std::cerr << "loss of the first sequence after " << trainer.state.step
+            << " steps: " << trainer.evaluate(tokens(0), tokens(1), extra) << std::endl;
+  return std::move(trainer.params);
+}
+
+/// Prints tokens that continue the prompt, each as soon as it is known. The first pass reads the whole prompt, and each
+/// later pass reads one token, because the KV cache keeps the keys and values of earlier tokens.
+/// @param params  parameters of the model, or the result of freeze
+template <class M, class P>
+void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,
+              const Params<StreamedCrossEntropy, float, Cpu>& output) {
+  const Index most = s.attention.remembers(static_cast<Index>(o.prompt.size()) + o.tokens);
+  SegmentMemory<float, Cpu> memory(ctx, {.layers = s.depth, .width = 2 * s.attention.kv_dim(), .most = most});
+  Carry<M, float, Cpu> carry;
+  Tensor<float, 2, Cpu> logits(1, s.vocabulary);
+  std::vector<Index> ids = o.prompt;
+  double prefill = 0, decoding = 0;  // seconds
+  for (Index i = 0; i < o.tokens; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Index count = static_cast<Index>(ids.size());
+    const Segment<float, Cpu> segment{.length = count, .memory = memory.of(count)};
+    Tensor<float, 2, Cpu> y(count, s.model_dim);
+    model.begin(ctx, model_params(params), count, carry);
+    infer(model, ctx, params, ids, carry, y, extra_of<Extra<M, float, Cpu>>(segment));
+    memory.advance();
+    s.loss().logits(ctx, output, model_params(params), std::as_const(y).view().rows(count - 1, 1), logits.view());
+    ids = {sample({logits.data(), static_cast<std::size_t>(s.vocabulary)}, o.sampling, i)};
+    (i == 0 ? prefill : decoding) += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::cout << (i == 0 ? "" : " ") << ids[0] << std::flush;
+  }
+  std::cout << std::endl;
+  std::cerr << "prefill: " << o.prompt.size() << " tokens, " << double(o.prompt.size()) / prefill
+            << " tokens/s; decoding: " << o.tokens - 1 << " tokens, "
+            << (o.tokens > 1 ? double(o.tokens - 1) / decoding : 0) << " tokens/s\n";
+}
+
+/// Runs the program with one type of decoder.
+template <class M>
+void run(const Options& o, const io::DecoderConfig& config, const M& model) {
+  print_plan(o, config, model);
+  const DecoderSizes& s = config.sizes;
+  expect_ids("prompt-ids", o.prompt, s.vocabulary);
+  Cpu::Context ctx(o.threads);
+  const Seed seed{o.sampling.seed};
+  using P = ModelAndLoss<Params<M, float, Cpu>, Params<StreamedCrossEntropy, float, Cpu>>;
+  P params = !o.model.empty()
+                 ? io::load_decoder(o.model, ctx, config, model)
+                 : P{init_params<float, Cpu>(model, ctx, seed), init_params<float, Cpu>(s.loss(), ctx, seed.fork(1))};
+  if (!o.train.empty()) params = train(o, ctx, config, model, std::move(params));
+  if (!o.save.empty()) save(o, ctx, config, params);
+  if (o.tokens == 0) return;
+  if (o.weights.empty()) return generate(o, ctx, s, model, params.model, params.loss);
+  const auto frozen = freeze(ctx, std::move(params.model), {.bfloat16 = o.weights == "bfloat16"});
+  generate(o, ctx, s, model, frozen, params.loss);
+}
+
+}  // namespace generating

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# test.sh PROGRAM FOLDERS: tests generate with the tiny decoders of FOLDERS (tests/golden/decoders).
+# - The greedy tokens are those of transformers, in expected.safetensors.
+# - Drawn tokens depend on the seed and not on the number of threads.
+# - A trained decoder is saved in the format of the folder. A run that continues from a checkpoint gives the same bytes.
+# - Wrong folders and options give one line and exit code 2.
+program=$1 folders=$2
+source "$(dirname "$0")/../checks.sh"
+
+# numbers FILE TENSOR COUNT: prints the first integers of a tensor of a safetensors file, on one line.
+numbers() {
+  local header begin
+  header=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+  begin=$(head -c $((8 + header)) "$1" | tail -c "$header" |
+    sed -E "s/.*\"$2\":\{[^}]*\"data_offsets\":\[([0-9]+),.*/\1/")
+  od -An -v -t d8 -w8 -j $((8 + header + begin)) -N $((8 * $3)) "$1" | xargs
+}
+# run OPTION...: runs the program; its tokens are in $dir/out.
+run() { "$program" "$@" >"$dir/out" 2>"$dir/err" || fail "$*: $(cat "$dir/err")"; }
+# refused TEXT OPTION...: the program must end with exit code 2, and its last line must contain TEXT.
+refused() {
+  local text=$1 code=0
+  shift
+  "$program" "$@" >"$dir/out" 2>"$dir/err" || code=$?
+  [ $code -eq 2 ] || fail "$*: exit code $code instead of 2"
+  tail -n 1 "$dir/err" | grep -qF -- "$text" || fail "$*: expected \"$text\", got \"$(tail -n 1 "$dir/err")\""
+}
+
+for name in mixtral qwen2_moe; do
+  golden=$folders/$name/expected.safetensors
+  ids=$(numbers "$golden" ids 11) expected=$(numbers "$golden" greedy 64)
+  for more in "" "--weights float --threads 2"; do
+    run --model "$folders/$name" --prompt-ids "${ids// /,}" --tokens 64 $more
+    [ "$(cat "$dir/out")" = "$expected" ] || fail "$name $more: expected $expected, got $(cat "$dir/out")"
+  done
+done
+
+model=(--model "$folders/mixtral" --tokens 40)
+drawn() { run "${model[@]}" --temperature 2 --top-k 20 --top-p 0.95 "$@"; cat "$dir/out"; }
+first=$(drawn --seed 1 --threads 1)
+[ "$(drawn --seed 1 --threads 2)" = "$first" ] || fail "other tokens on 2 threads"
+[ "$(drawn --seed 2 --threads 1)" != "$first" ] || fail "the same tokens from another seed"
+run "${model[@]}" --weights bfloat16
+run
+[ "$(wc -w <"$dir/out")" -eq 32 ] || fail "a random decoder: expected 32 tokens, got $(cat "$dir/out")"
+
+numbers "$folders/mixtral/expected.safetensors" ids 22 >"$dir/ids"
+train() {
+  run "${model[@]}" --train "$dir/ids" --length 7 --lr 0.01 --checkpoint "$dir/$1.state" --save "$dir/$1" "${@:2}"
+}
+train whole --steps 12
+whole=$(cat "$dir/out")
+train parts --steps 5
+train parts --steps 12 --threads 1
+cmp "$dir/whole/model.safetensors" "$dir/parts/model.safetensors" || fail "a continued run has other parameters"
+cmp "$dir/whole/config.json" "$folders/mixtral/config.json" || fail "the saved config.json differs"
+run --model "$dir/whole" --tokens 40
+[ "$(cat "$dir/out")" = "$whole" ] || fail "the saved decoder: expected $whole, got $(cat "$dir/out")"
+# Only the gates are trained: the bytes that change are in the two tensors of 40 floats each.
+train gates --steps 3 --only block_sparse_moe.gate
+run --model "$folders/mixtral" --train "$dir/ids" --steps 1 --only lm_head --save "$dir/same" --lr 1e-30 --tokens 0
+changed=$(cmp -l "$dir/gates/model.safetensors" "$dir/same/model.safetensors" | wc -l)
+((changed > 0 && changed <= 2 * 40 * 4)) || fail "training only the gates changed $changed bytes"
+
+refused "$dir/none/config.json: cannot open" --model "$dir/none"
+refused "options: prompt-ids: expected ids from 0 to 36, got 37" "${model[@]}" --prompt-ids 1,37
+refused "options: only: expected a part of a name" "${model[@]}" --train "$dir/ids" --only router
+refused "options: save: expected another folder" --model "$dir/whole" --save "$dir/whole"
+echo "1 2 x" >"$dir/text"
+refused "options: train: expected a file of at least 2 ids, got 2 ids before other text" --train "$dir/text"
+echo 1 >"$dir/text"
+refused "options: train: expected a file of at least 2 ids, got 1 ids" --train "$dir/text"
+exit $failed
