@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <gatefold/gatefold.hpp>
 #include <gatefold/decoders.hpp>
+#include <gatefold/gatefold.hpp>
 #include <numeric>
 #include <utility>
 #include <vector>

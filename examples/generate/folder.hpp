@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <gatefold/gatefold.hpp>
 #include <gatefold/decoders.hpp>
+#include <gatefold/gatefold.hpp>
 #include <iostream>
 #include <string>
 #include <utility>

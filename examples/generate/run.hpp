@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <gatefold/gatefold.hpp>
 #include <gatefold/decoders.hpp>
+#include <gatefold/gatefold.hpp>
 #include <iostream>
 #include <string>
 #include <utility>
