@@ -84,8 +84,8 @@ struct Fields {
   Index in_dim() const { return vocabularies.size() + numeric; }
   Index out_dim() const { return vocabularies.size() * dim + numeric; }
 
-  /// Returns rows [N, F + C] from ids [N, F] and numbers [N, C] in host memory: `fields.rows<float, Cpu>(ids, numbers)`.
-  /// If F or C is 0, pass `{}` for it.
+  /// Returns rows [N, F + C] from ids [N, F] and numbers [N, C] in host memory: `fields.rows<float, Cpu>(ids,
+  /// numbers)`. If F or C is 0, pass `{}` for it.
   /// @throws ArgumentError unless shapes fit and the ids of field f are in [0, V_f)
   template <class T, class B>
   Tensor<T, 2, B> rows(In<Index, 2, B> ids, In<T, 2, B> numbers) const {
