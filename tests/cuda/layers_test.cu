@@ -81,6 +81,10 @@ TEST_CASE("cuda: Fields writes NaN for an id that does not exist") {
   fields.backward(ctx, params, x, none, u, dx, grads, none, none);
   Cuda::to_host(ctx, 6, std::as_const(grads.weight[0]).data(), weight);
   for (int i = 0; i < 6; ++i) CHECK(weight[i] == (i >= 4 ? 1 : 0));
+
+  Trainer trainer{ctx, Chain{fields, OneExpert{Mlp<Relu>{.model_dim = 2, .hidden_dim = 4}}}, MeanSquaredError{},
+                  optim::Sgd{}, Seed{1}};
+  CHECK_THROWS_AS(trainer.step(x, u), NotFiniteError);
 }
 
 TEST_CASE("cuda: layers with one branch match the naive backend") {

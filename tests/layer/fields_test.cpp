@@ -222,8 +222,11 @@ TEST_CASE("Fields: initial values of each table; copies share the sizes") {
   std::string names;
   for_each_tensor([&](const Name& name, const auto&) { names += name.str() + ' '; }, p);
   CHECK(names == "weight.0 weight.1 ");
-  const std::vector<Index> sizes{200, 200};
-  CHECK(Fields{.vocabularies = sizes, .dim = 50}.out_dim() == 100);
+  const std::vector<Index> sizes{200, 300};
+  const Vocabularies from_vector = sizes, copy = from_vector;
+  CHECK(copy.size() == 2);
+  CHECK(copy[1] == 300);
+  CHECK(Fields{.vocabularies = copy, .dim = 50}.out_dim() == 100);
   CHECK(Fields{.numeric = 3}.out_dim() == 3);
 }
 
