@@ -25,7 +25,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// TopK whose row functor knows its row by number alone.
+/// TopK with a row functor that gets only the number of its row.
 template <class PickT>
 struct Numbered {
   PickT pick;
@@ -82,7 +82,7 @@ struct RanksOneFewer {
   }
 };
 
-/// A gate alone, without a layer.
+/// A gate without a layer.
 template <class Gate>
 struct Alone {
   Cpu::Context ctx{1};

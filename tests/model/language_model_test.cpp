@@ -78,7 +78,7 @@ TEST_CASE("language models: parameter counts equal those of papers 001, 002") {
   // One that shows its attention has rows of places as wide as a word, and no keys.
   CHECK(count(s, glam_model<language::Traced>(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm() - glam.places() + glam.l * glam.d);
-  // A tied output layer learns its bias alone.
+  // A tied output layer learns only its bias.
   LanguageSizes tied = s;
   tied.tied = true;
   CHECK(count(tied, glam_model<language::Reference>(tied, subtracted, mixture_of(352, 16), feed_forward)) ==
