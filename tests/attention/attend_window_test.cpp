@@ -224,7 +224,7 @@ TEST_CASE("window attention: a NaN key reaches only visible rows") {
     for (const Index length : {8, 300}) {
       const Window window{length, 3, 5, itself};
       Attended<float> clean(2, window, 2), changed(2, window, 2);
-      // Of one head in the key and the value, of the other in the value alone.
+      // Of one head in the key and the value, of the other only in the value.
       for (Index c = 0; c < width; ++c) changed.k(6, c) = nan;
       for (Index c = 0; c < 2 * width; ++c) changed.v(6, c) = nan;
       clean.forward();

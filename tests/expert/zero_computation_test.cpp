@@ -55,7 +55,7 @@ TEST_CASE("ConstantExpert (3): equals loops, with a constant per expert") {
     }
 }
 
-TEST_CASE("zero-computation experts: gradients and conformance, alone and with others") {
+TEST_CASE("zero-computation experts: gradients and conformance, also with others") {
   const auto copy = check::conformance<Cpu>(CopyExpert{.model_dim = 5}, {.items_are_independent = true});
   CHECK_MESSAGE(copy, copy.str());
   for (const Index dim : {1, 9}) {

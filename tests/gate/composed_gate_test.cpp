@@ -230,7 +230,7 @@ TEST_CASE("ComposedGate: NaN in padding reaches nothing (transformers #45621, py
     for (Index d = 0; d < 5; ++d) padded.x(n, d) = quiet_nan;
   padded.forward();
   padded.backward();
-  // The same four items alone: sums of a gradient may differ in rounding, an item's own numbers may not.
+  // The same four items without the others: sums of a gradient may differ in rounding, an item's own numbers may not.
   auto alone = pass<double>(ctx, layer, 4);
   const Index kept[] = {0, 2, 3, 5};
   for (Index n = 0; n < 4; ++n)

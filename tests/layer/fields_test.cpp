@@ -125,7 +125,7 @@ TEST_CASE("Fields: backward adds to dx and to gradients") {
   for (std::size_t i = 0; i < grads.size(); ++i) CHECK(both[i] == 2 * grads[i]);
 }
 
-TEST_CASE("Fields: conformance, sparse and dense, alone and in a chain") {
+TEST_CASE("Fields: conformance, sparse and dense, also in a chain") {
   for (const bool sparse : {true, false}) {
     Fields of = fields;
     of.sparse = sparse;

@@ -110,7 +110,7 @@ TEST_CASE("Averaged: parameters have the bits of the inner optimizer") {
   for (int t = 0; t < 4; ++t) CHECK(alone.step(ids, next) == averaged.step(ids, next));
   CHECK(same_bits(values(alone.params), values(averaged.params)));
   CHECK(averaged.state.step == 4);
-  // Embeddings that no batch has, which the optimizer leaves alone, are averaged too.
+  // Embeddings that no batch has, which the optimizer does not change, are averaged too.
   CHECK(largest_difference(learned(averaged.params), learned(averaged.state.average)) > 1e-3);
   CHECK(count_values(averaged.state.average) < count_values(averaged.params));  // without the bias of the load
 }
