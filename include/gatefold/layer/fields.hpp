@@ -209,6 +209,7 @@ struct TakeField {
   View<const T, 2, B> weight;
   Index first;
   View<T, 2, B> u;
+  T missing = std::numeric_limits<T>::quiet_NaN();  // a member, because device code cannot call quiet_NaN
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
@@ -216,9 +217,8 @@ struct TakeField {
     const Index columns = weight.extent(1);
     T* to = u.data() + n * u.extent(1) + first;
     if (v < 0) {
-      each_column<T>(lanes, columns, [&](auto at, Index j) {
-        at.store(to + j, typename decltype(at)::Value(std::numeric_limits<T>::quiet_NaN()));
-      });
+      each_column<T>(lanes, columns,
+                     [&](auto at, Index j) { at.store(to + j, typename decltype(at)::Value(missing)); });
     } else {
       const T* from = weight.data() + v * columns;
       each_column<T>(lanes, columns, [&](auto at, Index j) { at.store(to + j, at.load(from + j)); });
