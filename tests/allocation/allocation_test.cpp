@@ -141,6 +141,18 @@ TEST_CASE("sequences: threads allocate nothing after the first call") {
                    4 * 160, 160);
 }
 
+TEST_CASE("layers with different options: no allocation after the first call") {
+  const auto layer = [](Index window) {
+    return Residual{
+        update::Plain{},
+        PreNorm{RmsNorm{},
+                GroupedQueryAttention{.model_dim = dim, .heads = 4, .kv_heads = 2, .head_dim = 6, .window = window}}};
+  };
+  expect_no_memory("stack_of", Chain{stack_of(std::vector{layer(0), layer(5)}), RmsNorm{.model_dim = dim}});
+  const Mixture mixture{top_2, mlp};
+  const auto either = [&](bool dense) { return Residual{update::Plain{}, Either{mixture, OneExpert{mlp}, dense}}; };
+  expect_no_memory("Either", Chain{stack_of(std::vector{either(true), either(false)}), RmsNorm{.model_dim = dim}});
+}
 TEST_CASE("update rules: no allocation after the first call") {
   check_rule("Adam, then HeavyBall", update::First{update::Adam{.epsilon = 0.3}, update::HeavyBall{}});
   check_rule("Robust", update::Robust{});

@@ -214,12 +214,12 @@ struct Chain {
  private:
   /// Returns the layer with index `At`. If its model dimension is 0, sets it to the output width of the layer before.
   template <std::size_t At>
-  auto part() const {
+  decltype(auto) part() const {
     const auto& layer = std::get<At>(layers);
     if constexpr (At > 0 && detail_::hook::any::with_model_dim<std::tuple_element_t<At, std::tuple<L...>>>()) {
       return layer.in_dim() == 0 ? layer.with_model_dim(part<At - 1>().out_dim()) : layer;
     } else {
-      return layer;
+      return (layer);  // a reference, because a copy can allocate memory
     }
   }
   template <class T, class B, class F>
