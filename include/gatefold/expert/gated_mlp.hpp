@@ -228,7 +228,7 @@ struct GateUpBackward {
     at.store(hidden.data() + i, factor.data() ? w * h * at.load(factor.data() + i) : w * h);
     const auto of_gate = v * u * Act::slope(g);
     auto of_up = v * activated;
-    if constexpr (!std::is_same_v<Up, Identity>) of_up = of_up * Up::slope(before);
+    if constexpr (!std::is_same_v<Up, gatefold::Identity>) of_up = of_up * Up::slope(before);
     at.store(dgate.data() + i, of_gate);
     at.store(dup.data() + i, of_up);
     if (!exact_dgate.empty()) {
