@@ -13,8 +13,7 @@ using namespace gatefold;
 // [snippet generate]
 template <class M, class P>
 void generate(Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params, std::vector<Index> ids) {
-  const Index most = s.attention.remembers(100);  // the KV cache has room for 100 tokens
-  SegmentMemory<float, Cpu> memory(ctx, {.layers = s.depth, .width = 2 * s.attention.kv_dim(), .most = most});
+  SegmentMemory<float, Cpu> memory(ctx, s.memory(1, 100));  // the KV cache: one sequence of up to 100 tokens
   Carry<M, float, Cpu> carry;
   for (int i = 0; i < 8; ++i) {  // the first pass has the whole prompt, each later pass has one token
     const auto n = static_cast<Index>(ids.size());

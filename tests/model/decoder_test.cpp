@@ -87,6 +87,21 @@ TEST_CASE("with_decoder: wrong sizes are refused") {
   CHECK(message() == "DecoderSizes: dense_layers: expected layers from 0 to 2, got 3");
   sizes.windows = {4, 0};
   CHECK(message() == "DecoderSizes: windows.size(): expected 0 or 3 (depth), got 2");
+  sizes.windows = {};
+  sizes.dense_layers = {};
+  sizes.sigmoid_router = true;
+  CHECK(message() == "DecoderSizes: sigmoid_router: expected false, because latent_dim is 0, got true");
+  sizes.sigmoid_router = false;
+  sizes.clamped = true;
+  sizes.shared_dim = 3;
+  CHECK(message() == "DecoderSizes: clamped: expected false, because a latent_dim or shared_dim is given, got true");
+  sizes.clamped = false;
+  sizes.latent = {.heads = 4, .latent_dim = 5, .plain_dim = 2, .rotary_dim = 4, .value_dim = 3};
+  sizes.windows = {1, 2, 3};
+  CHECK(message() == "DecoderSizes: windows: expected none, because latent attention has no window, got 3");
+  sizes.windows = {};
+  sizes.shared_dim = 0;
+  CHECK(message() == "DecoderSizes: shared_dim: expected at least 1, because latent_dim is given, got 0");
   sizes.depth = 0;
   CHECK(message() == "DecoderSizes: depth: expected at least 1, got 0");
 }

@@ -71,7 +71,7 @@ struct Edge {
   Tensor<double, 2, Cpu> x, u, du, dx;
   Saved<Layer, double, Cpu> saved;
   Tensor<double, 2, Cpu> keys, log_sum_exp, output;  // parts of an attention trace
-  std::vector<Index> ids;
+  std::vector<Index> ids, recorded;
   std::vector<double> mask{};
 
   Edge(Index items, Index experts, int threads = 1)
@@ -87,6 +87,7 @@ struct Edge {
         log_sum_exp(uniform_tensor<double>(ctx, Seed{22}, 1, items, edge_heads)),
         output(uniform_tensor<double>(ctx, Seed{23}, 1, edge_dim, edge_dim)) {
     for (Index n = 0; n < items; ++n) ids.push_back(1000 * n + 7);
+    for (Index n = 0; n < items; ++n) recorded.insert(recorded.end(), {n % 2, Index(2)});
   }
   Edge(const Edge&) = delete;
 
@@ -99,6 +100,8 @@ struct Edge {
     } else {
       ExtraT e{};
       if constexpr (requires { e.valid; }) e.valid = mask;
+      if constexpr (requires { e.selection.recorded; })
+        e.selection.recorded = View<const Index, 2, Cpu>(recorded.data(), 1, static_cast<Index>(recorded.size()));
       if constexpr (requires { e.selection.random; }) e.selection.random = Random{Seed{5}, 3};
       if constexpr (requires { e.scores.random; }) e.scores.random = Random{Seed{5}, 4};
       return e;

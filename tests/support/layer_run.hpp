@@ -104,8 +104,9 @@ struct Inputs {
   Tensor<Index, 1, B> ids;                       // [N]
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // the trace of an attention with two heads
   Tensor<T, 3, B> past;                          // [1, sequences · past, width]
+  Tensor<Index, 2, B> recorded;                  // [3, 2·N] two of three experts for each item, in three layers
 
-  GATEFOLD_PACK(past, valid, attended, ids, q, k, v, log_sum_exp, output)
+  GATEFOLD_PACK(past, valid, attended, ids, q, k, v, log_sum_exp, output, recorded)
 };
 template <class T>
 Inputs<T, Naive> inputs_of(HostSide& on, const Case& c, Index width) {
@@ -121,7 +122,9 @@ Inputs<T, Naive> inputs_of(HostSide& on, const Case& c, Index width) {
                       random(2, c.items, width),
                       random(3, c.items, 2),
                       random(4, width, width),
-                      random_tensor<T>(on, c.seed.fork(25), 1, 1, past, width)};
+                      random_tensor<T>(on, c.seed.fork(25), 1, 1, past, width),
+                      Tensor<Index, 2, Naive>(3, 2 * c.items)};
+  for (Index i = 0; i < in.recorded.size(); ++i) in.recorded.data()[i] = (i / 2 + i % 2) % 3;
   for (Index n = 0; n < masked; ++n) {
     in.valid(n) = n % 5 == 3 ? 0 : 1;
     in.attended(n) = n % 7 == 5 ? 0 : 1;
@@ -150,10 +153,14 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
             {}};
   } else if constexpr (requires(E e) { e.ids; }) {
     return {View<const Index, 1, B>(in.ids)};
+  } else if constexpr (requires(E e) { e.recorded; }) {
+    return {View<const Index, 2, B>(in.recorded)};
   } else if constexpr (requires(E e) { e.noise, e.branch; }) {
     return {extra_of<decltype(E::noise)>(c, in), extra_of<decltype(E::branch)>(c, in)};
   } else if constexpr (requires(E e) { e.relative, e.memory; }) {
     return {.length = c.length, .valid = in.valid, .memory = {in.past, {}}, .noise = extra_of<Noise>(c, in)};
+  } else if constexpr (requires(E e) { e.length, e.valid, e.memory; }) {
+    return {.length = c.length, .valid = in.valid};
   } else if constexpr (requires(E e) { e.attention, e.layer; }) {
     return {extra_of<decltype(E::attention)>(c, in), extra_of<decltype(E::layer)>(c, in)};
   } else if constexpr (requires(E e) { e.layers; }) {

@@ -209,6 +209,7 @@ TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
 TEST_CASE("decoder_map: a saved decoder has the bytes of the folder") {
   Cpu::Context ctx(1);
   for (const std::string& name : all_decoders()) {
+    if (name == "gpt_oss_mxfp4") continue;  // weights of four bits are saved as floats
     CAPTURE(name);
     const TempDirectory to;
     const auto config = io::read_decoder_config(folders / name);
@@ -254,9 +255,11 @@ TEST_CASE("read_decoder_config: errors name file, option and value") {
   CHECK(CopiedFolder().remove("config.json").error() == "config.json: cannot open: No such file or directory");
   CHECK(CopiedFolder().cut("config.json", 10).error() == "config.json: expected a JSON object");
   CHECK(error("\"mixtral\"", "\"llama\"") ==
-        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe or olmoe, got \"llama\"");
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3, "
+        "got \"llama\"");
   CHECK(error("\"model_type\"", "\"kind\"") ==
-        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe or olmoe, got nothing");
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3, "
+        "got nothing");
   CHECK(error("\"hidden_size\"", "\"size\"") == "config.json: hidden_size: expected an integer, got nothing");
   CHECK(error("\"vocab_size\": 37", "\"vocab_size\": \"37\"") ==
         "config.json: vocab_size: expected an integer from 0 to 1e15, got \"37\"");
@@ -277,11 +280,15 @@ TEST_CASE("read_decoder_config: unsupported options are errors") {
   CHECK(error("\"silu\"", "\"gelu\"") == "config.json: hidden_act: expected silu, got \"gelu\"");
   CHECK(error("\"use_cache\": false", "\"clip_qkv\": 8") ==
         "config.json: clip_qkv: expected null, because clipping is not supported, got 8");
-  CHECK(error("\"use_cache\": false", "\"use_sliding_window\": true") ==
-        "config.json: use_sliding_window: expected false, because windows that differ by layer are not supported, got "
-        "true");
   CHECK(error("\"default\"", "\"dynamic\"") ==
         "config.json: rope_type: expected default, linear, llama3 or yarn, got \"dynamic\"");
+  CHECK(CopiedFolder("qwen2_moe").config("\"full_attention\"", "\"linear_attention\"").error() ==
+        "config.json: layer_types: expected sliding_attention or full_attention, got \"linear_attention\"");
+  CHECK(CopiedFolder("gpt_oss").config("\"swiglu_limit\": 7.0", "\"swiglu_limit\": 6.0").error() ==
+        "config.json: swiglu_limit: expected 7, got 6.0");
+  CHECK(
+      CopiedFolder("deepseek_v2").config("\"routed_scaling_factor\": 1.0", "\"routed_scaling_factor\": 16.0").error() ==
+      "config.json: routed_scaling_factor: expected 1, because the softmax router has no factor, got 16.0");
   CHECK(CopiedFolder("qwen2_moe").config("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0").error() ==
         "config.json: decoder_sparse_step: expected at least 1, got 0");
 }

@@ -17,8 +17,8 @@ namespace gatefold {
 
 /// The items of earlier segments that each layer of a stack remembers (KV cache), sequence by sequence. It is an extra
 /// input with views of memory that the caller owns (SegmentMemory). A row has W values: the item as the layer received
-/// it (W = D), or the key and the value of the item (W = 2·D). Keys and values save work, but are valid only if the
-/// parameters do not change between segments.
+/// it (W = D), or its keys and values (W = 2·D; with grouped queries 2·kv_heads·F, with latent attention less). Keys
+/// and values save work, but are valid only if the parameters do not change between segments.
 template <class T, class B>
 struct AttentionMemory {
   View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of each of S sequences; empty: none
@@ -233,8 +233,8 @@ View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, 
 /// The size of a SegmentMemory.
 struct MemorySize {
   Index layers = 1, sequences = 1;
-  Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values
-  Index most = 0;   // largest number of remembered items of each sequence: attention.remembers()
+  Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values, or attention.memory_dim()
+  Index most = 0;   // largest number of remembered items of each sequence, which attention.remembers returns
 };
 
 /// Owns the items that the layers of a stack remember from segment to segment:

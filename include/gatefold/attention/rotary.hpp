@@ -16,7 +16,7 @@ namespace gatefold {
 enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 
 /// Rotary positions. Each pair of values of a query or key is rotated by an angle that grows with the position of the
-/// item. The product of a query and a key then depends on the distance of their items only.
+/// item. The product of a query and a key then depends on the positions only through their distance.
 ///
 ///     x'_i = a (x_i cos θ_i − x_{i+R/2} sin θ_i),   x'_{i+R/2} = a (x_{i+R/2} cos θ_i + x_i sin θ_i)     (1)
 ///     θ_i = position · f_i,   f_i = rope_theta^(−2i/R),   i = 0 … R/2 − 1                               (2)
@@ -29,9 +29,10 @@ enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 ///     yarn     f_i (1 − r_i) + f_i / factor · r_i,   a = 0.1 ln(factor) + 1                             (5)
 ///     llama3   f_i (1 − s_i) + f_i / factor · s_i                                                       (6)
 ///
-/// r_i rises from 0 to 1 between the pairs that turn beta_fast and beta_slow times in
-/// original_max_position_embeddings positions. s_i is 0 for pairs that turn more than high_freq_factor times, 1 for
-/// pairs that turn fewer than low_freq_factor times, and linear in the number of turns between them.
+/// Count how often a pair turns in original_max_position_embeddings positions. r_i is 0 for pairs that turn more than
+/// beta_fast times, 1 for pairs that turn fewer than beta_slow times, and linear in i between them. s_i is 0 for pairs
+/// that turn more than high_freq_factor times, 1 for pairs that turn fewer than low_freq_factor times, and linear in
+/// the number of turns between them.
 ///
 /// Source: Su et al. 2021, arXiv:2104.09864, eq. (34); Peng et al. 2023, arXiv:2309.00071 (yarn); the options, their
 /// names and the pairs half a head apart are those of Hugging Face's transformers (config.json).

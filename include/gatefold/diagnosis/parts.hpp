@@ -220,7 +220,8 @@ struct Parts<Either<FirstT, SecondT>> {
     if constexpr (check_branch<FirstT, T, B>() && check_branch<SecondT, T, B>()) {
       GATEFOLD_EXPECT((std::is_same_v<gatefold::Extra<SecondT, T, B>, Nothing<T, B>>),
                       "gatefold: the second branch of an Either must not take extra inputs; put the branch that takes "
-                      "them first: Either{first, second}; see docs/how-to/extending.md#branch")
+                      "them first: Either{first, second}. If both have one type, use stack_of(layers); see "
+                      "docs/how-to/extending.md#branch")
       return true;
     } else {
       return false;

@@ -28,8 +28,9 @@ struct GateUpBackward;
 
 }  // namespace functor
 
-/// A gated linear unit per expert; with the activation Silu it is SwiGLU. Slot s is one row of work: expert e computes
-/// z[s] from the item x[row(s)], with its weight matrices G_e, U_e and V_e, and with biases a_e, b_e and c_e.
+/// A gated linear unit per expert; with the activation Silu it is SwiGLU. Slot s is one row of work: expert e, to which
+/// the slot belongs, computes z[s] from the item x[row(s)]. G_e, U_e and V_e are the weights of the expert, a_e, b_e
+/// and c_e its biases.
 ///
 ///     h[s] = act(x[row(s)] G_e + a_e) ⊙ up(x[row(s)] U_e + b_e),   z[s] = h[s] V_e + c_e                 (1)
 ///

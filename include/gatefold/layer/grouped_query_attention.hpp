@@ -126,7 +126,7 @@ struct GroupedQueryAttention {
     expect_shape(where, "params.query_norm.gain", p.query_norm.gain, {1, normed(heads * width())});
     expect_shape(where, "params.key_norm.gain", p.key_norm.gain, {1, normed(kv_dim())});
     expect_shape(where, "params.sink", p.sink, {1, sinks ? heads : 0});
-    Sequence<T, B>{extra.length, extra.valid}.validate("GroupedQueryAttention.forward", items);
+    Sequence<T, B>{extra.length, extra.valid}.validate("GroupedQueryAttention", items);
     const Index count = sequences(items, extra);
     const AttentionMemory<T, B>& memory = extra.memory;
     if (count == 0 || (!memory.past.data() && !memory.next.data())) return;

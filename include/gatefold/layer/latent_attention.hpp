@@ -26,9 +26,9 @@ namespace gatefold {
 ///     [c, r] = x W_latent,   [k_h, v_h] = norm(c) W_kv,   [q_h, s_h] = norm(x W_down) W_q               (1)
 ///     score_h = scale (⟨q_h, k_h⟩ + ⟨R(s_h), R(r)⟩),   u = concat_h(softmax(score_h) v_h) W_o           (2)
 ///
-/// R rotates by the position (Rotary). All heads share the rotated key R(r). Without W_down (query_rank = 0), the
-/// queries are x W_q. scale is 1/√(plain_dim + rotary_dim), times m² if the rotary positions have mscale_all_dim, with
-/// m = 0.1 mscale_all_dim ln(factor) + 1.
+/// s_h and r are the parts of a query and of the keys that R rotates by the position (Rotary). All heads share R(r).
+/// Without W_down (query_rank = 0), the queries are x W_q. scale is 1/√(plain_dim + rotary_dim), times m² if the rotary
+/// positions have mscale_all_dim, with m = 0.1 mscale_all_dim ln(factor) + 1.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2405.04434, eq. (9) to (19); transformers' modeling_deepseek_v3.py.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
@@ -125,7 +125,7 @@ struct LatentAttention {
     expect_shape(where, "params.latent_norm.gain", p.latent_norm.gain, {1, latent_dim});
     expect_linear("params.key_value.weight", "params.key_value.bias", key_value(), p.key_value);
     expect_linear("params.output.weight", "params.output.bias", output(), p.output);
-    Sequence<T, B>{extra.length, extra.valid}.validate("LatentAttention.forward", items);
+    Sequence<T, B>{extra.length, extra.valid}.validate("LatentAttention", items);
     const Index count = sequences(items, extra);
     const AttentionMemory<T, B>& memory = extra.memory;
     if (count == 0 || (!memory.past.data() && !memory.next.data())) return;

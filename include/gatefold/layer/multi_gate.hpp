@@ -54,7 +54,7 @@ struct CombineTasksBackward;
 /// KDD, doi:10.1145/3219819.3220007, eq. (6) and (7), with SoftmaxDense as gate. The towers of the paper are the next
 /// layer, Towers{expert, tasks}. docs/how-to/tabular.md has a program.
 /// @param x [N, in_dim] in, u [N, tasks · expert.out_dim] out
-/// @param gate   the options of all gates; a gate whose plan is a SparsePlan, so any gate except SoftMoe
+/// @param gate   the options of all gates: any gate except SoftMoe. Its plan (list of picks) must be a SparsePlan
 /// @param extra  the extra inputs of the gates, as in a Mixture
 /// @throws ArgumentError unless tasks >= 1, and shapes and options fit, before anything is written
 /// @cost   the gates, the experts on the S distinct pairs of item and expert, and tasks·S·O multiply-adds to combine.

@@ -34,8 +34,8 @@ namespace gatefold {
 /// gpt-oss, DeepSeek-V2 and V3. They are the content of config.json, from which io::read_decoder_config makes them.
 struct DecoderSizes {
   Index vocabulary = 0, model_dim = 0, depth = 0;
-  GroupedQueryAttention attention{};
-  std::vector<Index> windows{};                  // of attention in each layer; empty: attention.window in all layers
+  GroupedQueryAttention attention{};             // its model_dim can be 0
+  std::vector<Index> windows{};                  // replace attention.window, one for each layer; empty: they do not
   LatentAttention latent{};                      // if latent_dim > 0, the attention of all layers
   Index experts = 0, picks = 0, hidden_dim = 0;  // of the mixtures
   bool renormalise = true;                       // the weights of the picked experts sum to 1
@@ -43,12 +43,28 @@ struct DecoderSizes {
   bool sigmoid_router = false;                   // the gate of DeepSeek-V3 (SigmoidTopK) instead of SoftmaxTopK
   double router_scale = 1;                       // SigmoidTopK only: factor of all weights
   Index groups = 1, top_groups = 1;              // SigmoidTopK only: see SigmoidBias
-  Index shared_dim = 0;                          // hidden width of the shared expert of each mixture; 0: there is none
-  std::vector<Index> dense_layers{};             // layers with one dense expert instead of a mixture
-  Index dense_dim = 0;                           // hidden width of the dense experts
-  double epsilon = 1e-6;                         // of the norms
-  bool tied = false;                             // the output layer uses the weights of the embedding
+  Index shared_dim = 0;               // hidden width of the shared expert of each mixture; 0: no shared expert
+  std::vector<Index> dense_layers{};  // layers with one dense expert instead of a mixture
+  Index dense_dim = 0;                // hidden width of the dense experts
+  double epsilon = 1e-6;              // of the norms
+  bool tied = false;                  // the output layer uses the weights of the embedding
 
+  /// @throws ArgumentError if options do not fit each other
+  void validate() const {
+    constexpr const char* where = "DecoderSizes";
+    const bool short_rows = latent.latent_dim > 0;
+    expect(depth >= 1, where, "depth", "at least 1", depth);
+    expect(windows.empty() || static_cast<Index>(windows.size()) == depth, where, "windows.size()",
+           Joined{"0 or ", depth, " (depth)"}, windows.size());
+    for (const Index l : dense_layers)
+      expect(0 <= l && l < depth, where, "dense_layers", Joined{"layers from 0 to ", depth - 1}, l);
+    expect(!short_rows || windows.empty(), where, "windows", "none, because latent attention has no window",
+           windows.size());
+    expect(!short_rows || shared_dim >= 1, where, "shared_dim", "at least 1, because latent_dim is given", shared_dim);
+    expect(!sigmoid_router || short_rows, where, "sigmoid_router", "false, because latent_dim is 0", "true");
+    expect(!clamped || (!short_rows && shared_dim == 0), where, "clamped",
+           "false, because a latent_dim or shared_dim is given", "true");
+  }
   /// Returns the loss, which consists of the output layer and its cross-entropy.
   StreamedCrossEntropy loss() const {
     return {.vocabulary = vocabulary, .model_dim = model_dim, .bias = false, .tied = tied};
@@ -69,12 +85,7 @@ namespace detail_::decoder {
 /// Returns a decoder with the given attention and branch in each layer, except that dense layers have one expert.
 template <class AttentionT, class BranchT>
 auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT& branch) {
-  expect(s.depth >= 1, "DecoderSizes", "depth", "at least 1", s.depth);
   const RmsNorm norm{.epsilon = s.epsilon};
-  expect(s.windows.empty() || static_cast<Index>(s.windows.size()) == s.depth, "DecoderSizes", "windows.size()",
-         Joined{"0 or ", s.depth, " (depth)"}, s.windows.size());
-  for (const Index l : s.dense_layers)
-    expect(0 <= l && l < s.depth, "DecoderSizes", "dense_layers", Joined{"layers from 0 to ", s.depth - 1}, l);
   const auto layer = [&](Index l) {
     const bool dense = std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end();
     AttentionT of_layer = attention.with_model_dim(s.model_dim);
@@ -107,10 +118,11 @@ auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT&
 ///
 /// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py
 /// and …_deepseek_v3.py of Hugging Face's transformers.
-/// @throws ArgumentError unless depth >= 1 and each dense layer is in [0, depth)
+/// @throws ArgumentError as DecoderSizes::validate
 template <class F>
 decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
   using detail_::decoder::of_parts;
+  s.validate();
   const GatedMlp<Silu> expert{s.model_dim, s.hidden_dim}, shared{s.model_dim, s.shared_dim};
   const SoftmaxTopK softmax{.scores = {.experts = s.experts, .bias = false},
                             .selection = {.k = s.picks, .renormalise = s.renormalise}};

@@ -29,7 +29,7 @@
 ///     with_decoder(config.sizes, [&](const auto& model) {
 ///       auto params = io::load_decoder(folder, ctx, config, model);      // params.model and params.loss
 ///       …
-///       io::save("new/model.safetensors", ctx, {}, io::decoder_map(config), params, io::Stored::bfloat16);
+///       io::save("new/model.safetensors", ctx, {}, io::decoder_map(config), params, io::Stored::bf16);
 ///     });
 namespace gatefold::io {
 
@@ -135,13 +135,29 @@ Rotary rotary(const Options<Json>& config, Index max_positions) {
   return r;
 }
 
-/// Stops if the file has an option that changes the results and that DecoderSizes does not have.
+/// Stops if the file has an option that changes the results and that the decoders do not have.
 template <class Json>
 void expect_supported(const Options<Json>& o) {
   if (o.text("hidden_act", "silu") != "silu") o.fail("hidden_act", "silu");
   if (o.has("clip_qkv")) o.fail("clip_qkv", "null, because clipping is not supported");
-  if (o.flag("use_sliding_window", false))
-    o.fail("use_sliding_window", "false, because windows that differ by layer are not supported");
+}
+/// Returns the window of each layer from `layer_types`, or from is_sliding(l) if the file has no such list.
+template <class Json, class F>
+std::vector<Index> windows(const Options<Json>& o, Index depth, const F& is_sliding) {
+  const Index window = o.integer("sliding_window", 0);
+  const std::vector<std::string> types = o.texts("layer_types");
+  if (!types.empty() && static_cast<Index>(types.size()) != depth)
+    o.fail("layer_types", "one type for each of " + std::to_string(depth) + " layers");
+  std::vector<Index> list;
+  for (Index l = 0; l < depth; ++l) {
+    const std::string type = !types.empty()  ? types[static_cast<std::size_t>(l)]
+                             : is_sliding(l) ? "sliding_attention"
+                                             : "full_attention";
+    if (type != "sliding_attention" && type != "full_attention")
+      o.fail("layer_types", "sliding_attention or full_attention", '"' + type + '"');
+    list.push_back(type == "full_attention" ? 0 : window);
+  }
+  return list;
 }
 
 template <class Json>
@@ -199,7 +215,13 @@ void add_deepseek(const Options<Json>& o, DecoderConfig& c) {
 template <class Json>
 void add_qwen(const Options<Json>& o, DecoderConfig& c) {
   DecoderSizes& s = c.sizes;
-  if (c.model_type == "qwen2_moe") s.shared_dim = o.integer("shared_expert_intermediate_size");
+  const bool qwen2 = c.model_type == "qwen2_moe";
+  if (qwen2) s.shared_dim = o.integer("shared_expert_intermediate_size");
+  if (o.flag("use_sliding_window", false)) {
+    const Index last = o.integer("max_window_layers", 28);  // in Qwen3-MoE, all layers have the window
+    s.windows = qwen2 ? windows(o, s.depth, [&](Index l) { return l % 2 == 0 && l < last; })
+                      : std::vector<Index>(static_cast<std::size_t>(s.depth), o.integer("sliding_window", 0));
+  }
   s.dense_dim = o.integer("intermediate_size", 1);
   s.dense_layers = o.integers("mlp_only_layers");
   const Index step = o.integer("decoder_sparse_step", 1);
@@ -218,18 +240,7 @@ void add_gpt_oss(const Options<Json>& o, DecoderConfig& c) {
   if (o.number("swiglu_alpha", 1.702) != 1.702) o.fail("swiglu_alpha", "1.702");
   s.attention.bias = s.attention.output_bias = o.flag("attention_bias", true);
   s.attention.sinks = true;
-  const Index window = o.integer("sliding_window", 0);
-  const std::vector<std::string> types = o.texts("layer_types");
-  if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
-    o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
-  for (Index l = 0; l < s.depth; ++l) {
-    const std::string type = !types.empty() ? types[static_cast<std::size_t>(l)]
-                             : l % 2 == 0   ? "sliding_attention"
-                                            : "full_attention";
-    if (type != "sliding_attention" && type != "full_attention")
-      o.fail("layer_types", "sliding_attention or full_attention", '"' + type + '"');
-    s.windows.push_back(type == "full_attention" ? 0 : window);
-  }
+  s.windows = windows(o, s.depth, [](Index l) { return l % 2 == 0; });
 }
 
 template <class Json>

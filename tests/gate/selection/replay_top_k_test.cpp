@@ -102,5 +102,7 @@ TEST_CASE("ReplayTopK: wrong recordings are refused") {
   CHECK(message(std::vector<Index>(6, 0)) ==
         "ReplayTopK: extra.recorded: expected rows of 14 experts (7 items, k = 2), got rows of 6");
   CHECK(message(std::vector<Index>(14, 5)) ==
-        "ReplayTopK: extra.recorded(0, 0): expected an expert from 0 to 4, got 5");
+        "ReplayTopK: extra.recorded(0, 0): expected an expert from 0 to 4 that item 0 has not picked yet, got 5");
+  CHECK(message(std::vector<Index>(14, 3)) ==
+        "ReplayTopK: extra.recorded(0, 1): expected an expert from 0 to 4 that item 0 has not picked yet, got 3");
 }

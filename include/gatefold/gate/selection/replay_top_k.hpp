@@ -25,15 +25,20 @@ struct ReplayPicks;
 ///                                           w[n,e] = q[n,e]                          (otherwise)         (2)
 ///
 /// Use it if a text was generated with slightly different weights or by another program, and training must use the same
-/// experts. The member `expert` of the plan of a pass with TopK has the form of `recorded`. If the experts of an item
-/// depend on its token only (the hash routing of DeepSeek-V4), `recorded` is made from a table of the tokens.
+/// experts. Row l of `recorded` is the member `expert` of the plan of layer l:
+///
+///     for_each_mixture(saved, [&](const auto& mixture) { /* append mixture.plan.expert, [N·K] */ });
+///     using Gate = ComposedGate<LinearScores, Independent, ReplayTopK>;
+///     Mixture{Gate{.scores = {.experts = 8}, .selection = {.k = 2}}, expert}
+///
+/// If the experts of an item depend only on its token (the hash routing of DeepSeek-V4), make `recorded` from a table
+/// of the tokens.
 ///
 /// Source: Ma et al. 2025, arXiv:2510.11370 (rollout routing replay); the weights as in TopK.
-/// @param extra  recorded [layers, N·K]: the experts of each item in each layer of a stack. An item's experts must be
-///               different
+/// @param extra  recorded [layers, N·K]: the experts of each item in each layer of a stack
 /// @param q [N, E] in   probabilities
 /// @throws ArgumentError unless 1 <= k <= experts and `recorded` has N·K entries for each layer. On a host, also unless
-///         they are in [0, E)
+///         they are in [0, E) and the experts of an item are different
 /// @cost   S = N·K picks
 /// @order  the recorded order
 struct ReplayTopK {
@@ -71,9 +76,12 @@ struct ReplayTopK {
     validate(p, items, extra);
     const View<const Index, 1, B> recorded(extra.recorded.data(), items * k);
     if constexpr (B::is_host)
-      for (Index i = 0; i < recorded.extent(0); ++i)
-        expect(0 <= recorded(i) && recorded(i) < experts, "ReplayTopK", Joined{"extra.recorded(0, ", i, ")"},
-               Joined{"an expert from 0 to ", experts - 1}, recorded(i));
+      for (Index i = 0; i < recorded.extent(0); ++i) {
+        bool fits = 0 <= recorded(i) && recorded(i) < experts;
+        for (Index j = i / k * k; j < i; ++j) fits = fits && recorded(j) != recorded(i);
+        expect(fits, "ReplayTopK", Joined{"extra.recorded(0, ", i, ")"},
+               Joined{"an expert from 0 to ", experts - 1, " that item ", i / k, " has not picked yet"}, recorded(i));
+      }
     plan.resize(items, experts, items * k);
     B::for_rows(ctx, items,
                 functor::ReplayPicks<T, B>{recorded, {c.q, c.q, k, renormalise, plan.item, plan.expert, plan.weight}});
