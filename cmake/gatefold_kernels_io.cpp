@@ -2,3 +2,4 @@
 // written.
 #define GATEFOLD_KERNELS_IO_SOURCE
 #include <gatefold/io.hpp>
+#include <gatefold/train/load_decoder.hpp>

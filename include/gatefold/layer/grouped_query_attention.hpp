@@ -115,9 +115,9 @@ struct GroupedQueryAttention {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     constexpr const char* where = "GroupedQueryAttention";
     expect_options();
-    const auto expect_linear = [&](const char* weight, const char* bias, const Linear& of, const auto& params) {
+    const auto expect_linear = [&](const char* weight, const char* of_bias, const Linear& of, const auto& params) {
       expect_shape(where, weight, params.weight, {1, of.in_dim(), of.out_dim()});
-      expect_shape(where, bias, params.bias, {1, of.bias ? of.out_dim() : 0});
+      expect_shape(where, of_bias, params.bias, {1, of.bias ? of.out_dim() : 0});
     };
     expect_linear("params.query.weight", "params.query.bias", query(), p.query);
     expect_linear("params.key.weight", "params.key.bias", key(), p.key);

@@ -299,6 +299,10 @@ DecoderConfig read_decoder_config(const std::filesystem::path& folder) {
   return config_json::config_of(config_json::Options<Json>(file.path(), json));
 }
 
+#if defined(GATEFOLD_IO_KERNEL)
+GATEFOLD_IO_KERNEL DecoderConfig read_decoder_config<nlohmann::json>(const std::filesystem::path&);
+#endif
+
 namespace decoder_maps {
 
 /// Adds the entry of a gain or bias, which is [1, D] here and [D] in the file.
