@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -57,4 +58,24 @@ TEST_CASE("split_heads: one head is not copied") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 6);
   CHECK(detail_::attending::split_heads(ctx, {1, 2}, x.view()).data() == x.data());
+}
+
+TEST_CASE("RepeatHeads, SumHeads: heads that several query heads share, and the adjoint") {
+  Cpu::Context ctx(2);
+  constexpr Index items = 5, groups = 2, group = 3, width = 4, heads = groups * group;
+  const auto from = uniform_tensor<double>(ctx, Seed{1}, 1, items, groups * width),
+             d = uniform_tensor<double>(ctx, Seed{2}, 1, items, heads * width);
+  Tensor<double, 2, Cpu> to(items, heads * width), sum(items, groups * width);
+  Cpu::for_rows(ctx, items, functor::RepeatHeads<double, Cpu>{width, group, from, to});
+  Cpu::for_rows(ctx, items, functor::SumHeads<double, Cpu>{width, group, d, sum});
+  for (Index n = 0; n < items; ++n)
+    for (Index g = 0; g < groups; ++g)
+      for (Index c = 0; c < width; ++c) {
+        double expected = 0;
+        for (Index h = g * group; h < (g + 1) * group; ++h) {
+          CHECK(to(n, h * width + c) == from(n, g * width + c));
+          expected += d(n, h * width + c);
+        }
+        CHECK(std::abs(sum(n, g * width + c) - expected) <= 1e-15);
+      }
 }

@@ -62,6 +62,42 @@ struct AddHeads {
     }
   }
 };
+/// Copies each key or value head for the `group` query heads that share it: to[n, head h] = from[n, head h / group].
+template <class T, class B>
+struct RepeatHeads {
+  Index width, group;
+  View<const T, 2, B> from;  // [N, kv_heads · width]
+  View<T, 2, B> to;          // [N, heads · width]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    for (Index h = 0; h * width < to.extent(1); ++h) {
+      const T* const shared = &from(n, h / group * width);
+      T* const head = &to(n, h * width);
+      each_column<T>(lanes, width, [&](auto at, Index c) { at.store(head + c, at.load(shared + c)); });
+    }
+  }
+};
+/// The adjoint of RepeatHeads: to[n, head g] = the sum of from[n, head h] over the query heads h that share head g.
+template <class T, class B>
+struct SumHeads {
+  Index width, group;
+  View<const T, 2, B> from;  // [N, heads · width]
+  View<T, 2, B> to;          // [N, kv_heads · width]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    for (Index g = 0; g * width < to.extent(1); ++g) {
+      const T* const first = &from(n, g * group * width);
+      T* const sum = &to(n, g * width);
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        auto total = at.load(first + c);
+        for (Index h = 1; h < group; ++h) total = total + at.load(first + h * width + c);
+        at.store(sum + c, total);
+      });
+    }
+  }
+};
 
 }  // namespace functor
 

@@ -4,6 +4,8 @@
 #include <type_traits>
 
 #include "gatefold/attention/attend_window.hpp"
+#include "gatefold/attention/cached_sequence.hpp"
+#include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/rotary.hpp"
 #include "gatefold/backend/elementwise.hpp"
@@ -74,13 +76,7 @@ struct GroupedQueryAttention {
     RmsNorm::Saved<T, B> query_inverse, key_inverse;  // of the norm
   };
   template <class T, class B>
-  struct Extra {
-    Index length = 0;                // items of each sequence; 0: all are one
-    View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding; empty: all are items
-    AttentionMemory<T, B> memory{};  // empty: no item precedes this segment
-
-    Extra at(Index l) const { return {length, valid, memory.at(l)}; }
-  };
+  using Extra = CachedSequence<T, B>;
 
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
@@ -115,43 +111,17 @@ struct GroupedQueryAttention {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     constexpr const char* where = "GroupedQueryAttention";
     expect_options();
-    const auto expect_linear = [&](const char* weight, const char* of_bias, const Linear& of, const auto& params) {
-      expect_shape(where, weight, params.weight, {1, of.in_dim(), of.out_dim()});
-      expect_shape(where, of_bias, params.bias, {1, of.bias ? of.out_dim() : 0});
-    };
-    expect_linear("params.query.weight", "params.query.bias", query(), p.query);
-    expect_linear("params.key.weight", "params.key.bias", key(), p.key);
-    expect_linear("params.value.weight", "params.value.bias", key(), p.value);
-    expect_linear("params.output.weight", "params.output.bias", output(), p.output);
+    detail_::attending::expect_linear(where, "params.query.weight", "params.query.bias", query(), p.query);
+    detail_::attending::expect_linear(where, "params.key.weight", "params.key.bias", key(), p.key);
+    detail_::attending::expect_linear(where, "params.value.weight", "params.value.bias", key(), p.value);
+    detail_::attending::expect_linear(where, "params.output.weight", "params.output.bias", output(), p.output);
     expect_shape(where, "params.query_norm.gain", p.query_norm.gain, {1, normed(heads * width())});
     expect_shape(where, "params.key_norm.gain", p.key_norm.gain, {1, normed(kv_dim())});
     expect_shape(where, "params.sink", p.sink, {1, sinks ? heads : 0});
-    Sequence<T, B>{extra.length, extra.valid}.validate("GroupedQueryAttention", items);
-    const Index count = sequences(items, extra);
-    const AttentionMemory<T, B>& memory = extra.memory;
-    if (count == 0 || (!memory.past.data() && !memory.next.data())) return;
-    expect(memory.width() == memory_dim(), where, "memory",
-           Joined{"rows of ", memory_dim(), " values (keys and values)"}, Joined{"rows of ", memory.width()});
-    memory.validate(where, held(items / count, count, memory), count, kv_dim(), true,
-                    extra.valid.data() || memory.valid.data());
+    detail_::attending::expect_cached(where, extra, items, memory_dim(), "keys and values", window);
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("GroupedQueryAttention.forward", *this, p, x, "u", u, extra);
-    expect(!extra.memory.past.data() && !extra.memory.next.data(), "GroupedQueryAttention.forward", "memory",
-           "none, because keys of earlier segments have no gradients; use infer", "a memory");
-    run<T, B>(ctx, p, x, u, &saved, extra, step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("GroupedQueryAttention.infer", *this, p, x, "u", u, extra);
-    run<T, B>(ctx, p, x, u, nullptr, extra, step);
-  }
+  GATEFOLD_BRANCH_PASSES(GroupedQueryAttention)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const;
@@ -177,31 +147,10 @@ struct GroupedQueryAttention {
   Linear output() const { return {heads * width(), model_dim, output_bias}; }
   /// Returns the number of values that are normalised together, out of `all` values of an item.
   Index normed(Index all) const { return norm == QueryKeyNorm::none ? 0 : norm == QueryKeyNorm::head ? width() : all; }
-  /// Returns the keys that items attend to.
-  detail_::attending::Window span(Index length, Index past) const {
-    return {length, past, window > 0 ? window : past + length + 1};
-  }
-  /// Returns the keys that the memory of `count` sequences holds: those of the window, or all.
-  template <class T, class B>
-  detail_::attending::Window held(Index length, Index count, const AttentionMemory<T, B>& memory) const {
-    const Index past = memory.items(count);
-    const detail_::attending::Window least = span(length, past), all{length, past, past + length + 1};
-    return past <= least.most() && (!memory.next.data() || memory.next.extent(1) == count * least.remembered()) ? least
-                                                                                                                : all;
-  }
-  template <class T, class B>
-  static Index sequences(Index items, const Extra<T, B>& extra) {
-    return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
-  }
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
-    const Index count = sequences(items, extra);
-    const detail_::attending::Window seen = span(extra.length > 0 ? extra.length : items, extra.memory.items(count));
-    return {.window = seen,
-            .heads = heads,
-            .scale = 1 / std::sqrt(static_cast<double>(width())),
-            .valid =
-                detail_::attending::valid_keys<typename B::Context, T, B>(ctx, seen, extra.memory, extra.valid, count)};
+    return detail_::attending::cached_form(ctx, extra, items, heads, 1 / std::sqrt(static_cast<double>(width())),
+                                           window);
   }
   void expect_options() const {
     constexpr const char* where = "GroupedQueryAttention";
@@ -219,42 +168,6 @@ struct GroupedQueryAttention {
 
 namespace functor {
 
-/// Copies each key or value head for the `group` query heads that share it: to[n, head h] = from[n, head h / group].
-template <class T, class B>
-struct RepeatHeads {
-  Index width, group;
-  View<const T, 2, B> from;  // [N, kv_heads · width]
-  View<T, 2, B> to;          // [N, heads · width]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    for (Index h = 0; h * width < to.extent(1); ++h) {
-      const T* const shared = &from(n, h / group * width);
-      T* const head = &to(n, h * width);
-      each_column<T>(lanes, width, [&](auto at, Index c) { at.store(head + c, at.load(shared + c)); });
-    }
-  }
-};
-/// The adjoint of RepeatHeads: to[n, head g] = the sum of from[n, head h] over the query heads h that share head g.
-template <class T, class B>
-struct SumHeads {
-  Index width, group;
-  View<const T, 2, B> from;  // [N, heads · width]
-  View<T, 2, B> to;          // [N, kv_heads · width]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    for (Index g = 0; g * width < to.extent(1); ++g) {
-      const T* const first = &from(n, g * group * width);
-      T* const sum = &to(n, g * width);
-      each_column<T>(lanes, width, [&](auto at, Index c) {
-        auto total = at.load(first + c);
-        for (Index h = 1; h < group; ++h) total = total + at.load(first + h * width + c);
-        at.store(sum + c, total);
-      });
-    }
-  }
-};
 /// Multiplies the context of each head by σ = sigmoid(log_sum_exp − sink).
 template <class T, class B>
 struct ApplySinks {
@@ -339,6 +252,8 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
                                 Keep keep, const Extra<T, B>& extra, const Step& step) const {
   using S = Saved<T, B>;
   const Index items = x.extent(0);
+  if constexpr (!std::is_null_pointer_v<Keep>)
+    detail_::attending::expect_no_memory("GroupedQueryAttention.forward", extra);
   if (items == 0) return run_step(ctx, u, step);
   auto mark = ctx.mark();
   const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
@@ -360,7 +275,7 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
     return detail_::attending::with_past(ctx, of.window, extra.memory, column, own);
   };
   const View<const T, 2, B> keys = joined(k, 0), values = joined(v, kv_dim());
-  const detail_::attending::Window next = held(of.window.length, items / of.window.length, extra.memory);
+  const detail_::attending::Window next = detail_::attending::held_keys(extra, items, window);
   detail_::attending::remember(ctx, next, extra.memory, 0, keys);
   detail_::attending::remember(ctx, next, extra.memory, kv_dim(), values);
   detail_::attending::remember_valid(ctx, next, extra.memory, of.valid);

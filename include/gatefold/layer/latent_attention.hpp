@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "gatefold/attention/attend_window.hpp"
+#include "gatefold/attention/cached_sequence.hpp"
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/rotary.hpp"
 #include "gatefold/backend/elementwise.hpp"
@@ -68,13 +69,7 @@ struct LatentAttention {
     RmsNorm::Saved<T, B> query_inverse, latent_inverse;
   };
   template <class T, class B>
-  struct Extra {
-    Index length = 0;                // items of each sequence; 0: all are one
-    View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding; empty: all are items
-    AttentionMemory<T, B> memory{};  // empty: no item precedes this segment
-
-    Extra at(Index l) const { return {length, valid, memory.at(l)}; }
-  };
+  using Extra = CachedSequence<T, B>;
 
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
@@ -112,46 +107,21 @@ struct LatentAttention {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     constexpr const char* where = "LatentAttention";
     expect_options();
-    const auto expect_linear = [&](const char* weight, const char* of_bias, const Linear& of, const auto& params) {
-      expect_shape(where, weight, params.weight, {1, of.in_dim(), of.out_dim()});
-      expect_shape(where, of_bias, params.bias, {1, of.bias ? of.out_dim() : 0});
-    };
     if (query_rank > 0) {
-      expect_linear("params.query_down.weight", "params.query_down.bias", query_down(), p.query_down);
+      detail_::attending::expect_linear(where, "params.query_down.weight", "params.query_down.bias", query_down(),
+                                        p.query_down);
       expect_shape(where, "params.query_norm.gain", p.query_norm.gain, {1, query_rank});
     }
-    expect_linear("params.query.weight", "params.query.bias", query(), p.query);
-    expect_linear("params.latent.weight", "params.latent.bias", latent(), p.latent);
+    detail_::attending::expect_linear(where, "params.query.weight", "params.query.bias", query(), p.query);
+    detail_::attending::expect_linear(where, "params.latent.weight", "params.latent.bias", latent(), p.latent);
     expect_shape(where, "params.latent_norm.gain", p.latent_norm.gain, {1, latent_dim});
-    expect_linear("params.key_value.weight", "params.key_value.bias", key_value(), p.key_value);
-    expect_linear("params.output.weight", "params.output.bias", output(), p.output);
-    Sequence<T, B>{extra.length, extra.valid}.validate("LatentAttention", items);
-    const Index count = sequences(items, extra);
-    const AttentionMemory<T, B>& memory = extra.memory;
-    if (count == 0 || (!memory.past.data() && !memory.next.data())) return;
-    expect(memory.width() == memory_dim(), where, "memory",
-           Joined{"rows of ", memory_dim(), " values (latent vector and rotated key)"},
-           Joined{"rows of ", memory.width()});
-    memory.validate(where, span(items / count, memory.items(count)), count, memory_dim(), false,
-                    extra.valid.data() || memory.valid.data());
+    detail_::attending::expect_linear(where, "params.key_value.weight", "params.key_value.bias", key_value(),
+                                      p.key_value);
+    detail_::attending::expect_linear(where, "params.output.weight", "params.output.bias", output(), p.output);
+    detail_::attending::expect_cached(where, extra, items, memory_dim(), "latent vector and rotated key", 0);
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("LatentAttention.forward", *this, p, x, "u", u, extra);
-    expect(!extra.memory.past.data() && !extra.memory.next.data(), "LatentAttention.forward", "memory",
-           "none, because keys of earlier segments have no gradients; use infer", "a memory");
-    run<T, B>(ctx, p, x, u, &saved, extra, step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("LatentAttention.infer", *this, p, x, "u", u, extra);
-    run<T, B>(ctx, p, x, u, nullptr, extra, step);
-  }
+  GATEFOLD_BRANCH_PASSES(LatentAttention)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const;
@@ -168,11 +138,6 @@ struct LatentAttention {
   Linear key_value() const { return {latent_dim, heads * (plain_dim + value_dim), false}; }
   Linear output() const { return {heads * value_dim, model_dim, bias}; }
   RmsNorm norm(Index width) const { return {width, epsilon}; }
-  detail_::attending::Window span(Index length, Index past) const { return {length, past, past + length + 1}; }
-  template <class T, class B>
-  static Index sequences(Index items, const Extra<T, B>& extra) {
-    return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
-  }
   double scale() const {
     const double m = rotary.rope_type == RopeType::original || rotary.mscale_all_dim == 0 || rotary.factor <= 1
                          ? 1
@@ -181,13 +146,7 @@ struct LatentAttention {
   }
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
-    const Index count = sequences(items, extra);
-    const detail_::attending::Window seen = span(extra.length > 0 ? extra.length : items, extra.memory.items(count));
-    return {.window = seen,
-            .heads = heads,
-            .scale = scale(),
-            .valid =
-                detail_::attending::valid_keys<typename B::Context, T, B>(ctx, seen, extra.memory, extra.valid, count)};
+    return detail_::attending::cached_form(ctx, extra, items, heads, scale(), 0);
   }
   void expect_options() const {
     constexpr const char* where = "LatentAttention";
@@ -268,6 +227,7 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
                           const Extra<T, B>& extra, const Step& step) const {
   using S = Saved<T, B>;
   const Index items = x.extent(0);
+  if constexpr (!std::is_null_pointer_v<Keep>) detail_::attending::expect_no_memory("LatentAttention.forward", extra);
   if (items == 0) return run_step(ctx, u, step);
   auto mark = ctx.mark();
   const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
