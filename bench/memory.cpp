@@ -18,8 +18,8 @@ double peak_resident() {
   return 0;
 }
 
-/// Returns the layer unchanged, so that forward saves values for backward. With Recomputed, backward computes them
-/// again.
+/// Returns the layer unchanged: its forward saves the values that backward needs. Recomputed returns the layer in a
+/// Recompute, which computes them again in backward.
 struct Kept {
   static constexpr bool again = false;
   template <class L>

@@ -41,7 +41,8 @@ void rule(benchmark::State& state, RuleT rule) {
   run_rounds(state, rounds);
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
-  // The time of the rule without the copies of the branch, divided by the time to copy [N, D] values or to read them.
+  // The branch of this benchmark only copies its input. The time of the rule without these copies is divided by the
+  // time of one copy of [N, D] values (copies), and by the time to read [N, D] values (reads).
   const auto own = [&](auto of) { return of(0) - detail_::hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));

@@ -29,12 +29,12 @@ void one_layer(const Shape& s) {
   RoundedWeights<CudaBf16> copies;
   copies.refresh(run.ctx, run.params);
   const auto pass = rounds.add([&] { copies.refresh(run.ctx, run.params); });
-  const auto part = rounds.add([&] {  // one part of a batch, after the weights were rounded
+  const auto part = rounds.add([&] {  // forward and backward with weights that are already rounded
     const auto use = run.ctx.use(copies.packed);
     run.forward();
     run.backward();
   });
-  const auto step = rounds.add([&] {  // a training step, which first rounds the weights
+  const auto step = rounds.add([&] {  // the same after rounding the weights, as in a training step
     copies.refresh(run.ctx, run.params);
     const auto use = run.ctx.use(copies.packed);
     run.forward();

@@ -8,7 +8,8 @@ namespace bench {
 
 inline constexpr Index kLength = 512, kHeads = 8;
 
-/// An attention over the items of a batch, from whose trace a gate can recompute the attention weights.
+/// An attention over the items of a batch. From its trace (the queries, keys and sums that it saved), an
+/// attention-aware gate can compute the attention weights again.
 class Attended {
  public:
   Attended(Cpu::Context& ctx, const Tensor<float, 2, Cpu>& x)

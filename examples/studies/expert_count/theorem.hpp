@@ -161,7 +161,7 @@ inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name
     non_empty.push_back(static_cast<double>(std::count(seen.begin(), seen.end(), true)));
   }
   summary.add(name + ".non_empty_sets", non_empty);
-  summary.add(name + ".kept", kept);  // share of experts with the same cluster at the end
+  summary.add(name + ".kept", kept);  // share of experts whose cluster did not change
   summary.add(name + ".routed_to_own", to_own);
   summary.add(name + ".routed_to_best", to_best);
 }

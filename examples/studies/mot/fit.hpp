@@ -26,8 +26,8 @@ inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
 /// Two models of how a loss decreases with the number t of epochs after stage II. Both have two constants and are
 /// fitted to the same points.
 struct Shapes {
-  Fit exponential;  // log loss = a + slope · t: a loss of ε needs O(log 1/ε) epochs
-  Fit power;        // log loss = a + slope · log t: with slope −1, O(1/ε) epochs
+  Fit exponential;  // log(loss) = a + slope · t: the loss reaches ε after O(log 1/ε) epochs
+  Fit power;        // log(loss) = a + slope · log(t): if slope is −1, the loss reaches ε after O(1/ε) epochs
 };
 inline Shapes shapes(const std::vector<double>& t, const std::vector<double>& loss) {
   std::vector<double> times, logs, log_times;

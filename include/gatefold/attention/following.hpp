@@ -15,8 +15,8 @@ namespace detail_::attending {
 /// items are the rows. With one head, row n is item n.
 template <class B>
 struct Following {
-  /// The size of a block of attention scores. Blocks have as many rows as keys. Therefore blocks of keys are whole even
-  /// if the mask is causal.
+  /// The size of a block of attention scores. Rows and keys are divided at the same items. With a causal mask, a block
+  /// of rows therefore needs only whole blocks of keys.
   static constexpr BlockSize size{256, 256};
 
   Index heads = 1, length = 0;

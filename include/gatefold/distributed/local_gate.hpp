@@ -13,8 +13,8 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Checks, on several shards, the gates (routers) of mixtures that are not inside an ExpertParallel. Every shard holds
-/// such a mixture completely, and its gate routes only the items of the shard.
+/// Checks gates (routers) whose mixture every shard holds completely (mixtures outside of an ExpertParallel). Their
+/// gate routes only the items of its shard. This is an error for gates that must compare all items of the batch.
 namespace gatefold::dist {
 
 /// True if a selection (the part of a gate that chooses experts) chooses the experts of an item only from values of

@@ -122,8 +122,8 @@ struct Zero {
   OptimizerT optimizer;
   ShardT* shard;
 
-  /// The state of the optimizer inside for this shard's rows, and two packs for the parameters and gradients of these
-  /// rows during a step.
+  /// The state of the wrapped optimizer, for the rows that this shard steps. During a step, the packs hold the
+  /// parameters and gradients of these rows.
   template <class Pack>
   struct State {
     Sharded<typename OptimizerT::template State<Pack>> of_shard;

@@ -48,8 +48,8 @@ struct Pass {
   const void *of_params = nullptr, *of_saved = nullptr, *dx = nullptr;
 
   /// Records the forward of one layer: the address of its parameters, its input x and its output y.
-  /// @throws ArgumentError if `of_layer` are the parameters of the first layer again, and x is not the memory that was
-  ///         written last
+  /// @throws ArgumentError if a second pass begins without begin(): `of_layer` are the parameters of the first layer
+  ///         again, and x is not the output of the layer before
   template <class X, class Y>
   void enter(const char* where, const void* of_layer, const X& x, const Y& y) {
     if (x.size() == 0) return;

@@ -39,8 +39,8 @@ class Bf16Loader {
   // Layout along_depth: the values of a line of the tile are contiguous in memory. A thread copies one unit of 16 bytes
   // from each of `each` lines.
   static constexpr int each = Lines / row_step;
-  // Layout along_lines: the values of `width` neighbouring lines at one depth are contiguous in memory, `across` units
-  // of 8 values. A thread copies one unit at each of `each_depth` depths.
+  // Layout along_lines: `width` neighbouring lines have their values of the same depth next to each other in memory.
+  // These values are `across` units of 16 bytes. A thread copies one unit at each of `each_depth` depths.
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
   static constexpr int each_depth = width / row_step;
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;

@@ -32,9 +32,10 @@ struct RowsShape {
   static constexpr int rows = Rows, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
   static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
 };
-// Every thread block reads the whole second factor b, but only its own rows of the first factor a. The reads of b are
-// about columns / rows times the reads of a: at most a quarter. The exceptions are the Skinny shapes with fewer rows,
-// for products that would not give each multiprocessor a block.
+// A thread block of the shape [rows, columns] reads its rows of the first factor a, and all columns of the second
+// factor b at the same depth. Therefore it reads columns / rows times as much of b as of a, at most a quarter. Skinny
+// shapes have fewer rows and read more. They are for products that otherwise would not give each multiprocessor a
+// block.
 using FewColumns = RowsShape<64, 8, 2, 2, 2>;
 using SkinnyOfFewColumns = RowsShape<8, 8, 1, 1, 2>;
 using SeveralColumns = RowsShape<64, 16, 2, 4, 4>;

@@ -70,8 +70,8 @@ struct WarpPart {
 
  private:
 #ifdef __CUDA_ARCH__
-  /// Returns the bit mask of the threads of a warp that belong to this part, which shares a row. They are neighbouring
-  /// threads of a block.
+  /// Returns the bit mask of the threads that work together on one row: this thread and its neighbours in the same part
+  /// of the warp.
   __device__ static unsigned mask() {
     if constexpr (size == 32) {
       return 0xffffffffu;

@@ -48,8 +48,8 @@ struct Visible {
 /// gradients.
 template <class T, class B>
 struct MixingHeads {
-  // Views [H, N, F] of H heads with F values per vector. If items of a sequence can follow different heads, queries are
-  // [1, N, F] and keys [1, heads · N, F].
+  // Views [H, N, F]: the vectors of H heads, with F values each. If every item uses the vectors of only one head (see
+  // Following), queries are [1, N, F] and keys [1, heads · N, F].
   View<T, 3, B> queries, keys;
   detail_::attending::Following<B> following{};
   View<T, 2, B> places{};  // [width, F] position keys; their gradient [S · width, F] is separate for each sequence
@@ -67,7 +67,7 @@ struct MixFinish {
   T scale, tiny;
   View<const T, 2, B> r, log_r;
   View<const T, 1, B> top, total;  // [N] by row
-  View<const T, 2, B> sums;        // [N, E] weighted sums of the rows; shares the memory of q if rows are items
+  View<const T, 2, B> sums;        // [N, E] weighted sums; in the memory of q unless rows are ordered by head
   View<T, 2, B> q, log_q;          // [N, E]
   View<T, 1, B> log_sum_exp;       // [N]
 
