@@ -194,7 +194,8 @@ TEST_CASE_TEMPLATE("GroupedQueryAttention: any division into segments gives the 
           for (Index t = 0; t < count; ++t)
             different += naive::row(part.y, t) != naive::row(whole.y, first + t) ? 1 : 0;
         }
-        CAPTURE(step);
+        const Index items_at_once = step;  // doctest captures no structured bindings
+        CAPTURE(items_at_once);
         CHECK(different == 0);
       }
     }

@@ -19,7 +19,7 @@ template <class S, std::size_t... I>
 constexpr bool takes(std::index_sequence<I...>) {
   return requires { S{(static_cast<void>(I), Any{})...}; };
 }
-template <class S, std::size_t N = 8>
+template <class S, std::size_t N = 11>
 constexpr std::size_t count() {
   if constexpr (N == 0 || takes<S>(std::make_index_sequence<N>{})) {
     return N;
@@ -54,15 +54,24 @@ void apply(S& s, const F& f) {
   } else if constexpr (N == 7) {
     auto& [a, b, c, d, e, g, h] = s;
     f(a, b, c, d, e, g, h);
-  } else {
+  } else if constexpr (N == 8) {
     auto& [a, b, c, d, e, g, h, i] = s;
     f(a, b, c, d, e, g, h, i);
+  } else if constexpr (N == 9) {
+    auto& [a, b, c, d, e, g, h, i, j] = s;
+    f(a, b, c, d, e, g, h, i, j);
+  } else if constexpr (N == 10) {
+    auto& [a, b, c, d, e, g, h, i, j, k] = s;
+    f(a, b, c, d, e, g, h, i, j, k);
+  } else {
+    auto& [a, b, c, d, e, g, h, i, j, k, l] = s;
+    f(a, b, c, d, e, g, h, i, j, k, l);
   }
 }
 
 }  // namespace members
 
-/// Calls f(i, member i of p, member i of q) for all members of two aggregates with at most 8 members.
+/// Calls f(i, member i of p, member i of q) for all members of two aggregates with at most 11 members.
 template <class F, class P, class Q>
 void for_each_member(F&& f, P& p, Q& q) {
   constexpr std::size_t count = members::count<std::remove_const_t<P>>();
