@@ -17,7 +17,7 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "support/counted_allocations.hpp"
+#include "support/allocations.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
