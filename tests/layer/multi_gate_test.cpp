@@ -29,7 +29,7 @@
 #include "gatefold/loss/multi_task.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "support/counted_allocations.hpp"
+#include "support/allocations.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 
