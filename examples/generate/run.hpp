@@ -55,8 +55,7 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
 template <class M, class P>
 void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,
               const Params<StreamedCrossEntropy, float, Cpu>& output) {
-  const Index most = s.attention.remembers(static_cast<Index>(o.prompt.size()) + o.tokens);
-  SegmentMemory<float, Cpu> memory(ctx, {.layers = s.depth, .width = 2 * s.attention.kv_dim(), .most = most});
+  SegmentMemory<float, Cpu> memory(ctx, s.memory(1, static_cast<Index>(o.prompt.size()) + o.tokens));
   Carry<M, float, Cpu> carry;
   Tensor<float, 2, Cpu> logits(1, s.vocabulary);
   std::vector<Index> ids = o.prompt;
