@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -69,6 +70,35 @@ TEST_CASE("add: works in place") {
   CHECK(x(0) == 2);
   CHECK(x(1) == -4);
   CHECK(x(2) == 6);
+}
+
+TEST_CASE_TEMPLATE("copy_columns, add_columns: write the given columns of each row, no other", T, float, double) {
+  for (const int threads : {1, 2})
+    for (const Index rows : {0, 1, 5, 300})
+      for (const Index count : {0, 1, 7, 40}) {
+        Cpu::Context ctx(threads);
+        const Index width = count + 3, wide = count + 5;
+        const auto a = random_vector<T>(rows * width, 1), b = random_vector<T>(rows * wide, 2);
+        Tensor<T, 2, Cpu> from(rows, width), copied(rows, wide), added(rows, wide);
+        std::copy(a.begin(), a.end(), from.data());
+        std::copy(b.begin(), b.end(), copied.data());
+        std::copy(b.begin(), b.end(), added.data());
+        copy_columns(ctx, count, from.view(), 1, copied.view(), 4);
+        add_columns(ctx, count, from.view(), 1, added.view(), 4);
+        Index wrong = 0;
+        for (Index n = 0; n < rows; ++n)
+          for (Index j = 0; j < wide; ++j) {
+            const bool inside = j >= 4 && j < 4 + count;
+            const T before = b[static_cast<std::size_t>(n * wide + j)];
+            const T value = inside ? a[static_cast<std::size_t>(n * width + j - 3)] : T(0);
+            wrong += copied(n, j) != (inside ? value : before);
+            wrong += added(n, j) != before + value;
+          }
+        CAPTURE(threads);
+        CAPTURE(rows);
+        CAPTURE(count);
+        CHECK(wrong == 0);
+      }
 }
 
 TEST_CASE("elementwise functors: compute their documented formulas") {

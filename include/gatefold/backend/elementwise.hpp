@@ -86,6 +86,25 @@ struct ScaledSum {
     at.store(y + i, at.load(a + i) + scale * at.load(b + i));
   }
 };
+/// Copies `count` columns of a matrix, from column `from_column` on, to the columns of `to` from `to_column` on. If
+/// `accumulate` is true, adds them instead.
+template <class T, class B>
+struct MoveColumns {
+  Index count;
+  View<const T, 2, B> from;
+  Index from_column;
+  View<T, 2, B> to;
+  Index to_column;
+  bool accumulate;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T* source = from.data() + n * from.extent(1) + from_column;
+    T* target = to.data() + n * to.extent(1) + to_column;
+    each_column<T>(lanes, count, [&](auto at, Index j) {
+      at.store(target + j, accumulate ? at.load(target + j) + at.load(source + j) : at.load(source + j));
+    });
+  }
+};
 /// The step that does nothing. (A step is a functor that runs for each element of a result right after the element is
 /// computed.) for_rows and run_step do not call it.
 template <class T>
@@ -236,6 +255,16 @@ void add(C& ctx, In<T, R, B> x, View<T, R, B> y) {
 template <class C, class T, int R, class B>
 void add_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), functor::AddScaled<T>{scale, x.data(), y.data()});
+}
+/// to[n, to_column + j] = from[n, from_column + j] for 0 <= j < count
+template <class C, class T, class B>
+void copy_columns(C& ctx, Index count, In<T, 2, B> from, Index from_column, View<T, 2, B> to, Index to_column) {
+  B::for_rows(ctx, to.extent(0), functor::MoveColumns<T, B>{count, from, from_column, to, to_column, false});
+}
+/// to[n, to_column + j] += from[n, from_column + j] for 0 <= j < count
+template <class C, class T, class B>
+void add_columns(C& ctx, Index count, In<T, 2, B> from, Index from_column, View<T, 2, B> to, Index to_column) {
+  B::for_rows(ctx, to.extent(0), functor::MoveColumns<T, B>{count, from, from_column, to, to_column, true});
 }
 
 /// Runs the functor `step` for every element of the matrix `out`. Does nothing if `step` is NoStep.

@@ -28,8 +28,6 @@ template <class T, class B>
 struct FieldIds;
 template <class T, class B>
 struct TakeField;
-template <class T, class B>
-struct MoveColumns;
 
 }  // namespace functor
 
@@ -132,8 +130,7 @@ struct Fields {
     const Index fields = vocabularies.size();
     for (Index f = 0; f < fields; ++f)
       B::for_rows(ctx, x.extent(0), functor::TakeField<T, B>{x, f, table(p, f), f * dim, u});
-    if (numeric > 0)
-      B::for_rows(ctx, x.extent(0), functor::MoveColumns<T, B>{x, fields, fields * dim, numeric, false, u});
+    if (numeric > 0) copy_columns(ctx, numeric, x, fields, u, fields * dim);
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -154,7 +151,7 @@ struct Fields {
       B::group_by(ctx, ids, offsets, order);
       B::for_rows(ctx, items, functor::AddById<T, B>{ids, offsets, order, du, grad.rows(), f * dim});
     }
-    if (numeric > 0) B::for_rows(ctx, items, functor::MoveColumns<T, B>{du, fields * dim, fields, numeric, true, dx});
+    if (numeric > 0) add_columns(ctx, numeric, du, fields * dim, dx, fields);
   }
 
  private:
@@ -223,24 +220,6 @@ struct TakeField {
       const T* from = weight.data() + v * columns;
       each_column<T>(lanes, columns, [&](auto at, Index j) { at.store(to + j, at.load(from + j)); });
     }
-  }
-};
-/// Copies `count` columns of a matrix, from column `from_column` on, to the columns of `to` from `to_column` on. If
-/// `accumulate` is true, adds them instead.
-template <class T, class B>
-struct MoveColumns {
-  View<const T, 2, B> from;
-  Index from_column, to_column, count;
-  bool accumulate;
-  View<T, 2, B> to;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const T* source = from.data() + n * from.extent(1) + from_column;
-    T* target = to.data() + n * to.extent(1) + to_column;
-    each_column<T>(lanes, count, [&](auto at, Index j) {
-      at.store(target + j, accumulate ? at.load(target + j) + at.load(source + j) : at.load(source + j));
-    });
   }
 };
 

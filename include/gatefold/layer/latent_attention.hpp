@@ -164,19 +164,6 @@ struct LatentAttention {
 
 namespace functor {
 
-/// Copies `columns` columns of each row: to[n, second + j] = from[n, first + j].
-template <class T, class B>
-struct CopyColumns {
-  Index first, second, columns;
-  View<const T, 2, B> from;
-  View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const T* const source = from.data() + n * from.extent(1) + first;
-    T* const target = to.data() + n * to.extent(1) + second;
-    each_column<T>(lanes, columns, [&](auto at, Index j) { at.store(target + j, at.load(source + j)); });
-  }
-};
 /// Writes the keys and values of all heads of an item from its key_value vector and the rotated key that the heads
 /// share: k_h = [first part of head h, R(r)], v_h = second part of head h.
 template <class T, class B>
@@ -257,9 +244,9 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
   query().template forward<T, B>(ctx, p.query, one_group(ctx, items), of_query, q, nothing);
   latent().template forward<T, B>(ctx, p.latent, one_group(ctx, items), now, row, nothing);
   const View<T, 2, B> normed = ctx.template scratch<T>(items, latent_dim);
-  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, row, c});
+  copy_columns(ctx, latent_dim, row, 0, c, 0);
   normalise(norm(latent_dim), p.latent_norm, c, normed, &S::latent_inverse);
-  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, normed, row});
+  copy_columns(ctx, latent_dim, normed, 0, row, 0);
   const auto table =
       detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, extra.memory.position, of.window.length);
   detail_::attending::rotate<T>(ctx, rotary, table, key_dim(), plain_dim, false, q);
@@ -276,7 +263,7 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
   const View<T, 2, B> k = for_keys(&S::k, heads * key_dim()), v = for_keys(&S::v, heads * value_dim);
   const View<T, 2, B> short_keys = ctx.template scratch<T>(keys, latent_dim),
                       key_value_rows = ctx.template scratch<T>(keys, heads * (plain_dim + value_dim));
-  B::for_rows(ctx, keys, functor::CopyColumns<T, B>{0, 0, latent_dim, all, short_keys});
+  copy_columns(ctx, latent_dim, all, 0, short_keys, 0);
   key_value().template forward<T, B>(ctx, p.key_value, one_group(ctx, keys), short_keys, key_value_rows, nothing);
   B::for_rows(ctx, keys,
               functor::SplitKeyValue<T, B>{heads, plain_dim, value_dim, latent_dim, key_value_rows, all, k, v});
@@ -324,14 +311,14 @@ void LatentAttention::backward(typename B::Context& ctx, const Params<T, B>& p, 
       detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, extra.memory.position, of.window.length);
   B::for_rows(ctx, items, functor::JoinKeyValue<T, B>{heads, plain_dim, value_dim, dk, dv, dkey_value, dshared});
   detail_::attending::rotate<T>(ctx, rotary, table, rotary_dim, 0, true, dshared);
-  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, saved.row, short_keys});
+  copy_columns(ctx, latent_dim, saved.row, 0, short_keys, 0);
   key_value().template backward<T, B>(ctx, p.key_value, one_group(ctx, items), short_keys, nothing, dkey_value, dnormed,
                                       grads.key_value);
   norm(latent_dim)
       .template backward<T, B>(ctx, p.latent_norm, one_group(ctx, items), saved.c, saved.latent_inverse, dnormed, dc,
                                grads.latent_norm);
-  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, 0, latent_dim, dc, drow});
-  B::for_rows(ctx, items, functor::CopyColumns<T, B>{0, latent_dim, rotary_dim, dshared, drow});
+  copy_columns(ctx, latent_dim, dc, 0, drow, 0);
+  copy_columns(ctx, rotary_dim, dshared, 0, drow, latent_dim);
   latent().template backward<T, B>(ctx, p.latent, one_group(ctx, items), now, nothing, drow, from_latent, grads.latent);
   add(ctx, from_latent, dx);
 

@@ -22,8 +22,6 @@ namespace gatefold {
 namespace functor {
 
 template <class T, class B>
-struct TakeColumns;
-template <class T, class B>
 struct PutColumns;
 
 }  // namespace functor
@@ -200,7 +198,7 @@ struct MultiTask {
   template <class T, class B>
   static View<const T, 2, B> part(typename B::Context& ctx, View<const T, 2, B> y, Index first, Index columns) {
     const View<T, 2, B> some = ctx.template scratch<T>(y.extent(0), columns);
-    B::for_rows(ctx, y.extent(0), functor::TakeColumns<T, B>{y, first, some});
+    copy_columns(ctx, columns, y, first, some, 0);
     return some;
   }
 };
@@ -209,18 +207,6 @@ MultiTask(TaskLoss<L>...) -> MultiTask<L...>;
 
 namespace functor {
 
-/// Writes part[n, j] = y[n, first + j].
-template <class T, class B>
-struct TakeColumns {
-  View<const T, 2, B> y;
-  Index first;
-  View<T, 2, B> part;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    each_column<T>(lanes, part.extent(1),
-                   [&](const auto& at, Index j) { at.store(&part(n, j), at.load(&y(n, first + j))); });
-  }
-};
 /// Writes the matrix `part`, times `scale`, to the columns of y from `first` on.
 template <class T, class B>
 struct PutColumns {
