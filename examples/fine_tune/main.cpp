@@ -13,15 +13,15 @@ using namespace gatefold;
 // [snippet generate]
 template <class M, class P>
 void generate(Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params, std::vector<Index> ids) {
-  SegmentMemory<float, Cpu> memory(ctx, s.memory(1, 100));  // the KV cache: one sequence of up to 100 tokens
+  KvCache<float, Cpu> cache(ctx, s.cache(1, 100));  // one sequence of up to 100 tokens
   Carry<M, float, Cpu> carry;
   for (int i = 0; i < 8; ++i) {  // the first pass has the whole prompt, each later pass has one token
     const auto n = static_cast<Index>(ids.size());
     Tensor<float, 2, Cpu> y(n, s.model_dim), logits(1, s.vocabulary);
-    const Segment<float, Cpu> segment{.length = n, .memory = memory.of(n)};
+    const Segment<float, Cpu> segment{.length = n, .cache = cache.of(n)};
     model.begin(ctx, params.model, n, carry);
     infer(model, ctx, params.model, ids, carry, y, extra_of<Extra<M, float, Cpu>>(segment));
-    memory.advance();
+    cache.advance();
     s.loss().logits(ctx, params.loss, params.model, std::as_const(y).view().rows(n - 1, 1), logits.view());
     ids = {std::max_element(logits.data(), logits.data() + s.vocabulary) - logits.data()};
     std::printf(i < 7 ? "%lld " : "%lld\n", static_cast<long long>(ids[0]));

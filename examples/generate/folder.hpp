@@ -72,8 +72,7 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
   for_each_tensor(add, params);
   const auto [bytes, dtype] = stored_in(o.model);
   const Index length = static_cast<Index>(o.prompt.size()) + o.tokens;
-  const MemorySize memory = s.memory(1, length);
-  const double cache = 8.0 * double(memory.layers * memory.width * memory.most);  // two buffers of floats
+  const double cache = 4.0 * double(s.cache(1, length).size());
   const double packed = o.weights.empty() ? 0 : o.weights == "float" ? 4 * matrices : 2 * matrices;
   const double reading = bytes > 0 ? bytes + 4 * largest : 0;
   // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.

@@ -55,7 +55,7 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
 template <class M, class P>
 void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,
               const Params<StreamedCrossEntropy, float, Cpu>& output) {
-  SegmentMemory<float, Cpu> memory(ctx, s.memory(1, static_cast<Index>(o.prompt.size()) + o.tokens));
+  KvCache<float, Cpu> cache(ctx, s.cache(1, static_cast<Index>(o.prompt.size()) + o.tokens));
   Carry<M, float, Cpu> carry;
   Tensor<float, 2, Cpu> logits(1, s.vocabulary);
   std::vector<Index> ids = o.prompt;
@@ -63,11 +63,11 @@ void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const 
   for (Index i = 0; i < o.tokens; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     const Index count = static_cast<Index>(ids.size());
-    const Segment<float, Cpu> segment{.length = count, .memory = memory.of(count)};
+    const Segment<float, Cpu> segment{.length = count, .cache = cache.of(count)};
     Tensor<float, 2, Cpu> y(count, s.model_dim);
     model.begin(ctx, model_params(params), count, carry);
     infer(model, ctx, params, ids, carry, y, extra_of<Extra<M, float, Cpu>>(segment));
-    memory.advance();
+    cache.advance();
     s.loss().logits(ctx, output, model_params(params), std::as_const(y).view().rows(count - 1, 1), logits.view());
     ids = {sample({logits.data(), static_cast<std::size_t>(s.vocabulary)}, o.sampling, i)};
     (i == 0 ? prefill : decoding) += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

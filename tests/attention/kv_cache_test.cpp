@@ -9,173 +9,135 @@
 
 using namespace gatefold;
 using namespace gatefold::support;
-using detail_::attending::Window;
+using Cache = KvCache<double, Cpu>;
 
 namespace {
 
-Tensor<double, 2, Cpu> counted(Index rows, Index columns, double from) {
-  Tensor<double, 2, Cpu> t(rows, columns);
-  for (Index i = 0; i < t.size(); ++i) t.data()[i] = from + double(i);
-  return t;
+/// Stores rows with the number of the item in a cache with one part, for each layer.
+void store(Cpu::Context& ctx, const CacheView<double, Cpu>& view, Index first_item, Index length) {
+  for (Index l = 0; l < view.rows.extent(0); ++l) {
+    Tensor<double, 2, Cpu> rows(view.sequences * length, view.rows.extent(2));
+    for (Index n = 0; n < rows.extent(0); ++n)
+      for (Index c = 0; c < rows.extent(1); ++c)
+        rows(n, c) = double(1000 * l + 100 * (n / length) + first_item + n % length) + 0.001 * double(c);
+    detail_::attending::store_rows<Cpu::Context, double, Cpu>(ctx, view.at(l), rows);
+    detail_::attending::store_valid<Cpu::Context, double, Cpu>(ctx, view.at(l), {}, length);
+  }
 }
 
 }  // namespace
 
-TEST_CASE("memory: remembered and current rows are joined and split again") {
+TEST_CASE("KvCache: every item stays in its row until it is dropped") {
   Cpu::Context ctx(2);
-  const Window window{3, 2, 9};
-  const auto past = counted(4, 5, 1000), now = counted(6, 2, 0);
-  const AttentionMemory<double, Cpu> memory{past.view().as(1, 4, 5), {}};
-  for (const Index column : {0, 3}) {
-    auto mark = ctx.mark();
-    const auto joined = detail_::attending::with_past(ctx, window, memory, column, now.view());
-    REQUIRE(joined.extent(0) == 10);
-    for (Index g = 0; g < 2; ++g)
-      for (Index j = 0; j < 5; ++j)
-        for (Index c = 0; c < 2; ++c)
-          CHECK(joined(g * 5 + j, c) == (j < 2 ? past(g * 2 + j, column + c) : now(g * 3 + j - 2, c)));
-    const auto own = detail_::attending::without_past(ctx, window, joined);
-    REQUIRE(own.extent(0) == 6);
-    for (Index i = 0; i < now.size(); ++i) CHECK(own.data()[i] == now.data()[i]);
-    Tensor<double, 2, Cpu> keys(10, 2);
-    fill(ctx, keys.view(), 5);
-    detail_::attending::add_own_rows<Cpu::Context, double, Cpu>(ctx, window, now, keys);
-    for (Index g = 0; g < 2; ++g)
-      for (Index j = 0; j < 5; ++j)
-        for (Index c = 0; c < 2; ++c) CHECK(keys(g * 5 + j, c) == 5 + (j < 2 ? 0 : now(g * 3 + j - 2, c)));
-  }
-  // Nothing remembered: nothing is copied.
-  const Window alone{3, 0, 9};
-  CHECK(detail_::attending::with_past(ctx, alone, memory, 0, now.view()).data() == now.data());
-  CHECK(detail_::attending::without_past(ctx, alone, now.view()).data() == now.data());
-}
-
-TEST_CASE("memory: the next segment gets the last rows") {
-  Cpu::Context ctx(2);
-  const auto keys = counted(10, 2, 0);  // two sequences of five
-  for (const Index width : {1, 3, 5, 6, 9}) {
-    const Window window{3, 2, width};
-    const Index kept = window.remembered();
-    CHECK(kept == std::min<Index>(width - 1, 5));
-    Tensor<double, 3, Cpu> next(1, 2 * kept, 4);
-    fill(ctx, next.view(), -1);
-    detail_::attending::remember<Cpu::Context, double, Cpu>(ctx, window, {{}, next}, 1, keys);
-    for (Index g = 0; g < 2; ++g)
-      for (Index j = 0; j < kept; ++j) {
-        CHECK(next(0, g * kept + j, 0) == -1);
-        for (Index c = 0; c < 2; ++c) CHECK(next(0, g * kept + j, 1 + c) == keys(g * 5 + 5 - kept + j, c));
-        CHECK(next(0, g * kept + j, 3) == -1);
-      }
-  }
-}
-
-TEST_CASE("SegmentMemory: grows, restarts, and keeps its address") {
-  Cpu::Context ctx(1);
-  SegmentMemory<float, Cpu> memory(ctx, {.layers = 2, .sequences = 3, .width = 4, .most = 5});
-  CHECK(memory.items() == 0);
-  const float* first = nullptr;
-  for (const Index items : {0, 2, 4, 5, 5}) {
-    CHECK(memory.items() == items);
-    const auto m = memory.of(2);
-    CHECK(m.past.extent(1) == 3 * items);
-    CHECK(m.next.extent(1) == 3 * std::min<Index>(items + 2, 5));
-    CHECK(m.items(3) == items);
-    if (!first) first = m.past.data();
-    CHECK((m.past.data() == first || m.next.data() == first));
-    CHECK(m.past.data() != m.next.data());
-    memory.of(2);  // a segment may be run again
-    CHECK(memory.items() == items);
-    // Each layer has a part of its own.
-    CHECK(m.at(1).next.data() == m.next.data() + m.next.size() / 2);
-    CHECK(m.at(0).next.size() == m.next.size() / 2);
-    memory.advance();
-  }
-  memory.begin(ctx);
-  CHECK(memory.items() == 0);
-  memory.begin(ctx, 5);
-  CHECK(memory.items() == 5);
-  const auto zeros = memory.of(1).past;
-  for (Index i = 0; i < zeros.size(); ++i) CHECK(zeros.data()[i] == 0);
-  const auto valid = memory.of(1).valid;
-  REQUIRE(valid.size() == 15);
-  for (Index i = 0; i < valid.size(); ++i) CHECK(valid(i) == 1);  // the zeros are keys
-}
-
-TEST_CASE("memory: masks mark the keys of current and next segment") {
-  Cpu::Context ctx(2);
-  const std::vector<double> past{1, 0, 0, 1}, now{1, 1, 0, 0, 1, 1}, none;
-  const auto view = [](const std::vector<double>& mask) {
-    return mask.empty() ? View<const double, 1, Cpu>{} : View<const double, 1, Cpu>(mask);
-  };
-  for (const bool of_past : {true, false})
-    for (const bool of_now : {true, false})
-      for (const Index width : {1, 3, 5, 9}) {
-        const Window window{3, 2, width};
-        const Index kept = window.remembered();
-        std::vector<double> next(std::size_t(2 * kept), 7);
-        AttentionMemory<double, Cpu> memory{};
-        memory.valid = view(of_past ? past : none);
-        memory.next_valid = View<double, 1, Cpu>(next.data(), 2 * kept);
-        auto mark = ctx.mark();
-        const auto keys = detail_::attending::valid_keys<Cpu::Context, double, Cpu>(ctx, window, memory,
-                                                                                    view(of_now ? now : none), 2);
-        detail_::attending::remember_valid<Cpu::Context, double, Cpu>(ctx, window, memory, keys);
-        CHECK((keys.data() != nullptr) == (of_past || of_now));
-        for (Index g = 0; g < 2; ++g)
-          for (Index j = 0; j < 5; ++j) {
-            const double expected =
-                j < 2 ? (of_past ? past[std::size_t(g * 2 + j)] : 1) : (of_now ? now[std::size_t(g * 3 + j - 2)] : 1);
-            if (keys.data()) CHECK(keys(g * 5 + j) == expected);
-            if (j >= 5 - kept) CHECK(next[std::size_t(g * kept + j - 5 + kept)] == expected);
+  for (const Index keep : {0, 3, 5})
+    for (const Index step : {1, 2, 7}) {
+      CAPTURE(keep);
+      CAPTURE(step);
+      Cache cache(ctx, {.layers = 2, .sequences = 2, .width = 3, .longest = 42, .keep = keep});
+      for (Index done = 0; done < 42; done += step) {
+        const auto view = cache.of(step);
+        CHECK(view.position == done);
+        CHECK(view.items == (keep > 0 ? std::min(done, keep) : done));
+        CHECK(cache.items() == view.items);
+        cache.of(step);  // a segment can be run again
+        store(ctx, view, done, step);
+        const Index count = view.items + step;
+        for (Index l = 0; l < 2; ++l) {
+          const auto at = view.at(l);
+          auto mark = ctx.mark();
+          const auto rows = detail_::attending::read_rows<Cpu::Context, double, Cpu>(
+              ctx, at, at.rows.as(at.rows.extent(1), 3), count);
+          REQUIRE(rows.extent(0) == 2 * count);
+          Index different = 0;
+          for (Index n = 0; n < rows.extent(0); ++n) {
+            const Index item = done + step - count + n % count;
+            different += rows(n, 2) == double(1000 * l + 100 * (n / count) + item) + 0.002 ? 0 : 1;
           }
+          CHECK(different == 0);
+        }
+        const auto mask = detail_::attending::read_rows<Cpu::Context, double, Cpu>(
+            ctx, view, view.valid.as(view.valid.size(), 1), count);
+        for (Index n = 0; n < mask.size(); ++n) CHECK(mask.data()[n] == 1);
+        cache.advance();
       }
-  // Nothing remembered: the mask of now is that of the keys.
-  const AttentionMemory<double, Cpu> nothing{};
-  CHECK(detail_::attending::valid_keys<Cpu::Context, double, Cpu>(ctx, {3, 0, 9}, nothing, view(now), 2).data() ==
-        now.data());
+      cache.begin();
+      CHECK(cache.items() == 0);
+      CHECK(cache.of(1).position == 0);
+    }
 }
 
-TEST_CASE("memory: wrong shapes and options throw") {
+TEST_CASE("KvCache: without `keep` it never moves or grows") {
   Cpu::Context ctx(1);
-  using Memory = SegmentMemory<float, Cpu>;
-  CHECK(message_of([&] { Memory(ctx, {.width = 0}); }) == "SegmentMemory: width: expected at least 1, got 0");
-  CHECK(message_of([&] { Memory(ctx, {.layers = 0, .width = 1}); }) ==
-        "SegmentMemory: layers: expected at least 1, got 0");
-  Memory memory(ctx, {.layers = 2, .sequences = 3, .width = 4, .most = 5});
-  CHECK(message_of([&] { memory.begin(ctx, 6); }) == "SegmentMemory.begin: zeros: expected 0 to 5, got 6");
-  CHECK(message_of([&] { memory.of(1).at(2); }) ==
-        "AttentionMemory.at: memory: layers of each attention: expected at least 3, because layer 2 reads its memory, "
-        "got 2");
-  const Window window{2, 0, 6};
-  const auto fits = [&](const Window& w, Index dim, bool wide) {
-    return message_of([&] { memory.of(2).validate("f", w, 3, dim, wide, false); });
+  const CacheSize size{.layers = 3, .sequences = 2, .parts = 4, .width = 5, .longest = 10};
+  CHECK(size.capacity() == 10);
+  CHECK(size.size() == 3 * 2 * 4 * 5 * 10);
+  Cache cache(ctx, size);
+  const double* const address = cache.of(1).rows.data();
+  for (int i = 0; i < 10; ++i) {
+    CHECK(cache.of(1).rows.data() == address);
+    CHECK(cache.of(1).rows.size() == size.size());
+    cache.advance();
+  }
+}
+
+TEST_CASE("KvCache: with `keep` the size does not depend on the length") {
+  Cpu::Context ctx(1);
+  const CacheSize size{.width = 2, .longest = 1'000'000, .keep = 4};
+  CHECK(size.capacity() == 8);
+  Cache cache(ctx, size);
+  const double* const address = cache.of(1).rows.data();
+  for (int i = 0; i < 1000; ++i) {
+    CHECK(cache.of(1).rows.data() == address);
+    cache.advance();
+  }
+  CHECK(cache.of(20).capacity == 2 * 4 + 20);  // a long segment: the cache grows once
+  cache.advance();
+  for (int i = 0; i < 100; ++i) {
+    CHECK(cache.of(1).capacity == 28);
+    cache.advance();
+  }
+}
+
+TEST_CASE("KvCache: forget masks the items of one sequence") {
+  Cpu::Context ctx(1);
+  Cache cache(ctx, {.sequences = 3, .width = 1, .longest = 4});
+  store(ctx, cache.of(2), 0, 2);
+  cache.advance();
+  cache.forget(1);
+  const auto valid = cache.of(1).valid;
+  for (Index s = 0; s < 3; ++s)
+    for (Index j = 0; j < 2; ++j) CHECK(valid(s * 4 + j) == (s == 1 ? 0 : 1));
+}
+
+TEST_CASE("KvCache: wrong sizes and lengths are refused") {
+  Cpu::Context ctx(1);
+  CHECK(message_of([&] { Cache(ctx, {.longest = 4}); }) == "KvCache: width: expected at least 1, got 0");
+  CHECK(message_of([&] { Cache(ctx, {.width = 4}); }) == "KvCache: longest: expected at least 1, got 0");
+  CHECK(message_of([&] { Cache(ctx, {.width = 4, .longest = 4, .keep = -1}); }) ==
+        "KvCache: keep: expected at least 0, got -1");
+  Cache cache(ctx, {.layers = 2, .sequences = 3, .parts = 2, .width = 4, .longest = 5});
+  CHECK(message_of([&] { cache.forget(3); }) == "KvCache.forget: s: expected 0 to 2, got 3");
+  CHECK(message_of([&] { cache.of(0); }) == "KvCache.of: length: expected at least 1, got 0");
+  cache.of(3);
+  cache.advance();
+  CHECK(message_of([&] { cache.of(3); }) ==
+        "KvCache.of: length: expected at most 2, because a sequence has at most 5 items, got 3");
+  CHECK(message_of([&] { cache.of(1).at(2); }) ==
+        "CacheView.at: cache: layers of each attention: expected at least 3, because layer 2 reads its cache, got 2");
+  const auto says = [&](const CacheView<double, Cpu>& view, Index count, Index length, Index parts, Index row,
+                        Index least) {
+    return message_of([&] { view.validate("f", count, length, parts, row, "numbers", least); });
   };
-  CHECK(fits(window, 4, false) == "no ArgumentError");
-  CHECK(fits(window, 2, true) == "no ArgumentError");
-  CHECK(fits(window, 2, false) == "f: memory.past: expected rows of 2 values (items), got rows of 4");
-  CHECK(fits(window, 3, true) ==
-        "f: memory.past: expected rows of 3 values (items) or twice as many (keys and values), got rows of 4");
-  CHECK(message_of([&] {
-          memory.of(6).validate("f", {6, 0, 6}, 1, 4, false, false);
-        }) == "f: memory: expected memory of 1 sequences (items / length of the segment), got memory of 3");
-  CHECK(fits({2, 0, 2}, 4, false) == "f: memory.next: expected 3 rows (1 for each sequence), got 6");
-  Tensor<float, 3, Cpu> one(1, 6, 4);
-  const AttentionMemory<float, Cpu> same{one, one};
-  CHECK(message_of([&] {
-          same.validate("f", {2, 2, 3}, 3, 4, false, false);
-        }) == "f: memory.next: expected memory that does not overlap memory.past, got memory of memory.past");
-  memory.begin(ctx, 5);
-  CHECK(fits({2, 5, 3}, 4, false) == "f: memory.past: expected at most 2 items for each sequence, got 5");
-  memory.begin(ctx, 2);
-  auto padded = memory.of(2);
-  const auto says = [&] { return message_of([&] { padded.validate("f", {2, 2, 6}, 3, 4, false, true); }); };
-  CHECK(says() == "no ArgumentError");
-  padded.valid = padded.valid.rows(0, 5);
-  CHECK(says() == "f: memory.valid: expected [6], got [5]");
-  padded.valid = {};
-  padded.next_valid = padded.next_valid.rows(0, 11);
-  CHECK(says() == "f: memory.next_valid: expected [12], got [11]");
-  padded.next_valid = {};
-  CHECK(says() ==
-        "f: memory.next_valid: expected a mask, because memory.next is given and some items are padding, got no mask");
+  auto view = cache.of(2);
+  CHECK(says(view, 3, 2, 2, 4, 3) == "no ArgumentError");
+  CHECK(says(view, 1, 2, 2, 4, 3) == "f: cache: expected a cache of 1 sequences (items / length), got a cache of 3");
+  CHECK(says(view, 3, 2, 2, 5, 3) == "f: cache: expected rows of 5 values (numbers), got rows of 4");
+  CHECK(says(view, 3, 2, 1, 4, 3) ==
+        "f: cache.rows: expected 15 rows (1 parts of 3 sequences with 5 rows), got 30 rows");
+  CHECK(says(view, 3, 3, 2, 4, 3) == "f: cache: expected room for 3 items for each sequence, got room for 2");
+  view.items = 2;
+  CHECK(says(view, 3, 2, 2, 4, 2) == "no ArgumentError");
+  CHECK(says(view, 3, 2, 2, 4, 3) == "f: cache: expected at least 3 earlier items, got 2");
+  view.valid = {};
+  CHECK(says(view, 3, 2, 2, 4, 2) == "f: cache.valid: expected 15 values, got 0");
 }

@@ -180,17 +180,19 @@ TEST_CASE_TEMPLATE("GroupedQueryAttention: any division into segments gives the 
       Cpu::Context ctx(threads);
       auto whole = pass<T>(ctx, a, items);
       whole.infer();
-      for (const auto& [step, most] : std::initializer_list<std::pair<Index, Index>>{
-               {1, a.remembers(items)}, {7, a.remembers(items)}, {64, a.remembers(items)}, {299, items}, {7, items}}) {
-        SegmentMemory<T, Cpu> memory(ctx, {.width = a.memory_dim(), .most = most});
+      for (const auto& [step, keep] : std::initializer_list<std::pair<Index, Index>>{
+               {1, window}, {7, window}, {64, window}, {299, window}, {7, 0}, {1, 0}}) {
+        CacheSize size = a.cache(1, 1, items);
+        size.keep = keep;
+        KvCache<T, Cpu> cache(ctx, size);
         Index different = 0;
         for (Index first = 0; first < items; first += step) {
           const Index count = std::min(step, items - first);
           auto part = pass<T>(ctx, a, count);
           copy(ctx, whole.x.view().rows(first, count), part.x.view());
-          part.extra = {.length = count, .memory = memory.of(count)};
+          part.extra = {.length = count, .cache = cache.of(count)};
           part.infer();
-          memory.advance();
+          cache.advance();
           for (Index t = 0; t < count; ++t)
             different += naive::row(part.y, t) != naive::row(whole.y, first + t) ? 1 : 0;
         }
@@ -216,16 +218,16 @@ TEST_CASE("GroupedQueryAttention: wrong options and inputs are refused") {
         "3, got 3");
   const GroupedQueryAttention a{.model_dim = 8, .heads = 2, .kv_heads = 1};
   auto p = pass<double>(ctx, a, 4);
-  SegmentMemory<double, Cpu> memory(ctx, {.width = 8, .most = 9});
-  p.extra.memory = memory.of(4);
+  KvCache<double, Cpu> cache(ctx, a.cache(1, 1, 9));
+  p.extra.cache = cache.of(4);
   CHECK(message_of([&] { p.forward(); }) ==
-        "GroupedQueryAttention.forward: memory: expected none, because keys of earlier segments have no gradients; use "
-        "infer, got a memory");
+        "GroupedQueryAttention.forward: cache: expected none, because keys of earlier segments have no gradients; use "
+        "infer, got a cache");
   p.infer();
-  SegmentMemory<double, Cpu> wide(ctx, {.width = 16, .most = 9});
-  p.extra.memory = wide.of(4);
+  KvCache<double, Cpu> wide(ctx, {.parts = 2, .width = 16, .longest = 9});
+  p.extra.cache = wide.of(4);
   CHECK(message_of([&] { p.infer(); }) ==
-        "GroupedQueryAttention: memory: expected rows of 8 values (keys and values), got rows of 16");
+        "GroupedQueryAttention: cache: expected rows of 4 values (keys or values of a head), got rows of 16");
   p.params.branch.key.weight = Tensor<double, 3, Cpu>(1, 8, 8);
   CHECK(message_of([&] { p.infer(); }) ==
         "GroupedQueryAttention: params.key.weight: expected [1, 8, 4], got [1, 8, 8]");

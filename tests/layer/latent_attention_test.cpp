@@ -148,15 +148,15 @@ TEST_CASE_TEMPLATE("LatentAttention: any division into segments gives the same b
     auto whole = pass<T>(ctx, a, items);
     whole.infer();
     for (const Index step : {1, 9, 279}) {
-      SegmentMemory<T, Cpu> memory(ctx, {.width = a.memory_dim(), .most = a.remembers(items)});
+      KvCache<T, Cpu> cache(ctx, a.cache(1, 1, items));
       Index different = 0;
       for (Index first = 0; first < items; first += step) {
         const Index count = std::min(step, items - first);
         auto part = pass<T>(ctx, a, count);
         copy(ctx, whole.x.view().rows(first, count), part.x.view());
-        part.extra = {.length = count, .memory = memory.of(count)};
+        part.extra = {.length = count, .cache = cache.of(count)};
         part.infer();
-        memory.advance();
+        cache.advance();
         for (Index t = 0; t < count; ++t) different += naive::row(part.y, t) != naive::row(whole.y, first + t) ? 1 : 0;
       }
       CAPTURE(step);
@@ -176,8 +176,8 @@ TEST_CASE("LatentAttention: wrong options and inputs are refused") {
   CHECK(message_of([&] { init_params<double, Cpu>(a, ctx, Seed{1}); }) ==
         "LatentAttention: latent_dim: expected at least 1, got 0");
   auto p = pass<double>(ctx, attention(0, false), 4);
-  SegmentMemory<double, Cpu> memory(ctx, {.width = 9, .most = 9});
-  p.extra.memory = memory.of(4);
+  KvCache<double, Cpu> cache(ctx, {.width = 9, .longest = 9});
+  p.extra.cache = cache.of(4);
   CHECK(message_of([&] { p.infer(); }) ==
-        "LatentAttention: memory: expected rows of 8 values (latent vector and rotated key), got rows of 9");
+        "LatentAttention: cache: expected rows of 8 values (latent vector and rotated key), got rows of 9");
 }

@@ -8,6 +8,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/model/decoder.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/pass.hpp"
@@ -91,4 +92,34 @@ TEST_CASE("extra_of: a memory without remembering attention throws") {
         "extra_of: segment.memory: expected no memory, because no attention of the model has memory, got a memory");
   const auto extra = extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{.length = 3});
   CHECK(std::get<0>(extra.layers).length == 3);  // places begin anew in each sequence
+}
+
+TEST_CASE("extra_of: a KV cache reaches every attention that takes one") {
+  Cpu::Context ctx(1);
+  const DecoderSizes decoder{.vocabulary = 7,
+                             .model_dim = 4,
+                             .depth = 3,
+                             .attention = {.heads = 2},
+                             .experts = 2,
+                             .picks = 1,
+                             .hidden_dim = 3};
+  KvCache<double, Cpu> cache(ctx, decoder.cache(2, 9));
+  const Segment<double, Cpu> segment{.length = 5, .cache = cache.of(5)};
+  with_decoder(decoder, [&](const auto& model) {
+    const auto extra = extra_of<ExtraOf<std::remove_cvref_t<decltype(model)>>>(segment);
+    const auto& attention = std::get<0>(std::get<1>(extra.layers).layers);
+    CHECK(attention.length == 5);
+    CHECK(attention.cache.rows.data() == segment.cache.rows.data());
+    CHECK(attention.cache.rows.extent(0) == 3);
+    CHECK(attention.at(2).cache.rows.data() == &segment.cache.rows(2, 0, 0));
+    SegmentMemory<double, Cpu> memory(ctx, {.layers = 3, .width = 4, .most = 2});
+    CHECK(message_of([&] {
+            extra_of<ExtraOf<std::remove_cvref_t<decltype(model)>>>(Segment<double, Cpu>{.memory = memory.of(3)});
+          }) ==
+          "extra_of: segment.memory: expected no memory, because the attentions of the model take a cache (KvCache), "
+          "got a memory");
+  });
+  const auto without = switch_model(sizes, update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, expert});
+  CHECK(message_of([&] { extra_of<ExtraOf<std::remove_cvref_t<decltype(without)>>>(segment); }) ==
+        "extra_of: segment.cache: expected no cache, because no attention of the model takes one, got a cache");
 }

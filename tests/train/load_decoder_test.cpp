@@ -135,13 +135,13 @@ TEST_CASE("load_decoder: logits and greedy tokens are those of transformers") {
       CHECK(largest_difference(z, expected.read<double>("logits")) <= 1e-11);
 
       // Greedy tokens with a KV cache: the first call has the whole prompt, each later call one token.
-      SegmentMemory<double, Cpu> memory(ctx, config.sizes.memory(1, length + static_cast<Index>(greedy.size())));
+      KvCache<double, Cpu> cache(ctx, config.sizes.cache(1, length + static_cast<Index>(greedy.size())));
       std::vector<Index> now(ids.begin(), ids.begin() + length);
       Index different = 0;
       for (const Index token : greedy) {
         const auto count = static_cast<Index>(now.size());
-        const auto next = run(ctx, config.sizes, model, params, now, {.length = count, .memory = memory.of(count)});
-        memory.advance();
+        const auto next = run(ctx, config.sizes, model, params, now, {.length = count, .cache = cache.of(count)});
+        cache.advance();
         now = {best(next, count - 1)};
         different += now[0] != token ? 1 : 0;
       }

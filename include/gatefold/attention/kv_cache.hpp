@@ -2,313 +2,250 @@
 
 #include <utility>
 
-#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The memory of an attention (KV cache), which holds items (tokens) of the segments of a text before the current one.
-/// The caller owns it. The attention reads `past` and writes `next`.
+/// The KV cache of a decoder: keys and values of the earlier items (tokens) of each sequence. An attention writes the
+/// rows of the current items behind those of the earlier items and reads all rows where they are.
 namespace gatefold {
 
-/// The items of earlier segments that each layer of a stack remembers (KV cache), sequence by sequence. It is an extra
-/// input with views of memory that the caller owns (SegmentMemory). A row has W values: the item as the layer received
-/// it (W = D), or its keys and values (W = 2·D; with grouped queries 2·kv_heads·F, with latent attention less). Keys
-/// and values save work, but are valid only if the parameters do not change between segments.
+/// The size of a KvCache. DecoderSizes::cache and the functions `cache` of the attentions return it.
+struct CacheSize {
+  Index layers = 1, sequences = 1;
+  Index parts =
+      1;  // matrices of each sequence in a layer: one for the keys and one for the values of each head, or one
+  Index width = 0;    // values of a row of a part
+  Index longest = 0;  // largest number of items of a sequence
+  Index keep = 0;     // if > 0, only the last `keep` items of a sequence are kept, and it can have any number of items
+
+  /// Returns the number of rows of a part that a KvCache allocates at first.
+  Index capacity() const { return keep > 0 && 2 * keep < longest ? 2 * keep : longest; }
+  /// Returns the number of values that a KvCache allocates at first.
+  Index size() const { return layers * sequences * parts * capacity() * width; }
+};
+
+/// The rows of a KvCache as extra input of a model. In each part, the rows of earlier items are first … first + items −
+/// 1. The attention writes the rows of the current items behind them.
 template <class T, class B>
-struct AttentionMemory {
-  View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of each of S sequences; empty: none
-  View<T, 3, B> next{};        // [layers, S·P', W] out: `past` of the next segment; empty: not written
-  // Masks of the remembered rows: 1 for items, 0 for padding. They are the same for every layer.
-  View<const T, 1, B> valid{};  // [S·P] mask of `past`; empty: no padding
-  View<T, 1, B> next_valid{};   // [S·P'] out: mask of next
-  Index sequences = 0;          // number of sequences; 0: as many as the segment has
-  Index position = 0;           // position of the first item of the segment in its sequence
+struct CacheView {
+  View<T, 3, B> rows{};   // [layers, parts · sequences · capacity, width]; empty: no cache
+  View<T, 1, B> valid{};  // [sequences · capacity] mask of the rows: 1 = item, 0 = padding
+  Index sequences = 0, capacity = 0;
+  Index first = 0, items = 0;
+  Index position = 0;  // position of the first current item in its sequence
 
-  /// Returns the part of the memory (KV cache) that belongs to layer l of a stack.
-  /// @throws ArgumentError if the memory has no layer l
-  AttentionMemory at(Index l) const {
-    const auto of_layer = [&](const auto& all) {
-      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "memory: layers of each attention",
-             Joined{"at least ", l + 1, ", because layer ", l, " reads its memory"}, all.extent(0));
-      return rows_if_any(all, l, 1);
-    };
-    return {of_layer(past), of_layer(next), valid, next_valid, sequences, position};
+  /// Returns the part of the cache that belongs to layer l of a stack.
+  /// @throws ArgumentError if the cache has no layer l
+  CacheView at(Index l) const {
+    expect(!rows.data() || l < rows.extent(0), "CacheView.at", "cache: layers of each attention",
+           Joined{"at least ", l + 1, ", because layer ", l, " reads its cache"}, rows.extent(0));
+    CacheView of_layer = *this;
+    of_layer.rows = rows_if_any(rows, l, 1);
+    return of_layer;
   }
-  /// Returns the number of remembered items of each sequence, if the memory holds `count` sequences.
-  Index items(Index count) const { return past.data() && count > 0 ? past.extent(1) / count : 0; }
-  Index width() const { return past.data() ? past.extent(2) : next.extent(2); }
-
-  /// Checks the attention memory (KV cache) of one layer.
-  /// @param padded  whether some items are padding
-  /// @throws ArgumentError unless the number of sequences is `count`, the extents of past and next fit the window, the
-  ///         rows of past and next have the same width (`model_dim` or, if `wide`, also 2 · model_dim), past and next
-  ///         do not overlap, and next_valid is given if `padded` and next is given
-  void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
-                bool padded) const {
-    expect(sequences == 0 || sequences == count, where, "memory",
-           Joined{"memory of ", count, " sequences (items / length of the segment)"}, Joined{"memory of ", sequences});
-    const auto expect_rows = [&](const char* name, const auto& view, Index items) {
-      if (!view.data()) return;
-      expect(view.extent(0) >= 1, where, name, "at least 1 layer", view.extent(0));
-      expect(view.extent(1) == count * items, where, name,
-             Joined{count * items, " rows (", items, " for each sequence)"}, view.extent(1));
-      expect(view.extent(2) == model_dim || (wide && view.extent(2) == 2 * model_dim), where, name,
-             Joined{"rows of ", model_dim,
-                    wide ? " values (items) or twice as many (keys and values)" : " values (items)"},
-             Joined{"rows of ", view.extent(2)});
-    };
-    expect(window.past <= window.most(), where, "memory.past",
-           Joined{"at most ", window.most(), " items for each sequence"}, window.past);
-    expect_rows("memory.past", past, window.past);
-    expect_rows("memory.next", next, window.remembered());
-    if (valid.data()) expect_shape(where, "memory.valid", valid, {count * window.past});
-    if (next_valid.data()) expect_shape(where, "memory.next_valid", next_valid, {count * window.remembered()});
-    expect(!padded || next.extent(1) == 0 || next_valid.data(), where, "memory.next_valid",
-           "a mask, because memory.next is given and some items are padding", "no mask");
-    expect_apart(where, "memory.next", next, "memory.past", past);
-    if (past.data() && next.data())
-      expect(past.extent(2) == next.extent(2), where, "memory.next",
-             Joined{"rows of ", past.extent(2), " values, as in memory.past"}, Joined{"rows of ", next.extent(2)});
+  /// Checks the cache of a layer for a segment with `count` sequences of `length` items.
+  /// @param row    the number of values of a row, and `what` they are
+  /// @param least  the number of earlier items that the attention needs, if there are so many
+  /// @throws ArgumentError unless all extents fit
+  void validate(const char* where, Index count, Index length, Index parts, Index row, const char* what,
+                Index least) const {
+    expect(sequences == count, where, "cache", Joined{"a cache of ", count, " sequences (items / length)"},
+           Joined{"a cache of ", sequences});
+    expect(rows.extent(2) == row, where, "cache", Joined{"rows of ", row, " values (", what, ")"},
+           Joined{"rows of ", rows.extent(2)});
+    expect(rows.extent(0) >= 1, where, "cache", "at least 1 layer", rows.extent(0));
+    expect(
+        rows.extent(1) == parts * count * capacity, where, "cache.rows",
+        Joined{parts * count * capacity, " rows (", parts, " parts of ", count, " sequences with ", capacity, " rows)"},
+        Joined{rows.extent(1), " rows"});
+    expect(valid.size() == count * capacity, where, "cache.valid", Joined{count * capacity, " values"}, valid.size());
+    expect(first >= 0 && items >= 0 && first + items + length <= capacity, where, "cache",
+           Joined{"room for ", length, " items for each sequence"}, Joined{"room for ", capacity - first - items});
+    expect(items >= (least < position ? least : position), where, "cache",
+           Joined{"at least ", least < position ? least : position, " earlier items"}, items);
   }
 };
+
+namespace detail_::attending {
+
+/// The rows of a part of a KV cache that belong to rows n of a matrix with `length` rows for each sequence.
+struct CachePlaces {
+  Index length, capacity, first;
+  GATEFOLD_HD Index operator()(Index n) const { return n / length * capacity + first + n % length; }
+};
+
+}  // namespace detail_::attending
 
 namespace functor {
 
-/// Puts the rows of remembered items before the rows of the current segment. Sequence g has P remembered items, L
-/// current items and K = P + L keys: to[g·K + j,:] = past[g·P + j, column …] for j < P, and now[g·L + j − P,:] for j >=
-/// P.
+/// Copies row n of a matrix to the row of the same item in a KV cache.
 template <class T, class B>
-struct JoinPast {
-  detail_::attending::Window window;
-  Index column;
-  View<const T, 2, B> past, now;
-  View<T, 2, B> to;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index g = row / window.keys(), j = row % window.keys();
-    const T* const from = j < window.past ? past.data() + (g * window.past + j) * past.extent(1) + column
-                                          : now.data() + (g * window.length + j - window.past) * now.extent(1);
-    each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(from + c)); });
-  }
-};
-/// Copies the rows of the last `count` of the K keys of each sequence g: to[g·count + j, column …] = from[g·K + K −
-/// count + j,:].
-template <class T, class B>
-struct LastRows {
-  detail_::attending::Window window;
-  Index count, column;
+struct CacheRows {
+  detail_::attending::CachePlaces places;
   View<const T, 2, B> from;
   View<T, 2, B> to;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index keys = window.keys(), g = row / count, j = row % count;
-    const T* const last = from.data() + (g * keys + keys - count + j) * from.extent(1);
-    each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, column + c), at.load(last + c)); });
-  }
-};
-
-/// Puts the mask of remembered items before the mask of the current segment. Sequence g has P remembered items, L
-/// current items and K = P + L keys: to[g·K + j] = past[g·P + j] for j < P, and now[g·L + j − P] for j >= P. An empty
-/// mask counts as 1.
-template <class T, class B>
-struct JoinValid {
-  detail_::attending::Window window;
-  View<const T, 1, B> past, now;
-  View<T, 1, B> to;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index g = i / window.keys(), j = i % window.keys();
-    const bool before = j < window.past;
-    const View<const T, 1, B>& of = before ? past : now;
-    to(i) = of.data() ? of(before ? g * window.past + j : g * window.length + j - window.past) : T(1);
-  }
-};
-/// Copies the mask of the last `count` of the K keys of each sequence g: to[g·count + j] = from[g·K + K − count + j],
-/// or 1 if there is no mask.
-template <class T, class B>
-struct LastValid {
-  detail_::attending::Window window;
-  Index count;
-  View<const T, 1, B> from;
-  View<T, 1, B> to;
-  GATEFOLD_HD void operator()(Index i) const {
-    to(i) = from.data() ? from(i / count * window.keys() + window.keys() - count + i % count) : T(1);
-  }
-};
-/// Adds the row of each item of the current segment to the row of its key. Sequence g has P remembered items, L current
-/// items and K = P + L keys. Item t of the segment has row n = g·L + t of `from` and row g·K + P + t of `to`.
-template <class T, class B>
-struct AddOwnRows {
-  detail_::attending::Window window;
-  View<const T, 2, B> from;
-  View<T, 2, B> to;
-
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index row = window.own(n);
-    each_column<T>(lanes, to.extent(1),
-                   [&](auto at, Index c) { at.store(&to(row, c), at.load(&to(row, c)) + at.load(&from(n, c))); });
+    const Index row = places(n);
+    each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(&from(n, c))); });
   }
+};
+/// Copies the row of an item in a KV cache to row n of a matrix.
+template <class T, class B>
+struct CachedRows {
+  detail_::attending::CachePlaces places;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index row = places(n);
+    each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(n, c), at.load(&from(row, c))); });
+  }
+};
+/// Writes the mask of the current items to a KV cache: 1 = item, 0 = padding.
+template <class T, class B>
+struct CacheValid {
+  detail_::attending::CachePlaces places;
+  View<const T, 1, B> from;  // empty: no padding
+  View<T, 1, B> to;
+  GATEFOLD_HD void operator()(Index n) const { to(places(n)) = from.data() ? from(n) : T(1); }
 };
 
 }  // namespace functor
 
 namespace detail_::attending {
 
-/// Writes the rows of all keys of an attention to `to`: for each sequence the rows of remembered items from column
-/// `column` on, then the rows `now` of the current segment.
+/// Writes the mask `valid` of the current items, `length` for each sequence, to the cache.
 template <class C, class T, class B>
-void join_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> now,
-               Out<T, 2, B> to) {
-  const View<const T, 2, B> past(memory.past.data(), memory.past.extent(1), memory.past.extent(2));
-  B::for_rows(ctx, to.extent(0), functor::JoinPast<T, B>{window, column, past, now, to});
+void store_valid(C& ctx, const CacheView<T, B>& cache, In<T, 1, B> valid, Index length) {
+  B::for_each(ctx, cache.sequences * length,
+              functor::CacheValid<T, B>{{length, cache.capacity, cache.first + cache.items}, valid, cache.valid});
 }
-/// Returns the rows of all keys of an attention (join_past): for each sequence the rows of remembered items, then the
-/// rows `now` of the current segment. They are in scratch memory. If no items are remembered, returns `now`.
+/// Writes the rows of the current items to a cache with one part.
 template <class C, class T, class B>
-View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column,
-                              View<const T, 2, B> now) {
-  if (window.past == 0) return now;
-  auto joined = ctx.template scratch<T>(now.extent(0) / window.length * window.keys(), now.extent(1));
-  join_past<C, T, B>(ctx, window, memory, column, now, joined);
-  return joined;
+void store_rows(C& ctx, const CacheView<T, B>& cache, In<T, 2, B> rows) {
+  B::for_rows(ctx, rows.extent(0),
+              functor::CacheRows<T, B>{{rows.extent(0) / cache.sequences, cache.capacity, cache.first + cache.items},
+                                       rows,
+                                       cache.rows.as(cache.rows.extent(1), cache.rows.extent(2))});
 }
-/// Returns the mask of padding for the keys of S sequences [S · keys], which include remembered items. It is in scratch
-/// memory if items are remembered, and empty if no mask is given.
+/// Returns `count` rows of each sequence of a matrix of the cache, from the row of the first item on. They are in
+/// scratch memory, unless the cache has one sequence.
+/// @param all  [sequences · capacity, W] rows or masks
 template <class C, class T, class B>
-View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> valid,
-                               Index sequences) {
-  if (window.past == 0 || (!valid.data() && !memory.valid.data())) return valid;
-  auto keys = ctx.template scratch<T>(sequences * window.keys());
-  B::for_each(ctx, keys.size(), functor::JoinValid<T, B>{window, memory.valid, valid, keys});
-  return keys;
-}
-/// Writes memory.next_valid, the mask of padding for the items that the next segment remembers, unless next_valid is
-/// empty.
-template <class C, class T, class B>
-void remember_valid(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> keys) {
-  if (!memory.next_valid.data()) return;
-  B::for_each(ctx, memory.next_valid.size(),
-              functor::LastValid<T, B>{window, window.remembered(), keys, memory.next_valid});
-}
-/// Copies the rows of the items that the next segment remembers from `keys` to memory.next, unless memory.next is
-/// empty.
-template <class C, class T, class B>
-void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> keys) {
-  if (!memory.next.data() || memory.next.extent(1) == 0) return;
-  const View<T, 2, B> next(memory.next.data(), memory.next.extent(1), memory.next.extent(2));
-  B::for_rows(ctx, next.extent(0), functor::LastRows<T, B>{window, window.remembered(), column, keys, next});
-}
-/// Copies the rows of the current segment out of `keys`, which also has the rows of remembered items.
-/// @param keys  [S · keys, W] in
-/// @param own   [S · length, W] out
-template <class C, class T, class B>
-void own_rows(C& ctx, const Window& window, In<T, 2, B> keys, Out<T, 2, B> own) {
-  B::for_rows(ctx, own.extent(0), functor::LastRows<T, B>{window, window.length, 0, keys, own});
-}
-/// Adds the rows `own` of the current segment to the rows of the same items in `keys`, which also has the rows of
-/// remembered items.
-template <class C, class T, class B>
-void add_own_rows(C& ctx, const Window& window, In<T, 2, B> own, Out<T, 2, B> keys) {
-  B::for_rows(ctx, own.extent(0), functor::AddOwnRows<T, B>{window, own, keys});
-}
-/// Returns the rows of the current segment, copied from `keys` to scratch memory. If no items are remembered, returns
-/// `keys`, because it has no other rows.
-template <class C, class T, class B>
-View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, B> keys) {
-  if (window.past == 0) return keys;
-  auto now = ctx.template scratch<T>(keys.extent(0) / window.keys() * window.length, keys.extent(1));
-  own_rows<C, T, B>(ctx, window, keys, now);
-  return now;
+View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T, 2, B> all, Index count) {
+  if (cache.sequences == 1) return all.rows(cache.first, count);
+  const View<T, 2, B> rows = ctx.template scratch<T>(cache.sequences * count, all.extent(1));
+  B::for_rows(ctx, rows.extent(0), functor::CachedRows<T, B>{{count, cache.capacity, cache.first}, all, rows});
+  return rows;
 }
 
 }  // namespace detail_::attending
 
-/// The size of a SegmentMemory.
-struct MemorySize {
-  Index layers = 1, sequences = 1;
-  Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values, or attention.memory_dim()
-  Index most = 0;   // largest number of remembered items of each sequence, which attention.remembers returns
-};
-
-/// Owns the items that the layers of a stack remember from segment to segment:
+/// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
 ///
-///     SegmentMemory<float, Cpu> memory(ctx, {.layers = 6, .sequences = 4, .width = 512, .most = 1024});
-///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
+///     KvCache<float, Cpu> cache(ctx, sizes.cache(1, 2048));  // one sequence of up to 2048 tokens
+///     for (…) { infer(…, extra_of<…>(Segment<float, Cpu>{.length = n, .cache = cache.of(n)}));  cache.advance(); }
 ///
-/// The memory has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
-///
-/// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
-/// its place, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The old sequence then has no
-/// effect on any bit of the new one.
-/// @cost  memory for 2 · layers · S · most · W values, allocated by the constructor
+/// Each layer writes only the rows of the current items. A segment can be run again before advance(). If sequence s
+/// ends and a different sequence takes its place, call forget(s). The context must outlive the cache.
+/// @cost  CacheSize::size() values. If `keep` is given, the cache grows once to keep + length rows if a segment of
+///        `length` items needs them, and copies the kept rows once in `keep` steps
 template <class T, class B>
-class SegmentMemory {
+class KvCache {
  public:
-  /// Creates a memory without remembered items.
-  /// @throws ArgumentError if a size is less than 1, or `most` is negative
-  SegmentMemory(typename B::Context& ctx, const MemorySize& size) : size_(size) {
-    expect(size.layers >= 1, "SegmentMemory", "layers", "at least 1", size.layers);
-    expect(size.sequences >= 1, "SegmentMemory", "sequences", "at least 1", size.sequences);
-    expect(size.width >= 1, "SegmentMemory", "width", "at least 1", size.width);
-    expect(size.most >= 0, "SegmentMemory", "most", "at least 0", size.most);
-    const auto here = ctx.here();
-    for (auto* kept : {&past_, &next_}) resize(*kept, size.most);
-    resize(past_, 0);
+  /// Creates an empty cache.
+  /// @throws ArgumentError unless all sizes are at least 1, except `keep`, which is at least 0
+  KvCache(typename B::Context& ctx, const CacheSize& size) : ctx_(&ctx), size_(size) {
+    const auto at_least_1 = [](const char* name, Index value) {
+      expect(value >= 1, "KvCache", name, "at least 1", value);
+    };
+    at_least_1("layers", size.layers);
+    at_least_1("sequences", size.sequences);
+    at_least_1("parts", size.parts);
+    at_least_1("width", size.width);
+    at_least_1("longest", size.longest);
+    expect(size.keep >= 0, "KvCache", "keep", "at least 0", size.keep);
+    allocate(size.capacity());
   }
-
-  /// Starts new sequences without remembered items, or with `zeros` rows of zeros for each sequence. The reference code
-  /// of papers 001 and 002 starts with `most` rows of zeros, to which items attend as to any other keys.
-  /// @throws ArgumentError unless 0 <= zeros <= most
-  void begin(typename B::Context& ctx, Index zeros = 0) {
-    const auto here = ctx.here();
-    expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
-    resize(past_, zeros);
-    position_ = 0;
-    fill(ctx, past_.rows.view(), 0);
-    fill(ctx, past_.valid.view(), 1);
+  /// Removes all items.
+  void begin() { first_ = items_ = position_ = next_ = 0; }
+  /// Removes the items of sequence s. They have no effect on any bit of later items.
+  /// @throws ArgumentError unless 0 <= s < sequences
+  void forget(Index s) {
+    expect(0 <= s && s < size_.sequences, "KvCache.forget", "s", Joined{"0 to ", size_.sequences - 1}, s);
+    const auto here = ctx_->here();
+    fill(*ctx_, valid_.view().rows(s * capacity_, capacity_), 0);
   }
-  /// Returns the number of items of each sequence that the memory holds now.
-  Index items() const { return past_.valid.size() / size_.sequences; }
-  /// Returns the views of this memory that a model takes as extra input, for a segment of `length` items in each
-  /// sequence.
-  AttentionMemory<T, B> of(Index length) {
-    next_position_ = position_ + length;
-    const Index all = items() + length;
-    resize(next_, all < size_.most ? all : size_.most);
-    return {std::as_const(past_.rows).view(),
-            next_.rows.view(),
-            std::as_const(past_.valid).view(),
-            next_.valid.view(),
-            size_.sequences,
-            position_};
+  /// Returns the number of items of each sequence that the cache holds now.
+  Index items() const { return items_; }
+  /// Returns the views that a model takes as extra input, for a segment of `length` items in each sequence.
+  /// @throws ArgumentError if the cache has no room for the items
+  CacheView<T, B> of(Index length) {
+    expect(length >= 1, "KvCache.of", "length", "at least 1", length);
+    expect(size_.keep > 0 || position_ + length <= size_.longest, "KvCache.of", "length",
+           Joined{"at most ", size_.longest - position_, ", because a sequence has at most ", size_.longest, " items"},
+           length);
+    if (first_ + items_ + length > capacity_) move_to_front(length);
+    next_ = length;
+    return {rows_.view(), valid_.view(), size_.sequences, capacity_, first_, items_, position_};
   }
-  /// Makes the rows that the segment wrote (`next`) the remembered rows (`past`) of the next segment. Call it after
-  /// each segment.
+  /// Adds the items of the segment that the last call of `of` was made for. Call it after each segment.
   void advance() {
-    std::swap(past_, next_);
-    position_ = next_position_;
+    position_ += next_;
+    items_ += next_;
+    next_ = 0;
+    if (size_.keep == 0 || items_ <= size_.keep) return;
+    first_ += items_ - size_.keep;
+    items_ = size_.keep;
   }
 
  private:
-  struct Kept {
-    Tensor<T, 3, B> rows;   // [layers, S·P, W]
-    Tensor<T, 1, B> valid;  // [S·P]
-  };
-  void resize(Kept& kept, Index items) {
-    kept.rows.resize(size_.layers, size_.sequences * items, size_.width);
-    kept.valid.resize(size_.sequences * items);
+  void allocate(Index capacity) {
+    const auto here = ctx_->here();
+    capacity_ = capacity;
+    rows_ = Tensor<T, 3, B>(size_.layers, size_.parts * size_.sequences * capacity, size_.width);
+    valid_ = Tensor<T, 1, B>(size_.sequences * capacity);
+    fill(*ctx_, rows_.view(), 0);
+  }
+  /// Copies the rows of the items to the front of each part, in a larger buffer if `length` more items do not fit.
+  void move_to_front(Index length) {
+    const auto here = ctx_->here();
+    const detail_::attending::CachePlaces from{items_, capacity_, first_};
+    Tensor<T, 3, B> rows;
+    Tensor<T, 1, B> valid;
+    const bool fits = items_ + length <= capacity_;
+    if (!fits) {
+      rows = std::move(rows_);
+      valid = std::move(valid_);
+      allocate(2 * size_.keep + length);
+    }
+    const View<T, 3, B> old = fits ? rows_.view() : rows.view();
+    for (Index l = 0; l < size_.layers; ++l) move_rows(from, old.rows(l, 1), rows_.view().rows(l, 1));
+    const View<T, 1, B> mask = fits ? valid_.view() : valid.view();
+    move_rows(from, mask.as(1, mask.size(), 1), valid_.view().as(1, valid_.size(), 1));
+    first_ = 0;
+  }
+  void move_rows(const detail_::attending::CachePlaces& from, View<T, 3, B> source, View<T, 3, B> target) {
+    auto mark = ctx_->mark();
+    const View<T, 2, B> all = source.as(source.extent(1), source.extent(2)),
+                        kept = ctx_->template scratch<T>(all.extent(0) / from.capacity * items_, all.extent(1));
+    const detail_::attending::CachePlaces to{items_, capacity_, 0};
+    B::for_rows(*ctx_, kept.extent(0), functor::CachedRows<T, B>{from, all, kept});
+    B::for_rows(*ctx_, kept.extent(0),
+                functor::CacheRows<T, B>{to, kept, target.as(target.extent(1), target.extent(2))});
   }
 
-  MemorySize size_;
-  Kept past_, next_;
-  Index position_ = 0, next_position_ = 0;  // of the first item of this segment and of the next
+  typename B::Context* ctx_;
+  CacheSize size_;
+  Tensor<T, 3, B> rows_;
+  Tensor<T, 1, B> valid_;
+  Index capacity_ = 0, first_ = 0, items_ = 0, position_ = 0, next_ = 0;
 };
 
 }  // namespace gatefold

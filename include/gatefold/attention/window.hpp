@@ -42,8 +42,11 @@ struct Window {
     Index first, count, place;
   };
   GATEFOLD_HD Seen seen(const Block& block, Index item) const {
-    const Index begin = first(item % length) - block.key % keys(), end = begin + width;
-    const Index from = begin > 0 ? begin : 0, to = end < block.keys ? end : block.keys;
+    return columns(first(item % length) - block.key % keys(), block.keys);
+  }
+  /// Returns the columns 0 … count − 1 that are in a window which begins at column `begin`.
+  GATEFOLD_HD Seen columns(Index begin, Index count) const {
+    const Index end = begin + width, from = begin > 0 ? begin : 0, to = end < count ? end : count;
     return from < to ? Seen{from, to - from, from - begin} : Seen{0, 0, 0};
   }
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "gatefold/attention/attend_cache.hpp"
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/cached_sequence.hpp"
 #include "gatefold/attention/heads.hpp"
@@ -38,15 +39,15 @@ enum class QueryKeyNorm : char { none, head, all };
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries), and the models Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE
 /// and gpt-oss in Hugging Face's transformers.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
-/// @param extra  items per sequence (0: all are one sequence), padding, and memory of earlier items. Only `infer` takes
-///               a memory. Its rows are keys, then values: 2 · kv_heads · F values. It holds the items of the window,
-///               or all items, for example if other layers have no window. Padding has context 0
+/// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
+///               `cache` returns. Only `infer` takes a cache. It holds the items of the window, or all items, for
+///               example if other layers have no window. Padding has context 0
 /// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
 ///               before their norm
 /// @throws ArgumentError unless heads is a multiple of kv_heads, the options of the positions fit, length divides N,
-///         and the extents of the memory fit
-/// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window), and copies of
-///         keys and values for every query head
+///         and the extents of the cache fit
+/// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window). Without a
+///         cache, copies of keys and values for every query head; with a cache, only the rows of the N items are copied
 /// @order  see attention/attend_window.hpp: no bit of an item depends on later items or on the other sequences. Without
 ///         a window, no bit depends on where the caller divides a sequence into segments
 struct GroupedQueryAttention {
@@ -92,11 +93,16 @@ struct GroupedQueryAttention {
   Index width() const { return head_dim > 0 ? head_dim : heads > 0 ? model_dim / heads : 0; }
   /// Returns the number of values of the keys of an item, which is also that of its values.
   Index kv_dim() const { return (kv_heads > 0 ? kv_heads : heads) * width(); }
-  /// Returns the width of a row of the memory: keys and values.
-  Index memory_dim() const { return 2 * kv_dim(); }
-  /// Returns how many of the last items of a sequence must be remembered, because later items can attend to them.
+  /// Returns the size of a KV cache for `layers` attentions like this one.
   /// @param longest  the largest number of items of a sequence
-  Index remembers(Index longest) const { return window > 0 && window <= longest ? window - 1 : longest; }
+  CacheSize cache(Index layers, Index sequences, Index longest) const {
+    return {.layers = layers,
+            .sequences = sequences,
+            .parts = cache_parts(),
+            .width = width(),
+            .longest = longest,
+            .keep = window > 1 ? window - 1 : window};
+  }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -118,7 +124,7 @@ struct GroupedQueryAttention {
     expect_shape(where, "params.query_norm.gain", p.query_norm.gain, {1, normed(heads * width())});
     expect_shape(where, "params.key_norm.gain", p.key_norm.gain, {1, normed(kv_dim())});
     expect_shape(where, "params.sink", p.sink, {1, sinks ? heads : 0});
-    detail_::attending::expect_cached(where, extra, items, memory_dim(), "keys and values", window);
+    detail_::attending::expect_cached(where, extra, items, cache_parts(), width(), "keys or values of a head", window);
   }
 
   GATEFOLD_BRANCH_PASSES(GroupedQueryAttention)
@@ -142,15 +148,19 @@ struct GroupedQueryAttention {
   template <class T, class B>
   View<const T, 2, B> for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const;
 
+  Index cache_parts() const { return 2 * (kv_heads > 0 ? kv_heads : heads); }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(width())); }
   Linear query() const { return {model_dim, heads * width(), bias}; }
   Linear key() const { return {model_dim, kv_dim(), bias}; }
   Linear output() const { return {heads * width(), model_dim, output_bias}; }
   /// Returns the number of values that are normalised together, out of `all` values of an item.
   Index normed(Index all) const { return norm == QueryKeyNorm::none ? 0 : norm == QueryKeyNorm::head ? width() : all; }
   template <class T, class B>
-  detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
-    return detail_::attending::cached_form(ctx, extra, items, heads, 1 / std::sqrt(static_cast<double>(width())),
-                                           window);
+  detail_::attending::WindowForm<T, B> form(Index items, const Extra<T, B>& extra) const {
+    return {.window = detail_::attending::last_keys(extra.of(items), 0, window),
+            .heads = heads,
+            .scale = scale(),
+            .valid = extra.valid};
   }
   void expect_options() const {
     constexpr const char* where = "GroupedQueryAttention";
@@ -253,10 +263,9 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
   using S = Saved<T, B>;
   const Index items = x.extent(0);
   if constexpr (!std::is_null_pointer_v<Keep>)
-    detail_::attending::expect_no_memory("GroupedQueryAttention.forward", extra);
+    detail_::attending::expect_no_cache("GroupedQueryAttention.forward", extra);
   if (items == 0) return run_step(ctx, u, step);
   auto mark = ctx.mark();
-  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
   const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
   const auto rows = [&](auto member, Index columns) {
     return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, items, columns);
@@ -267,20 +276,16 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
   normed_projection<T, B>(ctx, key(), p.key, p.key_norm, now, k, keep, &S::plain_k, &S::key_inverse);
   Nothing<T, B> nothing{};
   key().template forward<T, B>(ctx, p.value, one_group(ctx, items), now, v, nothing);
-  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.memory.position, of.window.length);
+  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.cache.position, extra.of(items));
   detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, q);
   detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, k);
-
-  const auto joined = [&](View<const T, 2, B> own, Index column) {
-    return detail_::attending::with_past(ctx, of.window, extra.memory, column, own);
-  };
-  const View<const T, 2, B> keys = joined(k, 0), values = joined(v, kv_dim());
-  const detail_::attending::Window next = detail_::attending::held_keys(extra, items, window);
-  detail_::attending::remember(ctx, next, extra.memory, 0, keys);
-  detail_::attending::remember(ctx, next, extra.memory, kv_dim(), values);
-  detail_::attending::remember_valid(ctx, next, extra.memory, of.valid);
-  detail_::attending::forward(ctx, of, q, for_each_query_head<T, B>(ctx, keys), for_each_query_head<T, B>(ctx, values),
-                              context, log_sum_exp, {});
+  if (extra.has_cache()) {
+    detail_::attending::attend_cached(ctx, extra.cache, heads, kv_dim() / width(), scale(), window, q, k, v,
+                                      extra.valid, context, log_sum_exp);
+  } else {
+    detail_::attending::forward(ctx, form(items, extra), q, for_each_query_head<T, B>(ctx, k),
+                                for_each_query_head<T, B>(ctx, v), context, log_sum_exp, {});
+  }
   View<T, 2, B> heard = context;
   if (sinks) {
     heard = ctx.template scratch<T>(items, heads * width());
@@ -327,7 +332,7 @@ void GroupedQueryAttention::backward(typename B::Context& ctx, const Params<T, B
   expect_shape(where, "saved.log_sum_exp", saved.log_sum_exp, {items, heads});
   if (items == 0) return;
   auto mark = ctx.mark();
-  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
+  const detail_::attending::WindowForm<T, B> of = form(items, extra);
   const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
                             dnow = without_padding<T, B>(ctx, du, extra.valid);
   const Nothing<T, B> nothing{};
@@ -364,7 +369,7 @@ void GroupedQueryAttention::backward(typename B::Context& ctx, const Params<T, B
     return sum;
   };
   const View<T, 2, B> dk = of_shared(dkeys), dv = of_shared(dvalues);
-  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.memory.position, of.window.length);
+  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), 0, of.window.length);
   detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, dq);
   detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, dk);
   add(ctx,

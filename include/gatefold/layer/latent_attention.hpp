@@ -33,10 +33,11 @@ namespace gatefold {
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2405.04434, eq. (9) to (19); transformers' modeling_deepseek_v3.py.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
-/// @param extra  items per sequence (0: all are one sequence), padding, and memory of earlier items. Only `infer` takes
-///               a memory. Its rows are norm(c) and R(r): latent_dim + rotary_dim values
+/// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
+///               `cache` returns. Only `infer` takes a cache. Its rows are norm(c) and R(r): latent_dim + rotary_dim
+///               values
 /// @throws ArgumentError unless all widths are at least 1 and shapes fit
-/// @cost   the linear maps, W_kv also for remembered items, and 2·N·L·heads·(plain_dim + rotary_dim + value_dim) flop
+/// @cost   the linear maps, W_kv also for earlier items, and 2·N·L·heads·(plain_dim + rotary_dim + value_dim) flop
 /// @order  see attention/attend_window.hpp. No bit depends on later items, or on where the caller divides a sequence
 ///         into segments
 struct LatentAttention {
@@ -81,11 +82,11 @@ struct LatentAttention {
     result.model_dim = width;
     return result;
   }
-  /// Returns the width of a row of the memory.
-  Index memory_dim() const { return latent_dim + rotary_dim; }
-  /// Returns how many items of a sequence must be remembered.
+  /// Returns the size of a KV cache for `layers` attentions like this one.
   /// @param longest  the largest number of items of a sequence
-  Index remembers(Index longest) const { return longest; }
+  CacheSize cache(Index layers, Index sequences, Index longest) const {
+    return {.layers = layers, .sequences = sequences, .width = cache_dim(), .longest = longest};
+  }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -118,7 +119,7 @@ struct LatentAttention {
     detail_::attending::expect_linear(where, "params.key_value.weight", "params.key_value.bias", key_value(),
                                       p.key_value);
     detail_::attending::expect_linear(where, "params.output.weight", "params.output.bias", output(), p.output);
-    detail_::attending::expect_cached(where, extra, items, memory_dim(), "latent vector and rotated key", 0);
+    detail_::attending::expect_cached(where, extra, items, 1, cache_dim(), "latent vector and rotated key", 0);
   }
 
   GATEFOLD_BRANCH_PASSES(LatentAttention)
@@ -131,10 +132,11 @@ struct LatentAttention {
   void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
            const Extra<T, B>& extra, const Step& step) const;
 
+  Index cache_dim() const { return latent_dim + rotary_dim; }
   Index key_dim() const { return plain_dim + rotary_dim; }
   Linear query_down() const { return {model_dim, query_rank, bias}; }
   Linear query() const { return {query_rank > 0 ? query_rank : model_dim, heads * key_dim(), false}; }
-  Linear latent() const { return {model_dim, memory_dim(), bias}; }
+  Linear latent() const { return {model_dim, cache_dim(), bias}; }
   Linear key_value() const { return {latent_dim, heads * (plain_dim + value_dim), false}; }
   Linear output() const { return {heads * value_dim, model_dim, bias}; }
   RmsNorm norm(Index width) const { return {width, epsilon}; }
@@ -144,9 +146,12 @@ struct LatentAttention {
                          : 0.1 * rotary.mscale_all_dim * std::log(rotary.factor) + 1;
     return m * m / std::sqrt(static_cast<double>(key_dim()));
   }
+  /// Returns the input of the functions in attend_window.hpp.
+  /// @param past   the number of earlier items of each sequence
+  /// @param valid  the mask of all keys
   template <class T, class B>
-  detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
-    return detail_::attending::cached_form(ctx, extra, items, heads, scale(), 0);
+  detail_::attending::WindowForm<T, B> form(Index length, Index past, View<const T, 1, B> valid) const {
+    return {.window = detail_::attending::last_keys(length, past, 0), .heads = heads, .scale = scale(), .valid = valid};
   }
   void expect_options() const {
     constexpr const char* where = "LatentAttention";
@@ -214,11 +219,11 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
                           const Extra<T, B>& extra, const Step& step) const {
   using S = Saved<T, B>;
   const Index items = x.extent(0);
-  if constexpr (!std::is_null_pointer_v<Keep>) detail_::attending::expect_no_memory("LatentAttention.forward", extra);
+  if constexpr (!std::is_null_pointer_v<Keep>) detail_::attending::expect_no_cache("LatentAttention.forward", extra);
   if (items == 0) return run_step(ctx, u, step);
   auto mark = ctx.mark();
-  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
   const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
+  const Index length = extra.of(items);
   Nothing<T, B> nothing{};
   const auto rows = [&](auto member, Index columns) {
     return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, items, columns);
@@ -238,24 +243,31 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
     normalise(norm(query_rank), p.query_norm, down, to, &S::query_inverse);
     of_query = to;
   }
-  const View<T, 2, B> q = rows(&S::q, heads * key_dim()), c = rows(&S::c, latent_dim),
-                      row = rows(&S::row, memory_dim()), context = rows(&S::context, heads * value_dim),
-                      log_sum_exp = rows(&S::log_sum_exp, heads);
+  const View<T, 2, B> q = rows(&S::q, heads * key_dim()), c = rows(&S::c, latent_dim), row = rows(&S::row, cache_dim()),
+                      context = rows(&S::context, heads * value_dim), log_sum_exp = rows(&S::log_sum_exp, heads);
   query().template forward<T, B>(ctx, p.query, one_group(ctx, items), of_query, q, nothing);
   latent().template forward<T, B>(ctx, p.latent, one_group(ctx, items), now, row, nothing);
   const View<T, 2, B> normed = ctx.template scratch<T>(items, latent_dim);
   copy_columns(ctx, latent_dim, row, 0, c, 0);
   normalise(norm(latent_dim), p.latent_norm, c, normed, &S::latent_inverse);
   copy_columns(ctx, latent_dim, normed, 0, row, 0);
-  const auto table =
-      detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, extra.memory.position, of.window.length);
+  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, extra.cache.position, length);
   detail_::attending::rotate<T>(ctx, rotary, table, key_dim(), plain_dim, false, q);
-  detail_::attending::rotate<T>(ctx, rotary, table, memory_dim(), latent_dim, false, row);
+  detail_::attending::rotate<T>(ctx, rotary, table, cache_dim(), latent_dim, false, row);
 
-  const View<const T, 2, B> all =
-      detail_::attending::with_past(ctx, of.window, extra.memory, 0, View<const T, 2, B>(row));
-  detail_::attending::remember(ctx, of.window, extra.memory, 0, all);
-  detail_::attending::remember_valid(ctx, of.window, extra.memory, of.valid);
+  View<const T, 2, B> all = row;
+  detail_::attending::WindowForm<T, B> of = form<T, B>(length, 0, extra.valid);
+  if (extra.has_cache()) {
+    const CacheView<T, B>& cache = extra.cache;
+    const Index count = cache.items + length;
+    detail_::attending::store_rows<typename B::Context, T, B>(ctx, cache, row);
+    detail_::attending::store_valid<typename B::Context, T, B>(ctx, cache, extra.valid, length);
+    all = detail_::attending::read_rows<typename B::Context, T, B>(
+        ctx, cache, cache.rows.as(cache.rows.extent(1), cache.rows.extent(2)), count);
+    const View<const T, 2, B> mask = detail_::attending::read_rows<typename B::Context, T, B>(
+        ctx, cache, cache.valid.as(cache.valid.size(), 1), count);
+    of = form<T, B>(length, cache.items, mask.as(mask.size()));
+  }
   const Index keys = all.extent(0);
   const auto for_keys = [&](auto member, Index columns) {
     return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, keys, columns);
@@ -283,11 +295,11 @@ void LatentAttention::backward(typename B::Context& ctx, const Params<T, B>& p, 
   expect_shape(where, "saved.q", saved.q, {items, heads * key_dim()});
   expect_shape(where, "saved.k", saved.k, {items, heads * key_dim()});
   expect_shape(where, "saved.v", saved.v, {items, heads * value_dim});
-  expect_shape(where, "saved.row", saved.row, {items, memory_dim()});
+  expect_shape(where, "saved.row", saved.row, {items, cache_dim()});
   expect_shape(where, "saved.context", saved.context, {items, heads * value_dim});
   if (items == 0) return;
   auto mark = ctx.mark();
-  const detail_::attending::WindowForm<T, B> of = form(ctx, items, extra);
+  const detail_::attending::WindowForm<T, B> of = form<T, B>(extra.of(items), 0, extra.valid);
   const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
                             dnow = without_padding<T, B>(ctx, du, extra.valid);
   const Nothing<T, B> nothing{};
@@ -306,9 +318,8 @@ void LatentAttention::backward(typename B::Context& ctx, const Params<T, B>& p, 
 
   const View<T, 2, B> dkey_value = scratch(heads * (plain_dim + value_dim)), dshared = scratch(rotary_dim),
                       short_keys = scratch(latent_dim), dnormed = scratch(latent_dim), dc = scratch(latent_dim),
-                      drow = scratch(memory_dim()), from_latent = scratch(model_dim);
-  const auto table =
-      detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, extra.memory.position, of.window.length);
+                      drow = scratch(cache_dim()), from_latent = scratch(model_dim);
+  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, rotary_dim, 0, of.window.length);
   B::for_rows(ctx, items, functor::JoinKeyValue<T, B>{heads, plain_dim, value_dim, dk, dv, dkey_value, dshared});
   detail_::attending::rotate<T>(ctx, rotary, table, rotary_dim, 0, true, dshared);
   copy_columns(ctx, latent_dim, saved.row, 0, short_keys, 0);

@@ -4,8 +4,8 @@
 
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/projections.hpp"
+#include "gatefold/attention/segment_memory.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/error.hpp"

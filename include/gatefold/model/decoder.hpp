@@ -69,14 +69,14 @@ struct DecoderSizes {
   StreamedCrossEntropy loss() const {
     return {.vocabulary = vocabulary, .model_dim = model_dim, .bias = false, .tied = tied};
   }
-  /// Returns the memory (KV cache) that the attention of all layers needs.
+  /// Returns the size of the KV cache of all layers. If all layers have the same window, the cache keeps only the items
+  /// of the window.
   /// @param longest  the largest number of tokens of a sequence
-  MemorySize memory(Index sequences, Index longest) const {
-    const bool short_rows = latent.latent_dim > 0;
-    return {.layers = depth,
-            .sequences = sequences,
-            .width = short_rows ? latent.memory_dim() : attention.with_model_dim(model_dim).memory_dim(),
-            .most = short_rows || !windows.empty() ? longest : attention.remembers(longest)};
+  CacheSize cache(Index sequences, Index longest) const {
+    if (latent.latent_dim > 0) return latent.cache(depth, sequences, longest);
+    CacheSize size = attention.with_model_dim(model_dim).cache(depth, sequences, longest);
+    if (!windows.empty()) size.keep = 0;
+    return size;
   }
 };
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "gatefold/attention/kv_cache.hpp"
+#include "gatefold/attention/segment_memory.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/extra_parts.hpp"
@@ -19,40 +20,51 @@ struct Segment {
   Noise noise{};                   // empty: evaluation
   AttentionMemory<T, B> memory{};  // [attentions · depth, …] remembered from previous segments; empty: first segment
   View<const T, 1, B> valid{};     // [N] mask: 1 = item, 0 = padding of shorter sequences; empty: no padding
+  CacheView<T, B> cache{};         // [attentions · depth, …] keys and values of earlier items (KvCache); empty: none
 };
 
 /// Returns the additional inputs (Extra) of a model for one segment. Every part of the model that takes a sequence
 /// length or a padding mask gets that of the segment. Every part that draws random numbers gets a different random
-/// stream. Attentions get equal shares of the layers of the memory; an attention in a stack gets one layer for each
-/// repetition. Inputs without a default, for example the ids of a HashGate, cannot come from a segment. For models with
-/// such inputs, write the extra in full, with its parts in nested braces.
-/// @throws ArgumentError unless the attentions can share the memory evenly, or if there is a memory and no attention
-///         takes one
+/// stream. Attentions get equal shares of the layers of the memory or cache; an attention in a stack gets one layer for
+/// each repetition. Inputs without a default, for example the ids of a HashGate, cannot come from a segment. For models
+/// with such inputs, write the extra in full, with its parts in nested braces.
+/// @throws ArgumentError unless the attentions can share the layers evenly, or if there is a memory or a cache and no
+///         attention takes it
 template <class E, class T, class B>
 E extra_of(const Segment<T, B>& segment) {
   E extra{};
-  Index draws = 0, attentions = 0, attention = 0;
+  Index draws = 0, remembering = 0, caching = 0, memory = 0, cache = 0;
   using MemoryT = AttentionMemory<T, B>;
+  using CacheT = CacheView<T, B>;
   detail_::lookup::for_each_extra(extra, [&]<class P>(P&) {
-    if constexpr (detail_::hook::input::memory<P, MemoryT>()) ++attentions;
+    if constexpr (detail_::hook::input::memory<P, MemoryT>()) ++remembering;
+    if constexpr (detail_::hook::input::cache<P, CacheT>()) ++caching;
   });
-  expect(attentions > 0 || (!segment.memory.past.data() && !segment.memory.next.data()), "extra_of", "segment.memory",
-         "no memory, because no attention of the model has memory", "a memory");
+  expect(remembering > 0 || (!segment.memory.past.data() && !segment.memory.next.data()), "extra_of", "segment.memory",
+         caching > 0 ? "no memory, because the attentions of the model take a cache (KvCache)"
+                     : "no memory, because no attention of the model has memory",
+         "a memory");
+  expect(caching > 0 || !segment.cache.rows.data(), "extra_of", "segment.cache",
+         "no cache, because no attention of the model takes one", "a cache");
+  const auto share = [](const char* name, const auto& all, Index attentions, Index attention) {
+    if (!all.data()) return all;
+    expect(all.extent(0) % attentions == 0, "extra_of", name,
+           Joined{"a multiple of ", attentions, " layers (the number of attentions)"}, all.extent(0));
+    const Index depth = all.extent(0) / attentions;
+    return all.rows(attention * depth, depth);
+  };
   detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {
     if constexpr (std::is_same_v<P, Noise>) part = segment.noise.at(draws++);
     if constexpr (detail_::hook::input::length<P, Index>()) part.length = segment.length;
     if constexpr (detail_::hook::input::valid<P, View<const T, 1, B>>()) part.valid = segment.valid;
     if constexpr (detail_::hook::input::memory<P, MemoryT>()) {
-      const auto share = [&](const auto& all) {
-        if (!all.data()) return all;
-        expect(all.extent(0) % attentions == 0, "extra_of", "segment.memory",
-               Joined{"a multiple of ", attentions, " layers (the number of attentions)"}, all.extent(0));
-        const Index depth = all.extent(0) / attentions;
-        return all.rows(attention * depth, depth);
-      };
-      part.memory = {share(segment.memory.past), share(segment.memory.next), segment.memory.valid,
-                     segment.memory.next_valid,  segment.memory.sequences,   segment.memory.position};
-      ++attention;
+      part.memory = segment.memory;
+      part.memory.past = share("segment.memory", segment.memory.past, remembering, memory);
+      part.memory.next = share("segment.memory", segment.memory.next, remembering, memory++);
+    }
+    if constexpr (detail_::hook::input::cache<P, CacheT>()) {
+      part.cache = segment.cache;
+      part.cache.rows = share("segment.cache", segment.cache.rows, caching, cache++);
     }
   });
   return extra;

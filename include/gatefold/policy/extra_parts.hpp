@@ -28,6 +28,7 @@ namespace detail_::hook::input {
 GATEFOLD_INPUT(length, "Index")
 GATEFOLD_INPUT(valid, "View<const T, 1, B> with the T and B of the model")
 GATEFOLD_INPUT(memory, "AttentionMemory<T, B> with the T and B of the model")
+GATEFOLD_INPUT(cache, "CacheView<T, B> with the T and B of the model")
 GATEFOLD_INPUT(noise, "Noise")
 GATEFOLD_INPUT(traced, "bool")
 GATEFOLD_INPUT(relative, "View<const T, 2, B> with the T and B of the model")

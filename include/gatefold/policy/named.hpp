@@ -20,7 +20,7 @@ namespace gatefold {
   OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(slot_weights)     \
   OF(expect_step) OF(stores_slots) OF(with_noise) OF(forward_overlapping) OF(backward_overlapping)
 // The names of all data members of extra inputs that the library sets (extra_parts.hpp).
-#define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(noise) OF(traced) OF(relative)
+#define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(cache) OF(noise) OF(traced) OF(relative)
 // clang-format on
 
 namespace detail_::named {

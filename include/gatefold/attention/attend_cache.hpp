@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cmath>
+
+#include "gatefold/attention/attend.hpp"
+#include "gatefold/attention/blocks.hpp"
+#include "gatefold/attention/heads.hpp"
+#include "gatefold/attention/kv_cache.hpp"
+#include "gatefold/attention/products.hpp"
+#include "gatefold/attention/streamed_softmax.hpp"
+#include "gatefold/attention/window.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Computes causal multi-head attention whose keys and values are in a KV cache. Keys and values of earlier items are
+/// read where they are.
+///
+///     A_h[i,j] = softmax_j(scale · ⟨q_h,i, k_g,j⟩) over the keys in the window of i,   g = ⌊h · kv_heads / heads⌋  (1)
+///     context[i] = concat_h Σ_j A_h[i,j] v_g,j                                                                    (2)
+///
+/// In the cache, each key and value head of each sequence has a matrix of its own: first the keys of all sequences and
+/// heads, then the values. The query heads that share a key head are rows of one product.
+/// @order  as in attention/attend_window.hpp, with the same bits as there: each sum goes over the keys in ascending
+///         order, from the same first key
+namespace gatefold {
+
+namespace detail_::attending {
+
+/// The shape of an attention to the keys in a KV cache.
+struct CachedHeads {
+  Index heads, kv_heads;
+  Index capacity;  // rows of each matrix in the cache
+  Window window;   // its keys are rows 0 … of a matrix; rows before the first item are outside the window
+
+  GATEFOLD_HD Index group() const { return heads / kv_heads; }
+  /// Returns the number of query rows that share the keys of a matrix.
+  GATEFOLD_HD Index rows() const { return group() * window.length; }
+};
+
+/// Returns, for functor::SoftmaxBlock, the keys of a block to which each row attends. Keys that are padding are hidden,
+/// and padding attends to no keys.
+template <class T, class B>
+struct CacheMask {
+  CachedHeads of;
+  View<const T, 1, B> valid;  // [S · capacity] 1 for items, 0 for padding
+
+  GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }
+  GATEFOLD_HD Index first(const Block& block, Index row) const { return seen(block, row).first; }
+  GATEFOLD_HD Index count(const Block& block, Index row) const {
+    const Index sequence = item(block, row) / (of.rows() * of.kv_heads), t = item(block, row) % of.window.length;
+    return valid(sequence * of.capacity + of.window.past + t) == 0 ? 0 : seen(block, row).count;
+  }
+  template <class A, class V>
+  GATEFOLD_HD V seen(const A& at, Index item, Index key, V score) const {
+    using functor::math::where_positive;
+    const Index matrix = item / of.rows(), sequence = matrix / of.kv_heads;  // constant in a loop over keys
+    return where_positive(at.load(valid.data() + (sequence - matrix) * of.capacity + key), score, V(-T(INFINITY)));
+  }
+
+ private:
+  GATEFOLD_HD Window::Seen seen(const Block& block, Index row) const {
+    const Index begin = of.window.first(item(block, row) % of.window.length) - block.key % of.capacity;
+    return of.window.columns(begin, block.keys);
+  }
+};
+
+}  // namespace detail_::attending
+
+namespace functor {
+
+/// Copies keys and values of item n to the matrices of their heads in a KV cache. If a value of a head is not finite,
+/// the values become 0 and the key NaN: then the weight of the key is NaN in all items that attend to it, and the
+/// values have no effect on other items.
+template <class T, class B>
+struct StoreKeyValue {
+  detail_::attending::CachePlaces places;
+  Index kv_heads, sequences;
+  View<const T, 2, B> k, v;  // [N, kv_heads · F]
+  View<T, 2, B> to;          // [2 · sequences · kv_heads · capacity, F]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index width = to.extent(1), sequence = n / places.length, row = places(n) - sequence * places.capacity;
+    for (Index h = 0; h < kv_heads; ++h) {
+      const T *const key = &k(n, h * width), *const value = &v(n, h * width);
+      const Index matrix = sequence * kv_heads + h;
+      T* const to_key = &to(matrix * places.capacity + row, 0);
+      T* const to_value = &to((matrix + sequences * kv_heads) * places.capacity + row, 0);
+      const T nan = sum_columns<T>(lanes, width, [&](auto at, Index c) { return at.load(value + c) * T(0); });
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        using V = typename decltype(at)::Value;
+        at.store(to_key + c, nan == 0 ? at.load(key + c) : V(nan));
+        at.store(to_value + c, nan == 0 ? at.load(value + c) : V(T(0)));
+      });
+    }
+  }
+};
+
+}  // namespace functor
+
+namespace detail_::attending {
+
+/// Calls f(block) for blocks of attention scores that cover the query rows of the matrices first … first + count − 1.
+/// A block has all keys in the windows of its rows. If there are few rows, a block has several matrices, with all rows
+/// of the cache as keys.
+template <class F>
+void for_each_cache_block(const CachedHeads& of, Index first, Index count, const F& f) {
+  constexpr BlockSize size;
+  constexpr Index area = size.rows * size.keys;
+  const Window& window = of.window;
+  const Index keys = window.keys(), rows = of.rows();
+  const auto begin = [&](Index t) { return window.first(t) > 0 ? window.first(t) : 0; };
+  const Index together = area / (rows * of.capacity);
+  if (together > 1 && of.capacity <= 2 * keys && begin(0) == 0) {
+    for (Index m = first; m < first + count; m += together)
+      f(Block{m * rows, rows, m * of.capacity, of.capacity,
+              m + together < first + count ? together : first + count - m});
+    return;
+  }
+  const Index fit = area / ((window.width < keys ? window.width : keys) + size.rows), most = fit > size.rows ? size.rows
+                                                                                             : fit > 0       ? fit
+                                                                                                             : 1;
+  for (Index m = first; m < first + count; ++m) {
+    if (rows <= most || rows <= 16) {
+      f(Block{m * rows, rows, m * of.capacity + begin(0), keys - begin(0), 1});
+      continue;
+    }
+    for (Index h = 0; h < of.group(); ++h)
+      for (Index t = 0; t < window.length; t += most) {
+        const Index part = t + most < window.length ? most : window.length - t;
+        f(Block{m * rows + h * window.length + t, part, m * of.capacity + begin(t),
+                window.first(t + part - 1) + window.width - begin(t), 1});
+      }
+  }
+}
+
+/// Stores the keys and values of a segment in the cache, and computes equations (1) and (2) of this header.
+/// @param q  [N, heads · F] in
+/// @param k, v  [N, kv_heads · F] in
+/// @param valid  [N] in, 1 for items, 0 for padding; empty: no padding
+/// @param context  [N, heads · F] out
+/// @param log_sum_exp  [N, heads] out
+template <class C, class T, class B>
+void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_heads, double scale, Index width,
+                   In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 1, B> valid, Out<T, 2, B> context,
+                   Out<T, 2, B> log_sum_exp) {
+  const Index items = q.extent(0), length = items / cache.sequences, past = cache.first + cache.items,
+              matrices = cache.sequences * kv_heads;
+  const View<T, 2, B> all = cache.rows.as(cache.rows.extent(1), cache.rows.extent(2));
+  const CachePlaces own{length, cache.capacity, past};
+  B::for_rows(ctx, items, functor::StoreKeyValue<T, B>{own, kv_heads, cache.sequences, k, v, all});
+  store_valid<C, T, B>(ctx, cache, valid, length);
+
+  const CachedHeads of{heads, kv_heads, cache.capacity, {length, past, width > 0 ? width : past + length + 1}};
+  const HeadRows of_items{heads, length};
+  const View<const T, 2, B> queries = split_heads(ctx, of_items, q), keys = all.rows(0, matrices * cache.capacity),
+                            values = all.rows(keys.extent(0), keys.extent(0));
+  const Sums<T, B> sums(ctx, ctx.template scratch<T>(queries.extent(0), queries.extent(1)));
+  const CacheMask<T, B> mask{of, cache.valid};
+  B::for_tasks(ctx, matrices, [&](C& here, Index first, Index count) {
+    for_each_cache_block(of, first, count, [&](const Block& block) {
+      auto mark = here.mark();
+      const Products<T, B> products(here, block);
+      const View<T, 2, B> w = products.scores(here, queries, keys);
+      B::for_rows(here, block.all_rows(),
+                  functor::SoftmaxBlock<T, B, CacheMask<T, B>>{mask, block, T(scale), w, sums.top, sums.total,
+                                                               sums.scored, sums.sums});
+      products.add(here, w, values, sums.sums);
+    });
+  });
+  B::for_rows(ctx, items, functor::AttendFinish<T, B>{of_items, T(scale), sums, context, log_sum_exp, View<T, 2, B>{}});
+}
+
+}  // namespace detail_::attending
+}  // namespace gatefold
