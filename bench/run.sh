@@ -35,7 +35,7 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs, in the order of the printed table, and a filter that selects their rows.
-programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling loss_optim
+programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling decoder loss_optim
   threads growth) filter=.
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # leaves out these rows
 if [[ -n $only ]]; then
@@ -88,6 +88,7 @@ if [[ -z $only || layer_forward =~ $only || $only == layer ]]; then
   peer onnxruntime moe_onnxruntime
 fi
 if [[ -z $only || language_train =~ $only || $only == language ]]; then peer torch language_torch; fi
+if [[ -z $only || decoder_prefill =~ $only || $only == decoder ]]; then peer transformers decoder_torch; fi
 [[ -z $only ]] && bash bench/compile_time.sh "$out/compile_time.json"
 
 if python3 bench/table.py "$out" >"$out/performance.md"; then cat "$out/performance.md"; else ((++failed)); fi
