@@ -10,6 +10,11 @@ GATEFOLD_ROW(hash_gate, (HashGate{.k = 2}), .hooks = "validate experts with_expe
 GATEFOLD_ROW(soft_moe, (SoftMoe{.slots = s.slots}),
              .hooks = "validate experts with_model_dim with_experts Extra.with_valid", .meets = Meets::sequence)
 
+GATEFOLD_ROW(weight_on_input, (WeightOnInput{published::llama4({.experts = 0, .k = 2}).gate}),
+             .hooks =
+                 "validate infer experts with_model_dim with_experts Extra.without_auxiliary Extra.WithoutTrace "
+                 "Extra.with_trace ExtraGrad.set_trace Plan.slot_weights Plan.weights_inputs")
+
 GATEFOLD_ROW(soft_moe_of_reference,
              (SoftMoe{.slots = 3, .norm = UnitNorm::clamped, .epsilon = 1e-12, .unit_dispatch = true}),
              .hooks = "validate experts with_model_dim with_experts Extra.with_valid", .meets = Meets::sequence,

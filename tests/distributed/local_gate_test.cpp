@@ -53,6 +53,10 @@ TEST_CASE("LocalGate: detects gates that do not need the whole batch") {
   CHECK(is_enough<SmoeDropout>);
   CHECK(is_enough<SoftMoe>);
   CHECK(is_enough<HashGate>);
+  CHECK(is_enough<WeightOnInput<SoftmaxTopK>>);
+  CHECK(is_enough<WeightOnInput<HashGate>>);
+  CHECK(is_enough<SigmoidOnInput>);
+  CHECK_FALSE(is_enough<WeightOnInput<VMoe>>);
   CHECK_FALSE(is_enough<WithAuxiliary<SoftmaxTopK, ZLoss>>);
   CHECK_FALSE(is_enough<SoftmaxNoisyTop1>);
   CHECK_FALSE(is_enough<SoftmaxExpertChoice>);

@@ -43,6 +43,7 @@ std::vector<std::string> names_of() {
   add(detail_::named::with_trace<Extra>(), "Extra.with_trace");
   add(detail_::named::set_trace<ExtraGrad<P, double, B>>(), "ExtraGrad.set_trace");
   add(detail_::named::slot_weights<Plan<P, double, B>>(), "Plan.slot_weights");
+  add(detail_::named::weights_inputs<Plan<P, double, B>>(), "Plan.weights_inputs");
   return names;
 }
 

@@ -11,6 +11,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/distributed/global_gate.hpp"
+#include "gatefold/distributed/local_gate.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/slot_exchange.hpp"
@@ -106,6 +107,11 @@ struct ExpertParallel {
   /// @cost   memory for all experts of the layer until it returns
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    GATEFOLD_REQUIRE(
+        (!detail_::hook::plan::weights_inputs<Plan<GateT, T, B>>() || local::is_enough<GateT, B>()),
+        "gatefold: in an ExpertParallel, a WeightOnInput routes only the items of its shard, but auxiliary "
+        "losses, mixing, capacity, choices of experts and noise depend on the whole batch: use a gate "
+        "without them; see docs/how-to/distributed.md#gates-on-shards");
     expect_shard();
     auto whole = mixture.template init<T, B>(ctx, seed);
     Params<T, B> p{std::move(whole.gate), {}};

@@ -80,8 +80,8 @@ struct Inner;
 ///   works on single rows. The logits [N, E] are gathered.
 /// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) after such scores is also computed on
 ///   the shards of the items. Each sequence must be on one shard. Logits, ranks and probabilities are gathered.
-/// - A gate whose plan is not a SparsePlan (SoftMoe), and a gate with routes_alone, routes only the items of its shard.
-///   Each sequence must be on one shard.
+/// - A gate whose plan is not a SparsePlan (SoftMoe, WeightOnInput), and a gate with routes_alone, routes only the
+///   items of its shard. Each sequence must be on one shard.
 /// - For any other gate the items of all shards are gathered, and every shard routes all of them.
 ///
 /// The plan and the auxiliary losses are the same as in one process. Pass padding masks and an attention trace for this

@@ -9,6 +9,7 @@
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/gate/weight_on_input.hpp"
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -45,8 +46,15 @@ struct Composed<ComposedGate<S, M, Sel, A...>, B> {
                                     detail_::hook::mixing::rows<M, float, B>() && picks_alone<Sel>;
 };
 template <class GateT, class B>
+struct Routed {
+  static constexpr bool is_enough =
+      global::sees<GateT, float, B>() == global::Sees::own || Composed<GateT, B>::is_enough;
+};
+template <class GateT, class B>
+struct Routed<WeightOnInput<GateT>, B> : Routed<GateT, B> {};
+template <class GateT, class B>
 constexpr bool is_enough() {
-  return global::sees<GateT, float, B>() == global::Sees::own || Composed<GateT, B>::is_enough;
+  return Routed<GateT, B>::is_enough;
 }
 
 /// Checks at compile time the gates of all mixtures in a model's parameters, except mixtures inside an ExpertParallel.

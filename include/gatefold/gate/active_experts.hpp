@@ -10,8 +10,8 @@
 namespace gatefold {
 
 /// Returns the number of experts that compute each item, before a capacity limit drops some of them:
-/// - option `k` of the gate or of its selection (the part that chooses experts), or the constant `picks` if there is no
-///   `k`;
+/// - option `k` of the gate, of the gate inside, or of its selection (the part that chooses experts), or the constant
+///   `picks` if there is no `k`;
 /// - option `factor` of ExpertChoice, rounded up, because an item has `factor` experts on average;
 /// - all experts for any other gate (Dense, SoftMoe).
 /// @param part  a gate or a selection
@@ -19,6 +19,8 @@ template <class P>
 Index active_experts(const P& part, Index experts) {
   if constexpr (requires { part.selection; }) {
     return active_experts(part.selection, experts);
+  } else if constexpr (requires { part.gate; }) {
+    return active_experts(part.gate, experts);
   } else if constexpr (requires {
                          { part.k } -> std::convertible_to<Index>;
                        }) {

@@ -9,6 +9,7 @@
 #include "gatefold/gate/auxiliary/load.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/mixing/attention_posterior.hpp"
+#include "gatefold/gate/mixing/independent_sigmoid.hpp"
 #include "gatefold/gate/mixing/token_similarity.hpp"
 #include "gatefold/gate/scores/cosine_scores.hpp"
 #include "gatefold/gate/scores/fixed_scores.hpp"
@@ -21,6 +22,7 @@
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/gate/weight_on_input.hpp"
 
 /// Gates under the names of their papers. Each option is set in the braces of the part that it belongs to:
 ///
@@ -78,6 +80,12 @@ using SmoeDropout = ComposedGate<FixedScores, Independent, ScheduledTopK>;
 /// Source: Wang et al. 2024, arXiv:2408.15664. The defaults have a router bias and weights that sum to 1;
 /// `published::aux_loss_free` and `published::deepseek_v3` have the papers' settings.
 using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
+/// A gate that picks the K best experts by their logits, and multiplies the input of a picked expert by the sigmoid of
+/// its logit.
+///
+/// Source: Llama 4 (transformers' modeling_llama4.py). The defaults have K = 2, a router bias, and weights that sum to
+/// 1; `published::llama4` has the settings of the model.
+using SigmoidOnInput = WeightOnInput<ComposedGate<LinearScores, IndependentSigmoid, TopK>>;
 /// A gate in which each expert chooses its items, instead of each item its experts.
 ///
 /// Source: Zhou et al. 2022, arXiv:2202.09368.
@@ -191,6 +199,15 @@ struct DeepSeekV3Options {
 inline SigmoidTopK deepseek_v3(DeepSeekV3Options o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .scale = o.scale, .speed = 0.001, .groups = o.groups, .top_groups = o.top_groups}};
+}
+/// Options of `llama4`.
+struct Llama4Options {
+  Index experts = 16, k = 1;
+};
+/// Returns the gate of Llama 4: no router bias, and as weights of the experts' inputs the sigmoids of the logits,
+/// without renormalisation.
+inline SigmoidOnInput llama4(Llama4Options o = {}) {
+  return {{.scores = {.experts = o.experts, .bias = false}, .selection = {.k = o.k, .renormalise = false}}};
 }
 
 }  // namespace published

@@ -209,7 +209,8 @@ struct Mixture {
   template <class T, class B>
   static constexpr bool takes_weights() {
     using Plan = gatefold::Plan<GateT, T, B>;
-    return detail_::hook::expert::weighted_backward<ExpertT, T, B>() && detail_::hook::plan::slot_weights<Plan, T, B>();
+    return detail_::hook::expert::weighted_backward<ExpertT, T, B>() &&
+           detail_::hook::plan::slot_weights<Plan, T, B>() && !detail_::hook::plan::weights_inputs<Plan>();
   }
   /// The element type of the expert outputs z and of the gradients of expert inputs. It is the backend's SlotValue
   /// (bfloat16 on CudaBf16) if z is not kept for backward, and both experts and plan support it. Otherwise it is T.

@@ -277,10 +277,13 @@ GATEFOLD_MEMBER(
     "a Plan", slot_weights, "slot_weights(dplan) const, which returns SlotWeights<T, B>",
     "returns the weights w and the memory for their gradients, if an item receives Σ w[s] z[s] over its slots",
     { policy.slot_weights(some<const typename P::Grad>()) } -> std::convertible_to<SlotWeights<T, B>>)
+GATEFOLD_FLAG("a Plan", bool, weights_inputs, false,
+              "states that dispatch multiplies the inputs of the experts by the weights and combine does not multiply; "
+              "a mixture then does not call slot_weights")
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(slot_weights<P, T, B>());
+  return look_up(slot_weights<P, T, B>(), weights_inputs<P>());
 }
 
 }  // namespace plan

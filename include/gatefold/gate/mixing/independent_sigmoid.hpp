@@ -1,0 +1,101 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/math.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace functor {
+
+template <class T, class B>
+struct Sigmoids;
+template <class T, class B>
+struct SigmoidsBackward;
+
+}  // namespace functor
+
+/// The mixing of a gate whose experts have independent weights: q is the sigmoid of each logit instead of a softmax, so
+/// the values of an item do not sum to 1. The logits order the experts.
+///
+///     q[n,e] = σ(z[n,e]) = 1 / (1 + e^(−z[n,e])),   rank = z                                            (1)
+///
+/// Source: the router of Llama 4 (transformers' modeling_llama4.py), with the selection TopK{.renormalise = false}. The
+/// logits keep the order of experts even if their sigmoids round to the same number. SigmoidBias is the sigmoid router
+/// of DeepSeek-V3, whose biases balance the load.
+/// @param z [N, E] in, q [N, E] out
+/// @cost   N·E exponentials
+struct IndependentSigmoid {
+  static constexpr bool items_adjoint_is_optional = true;
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> z, Out<T, 2, B> q,
+               Nothing<T, B>&, const Nothing<T, B>&) const {
+    B::for_rows(ctx, z.extent(0), rows<T, B>(z, q));
+  }
+  template <class T, class B>
+  functor::Sigmoids<T, B> rows(View<const T, 2, B> z, Out<T, 2, B> q) const {
+    return {z, q};
+  }
+  template <class T, class B>
+  View<const T, 2, B> rank(View<const T, 2, B> z, const Nothing<T, B>&) const {
+    return z;
+  }
+  /// Writes dz, the gradient of the logits.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B> q,
+                const Nothing<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B>, Nothing<T, B>&,
+                const Nothing<T, B>&, Nothing<T, B>&) const {
+    B::for_rows(ctx, q.extent(0), rows_backward<T, B>(q, dq, dz));
+    add(ctx, drank, dz);
+  }
+  template <class T, class B>
+  functor::SigmoidsBackward<T, B> rows_backward(View<const T, 2, B> q, In<T, 2, B> dq, Out<T, 2, B> dz) const {
+    return {q, dq, dz};
+  }
+};
+
+namespace functor {
+
+/// q[n,:] = σ(z[n,:])
+template <class T, class B>
+struct Sigmoids {
+  View<const T, 2, B> z;
+  View<T, 2, B> q;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    row(lanes, n, z.data() + n * z.extent(1), q.data() + n * z.extent(1));
+  }
+  /// Computes to = σ(from) for one row of numbers. `to` and `from` can be the same memory.
+  template <class Lanes>
+  GATEFOLD_HD void row(const Lanes& lanes, Index, const T* from, T* to) const {
+    using functor::math::exp, functor::math::reciprocal;
+    each_column<T>(lanes, z.extent(1),
+                   [&](auto at, Index e) { at.store(to + e, reciprocal(T(1) + exp(-at.load(from + e)))); });
+  }
+};
+/// dz[n,e] = q[n,e] (1 − q[n,e]) dq[n,e]
+template <class T, class B>
+struct SigmoidsBackward {
+  View<const T, 2, B> q, dq;
+  View<T, 2, B> dz;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index columns = q.extent(1), first = n * columns;
+    const T *of_row = q.data() + first, *d = dq.data() + first;
+    T* to = dz.data() + first;
+    each_column<T>(lanes, columns, [&](auto at, Index e) {
+      const auto value = at.load(of_row + e);
+      at.store(to + e, value * (T(1) - value) * at.load(d + e));
+    });
+  }
+};
+
+}  // namespace functor
+
+}  // namespace gatefold
