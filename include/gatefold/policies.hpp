@@ -88,6 +88,7 @@
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/attention/projections.hpp"
+#include "gatefold/attention/query_temperature.hpp"
 #include "gatefold/attention/rotary.hpp"
 #include "gatefold/attention/window.hpp"
 #include "gatefold/attention/attention_trace.hpp"

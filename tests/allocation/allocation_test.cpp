@@ -148,7 +148,11 @@ TEST_CASE("layers with different options: no allocation after the first call") {
         PreNorm{RmsNorm{},
                 GroupedQueryAttention{.model_dim = dim, .heads = 4, .kv_heads = 2, .head_dim = 6, .window = window}}};
   };
-  expect_no_memory("stack_of", Chain{stack_of(std::vector{layer(0), layer(5)}), RmsNorm{.model_dim = dim}});
+  auto in_chunks = layer(0);
+  in_chunks.branch.branch.norm = QueryKeyNorm::rotated_head;
+  in_chunks.branch.branch.chunk = 5;
+  in_chunks.branch.branch.temperature.floor_scale = 2;
+  expect_no_memory("stack_of", Chain{stack_of(std::vector{layer(0), layer(5), in_chunks}), RmsNorm{.model_dim = dim}});
   const Mixture mixture{top_2, mlp};
   const auto either = [&](bool dense) { return Residual{update::Plain{}, Either{mixture, OneExpert{mlp}, dense}}; };
   expect_no_memory("Either", Chain{stack_of(std::vector{either(true), either(false)}), RmsNorm{.model_dim = dim}});

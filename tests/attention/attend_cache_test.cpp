@@ -27,7 +27,7 @@ namespace {
 template <class T>
 struct RandomCase {
   Index sequences, length, kv_heads, group, width, window;
-  bool padding;
+  bool chunked, padding;
   Tensor<T, 2, Cpu> q, k, v, context, log_sum_exp;
   Tensor<T, 1, Cpu> valid;
 
@@ -38,7 +38,9 @@ struct RandomCase {
         group(choose.from(1, 5)),
         width(choose.from(1, 20)),
         window(choose.one_in(2) ? 0 : choose.from(1, 128)),
+        chunked(window % 2 == 1),
         padding(choose.one_in(3)) {
+    if (chunked) window *= 3;  // chunks can be longer than the windows whose bits do not depend on the segments
     const Index items = sequences * length;
     const auto random = [&](Index columns) {
       return uniform_tensor<T>(ctx, Seed{std::uint64_t(choose.below(1 << 30))}, 2, items, columns);
@@ -59,7 +61,7 @@ struct RandomCase {
         for (Index c = 0; c < all.extent(1); ++c) all(n, c) = kv(n, c / width / group * width + c % width);
       return View<const T, 2, Cpu>(all);
     };
-    const WindowForm<T, Cpu> form{.window = last_keys(length, 0, window),
+    const WindowForm<T, Cpu> form{.window = last_keys(length, 0, window, chunked),
                                   .heads = heads(),
                                   .scale = scale(),
                                   .valid = padding ? valid.view() : View<const T, 1, Cpu>{}};
@@ -104,10 +106,10 @@ TEST_CASE_TEMPLATE("attend_cached: random segments give the bits of attend_windo
       Tensor<T, 2, Cpu> context(q.extent(0), q.extent(1)), log_sum_exp(q.extent(0), c.heads());
       const auto view = cache.of(count);
       auto mark = ctx.mark();
-      attend_cached<Cpu::Context, T, Cpu>(ctx, view, c.heads(), c.kv_heads, c.scale(), c.window, q, k, v,
+      attend_cached<Cpu::Context, T, Cpu>(ctx, view, c.heads(), c.kv_heads, c.scale(), c.window, c.chunked, q, k, v,
                                           c.padding ? valid.view() : View<const T, 1, Cpu>{}, context, log_sum_exp);
       const Index past = view.first + view.items;
-      const CachedHeads of{c.heads(), c.kv_heads, view.capacity, last_keys(count, past, c.window)};
+      const CachedHeads of{c.heads(), c.kv_heads, view.capacity, last_keys(count, past, c.window, c.chunked, first)};
       for_each_cache_block(of, 0, c.sequences * c.kv_heads, [&](const Block& b) {
         (b.sequences > 1 ? several : b.rows == of.rows() ? single : split) += 1;
       });
@@ -130,7 +132,9 @@ TEST_CASE("for_each_cache_block: every row has all keys of its window") {
     const Index past = choose.one_in(2) ? 0 : choose.from(0, 3000), length = choose.one_in(3) ? choose.from(1, 700) : 1,
                 capacity = past + length + (choose.one_in(2) ? 0 : choose.from(0, 4000)),
                 width = choose.one_in(2) ? 0 : choose.from(1, 500), kv_heads = choose.from(1, 4);
-    const CachedHeads of{kv_heads * choose.from(1, 6), kv_heads, capacity, last_keys(length, past, width)};
+    const bool chunked = width > 0 && choose.one_in(2);
+    const CachedHeads of{kv_heads * choose.from(1, 6), kv_heads, capacity,
+                         last_keys(length, past, width, chunked, past + choose.from(0, 100))};
     const Index matrices = kv_heads * choose.from(1, 3), first = choose.below(matrices);
     std::vector<int> seen(std::size_t(matrices * of.rows()), 0);
     Index wrong = 0, largest = 0;
@@ -142,6 +146,8 @@ TEST_CASE("for_each_cache_block: every row has all keys of its window") {
         const Index begin = b.first_key(r) - matrix * capacity, end = begin + b.keys;
         wrong += begin >= 0 && begin <= std::max<Index>(0, of.window.first(t)) && end <= capacity ? 0 : 1;
         wrong += end > past + t ? 0 : 1;
+        if (chunked && past + length > keys_of_a_chain)  // a sum of several chains begins with the chunk
+          wrong += begin == std::max<Index>(0, of.window.first(t)) ? 0 : 1;
       }
     });
     for (Index row = 0; row < Index(seen.size()); ++row)
@@ -149,4 +155,27 @@ TEST_CASE("for_each_cache_block: every row has all keys of its window") {
     CHECK(wrong == 0);
     CHECK(largest <= std::max<Index>(128 * 512, 16 * (past + length)));  // scores fit in a limited scratch memory
   }
+}
+
+TEST_CASE("for_each_cache_block: a long sum begins with the first key of its chunk") {
+  Index several_chunks = 0;
+  for (const Index past : {0, 100, 200, 230, 255, 400})
+    for (const Index length : {1, 5, 30, 60, 100})
+      for (const Index width : {7, 50, 235, 260, 300, 420})
+        for (const Index group : {1, 3}) {
+          CAPTURE(past);
+          CAPTURE(length);
+          CAPTURE(width);
+          const CachedHeads of{2 * group, 2, past + length + 10, last_keys(length, past, width, true, past)};
+          Index wrong = 0;
+          for_each_cache_block(of, 0, 4, [&](const Block& b) {
+            for (Index r = 0; r < b.all_rows(); ++r) {
+              const Index t = (b.row + r) % length, begin = b.first_key(r) - (b.row + r) / of.rows() * of.capacity;
+              several_chunks += of.window.first(t) > 0 ? 1 : 0;
+              if (past + length > keys_of_a_chain) wrong += begin != of.window.first(t) ? 1 : 0;
+            }
+          });
+          CHECK(wrong == 0);
+        }
+  CHECK(several_chunks > 100);
 }

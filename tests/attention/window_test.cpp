@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -47,9 +48,42 @@ TEST_CASE("Window (1): one block has all visible keys") {
         }
 }
 
+TEST_CASE("Window (2): one block has the keys of the chunk") {
+  for (const Index length : {1, 2, 5, 128, 129, 300})
+    for (const Index past : {0, 1, 7, 200, 600})
+      for (const Index width : {1, 3, 8, 257, 700})
+        for (const Index before : {0, 1, 500}) {  // items that are not remembered
+          const Window window{length, past, width, true, true, past + before};
+          const Index sequences = 3, keys = window.keys();
+          std::vector<std::vector<Index>> met(std::size_t(sequences * length));
+          for_each_window_block(window, sequences, [&](const detail_::attending::Block& block) {
+            REQUIRE(block.row % length + block.rows <= length);
+            for (Index r = 0; r < block.all_rows(); ++r) {
+              const auto seen = window.seen(block, block.row + r);
+              REQUIRE(seen.first + seen.count <= block.keys);
+              auto& of_row = met[std::size_t(block.row + r)];
+              REQUIRE(of_row.empty());  // all keys in one block
+              for (Index j = 0; j < seen.count; ++j) of_row.push_back(block.first_key(r) + seen.first + j);
+            }
+          });
+          for (Index n = 0; n < sequences * length; ++n) {
+            std::vector<Index> expected;
+            bool sees = true;
+            for (Index j = 0; j <= past + n % length; ++j) {  // key j has the position j + before
+              const bool same = (j + before) / width == (past + n % length + before) / width;
+              sees = sees && window.sees(n % length, j) == same;
+              if (same) expected.push_back(n / length * keys + j);
+            }
+            REQUIRE(sees);
+            REQUIRE(met[std::size_t(n)] == expected);
+          }
+        }
+}
+
 TEST_CASE("Window: blocks of a sequence do not depend on others") {
-  for (const auto& window : {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500},
-                             Window{1, 70000, 70001}, Window{300, 0, 900, false}}) {
+  for (const auto& window :
+       {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500}, Window{1, 70000, 70001},
+        Window{300, 0, 900, false}, Window{300, 0, 200, true, true, 0}, Window{300, 700, 500, true, true, 950}}) {
     std::map<Index, Index> cuts;  // rows and keys of the first sequence's blocks
     for (const Index sequences : {1, 2, 7}) {
       std::map<Index, Index> now;
@@ -92,6 +126,34 @@ TEST_CASE("Window: blocks of sums do not depend on later items") {
         }
         if (width <= 128) CHECK(longest == std::vector<std::vector<Index>>(1500));
       }
+}
+
+/// Returns how many keys of the chunk of each item come before the first cut of its sum, and between cuts.
+std::vector<std::vector<Index>> cuts_of_chunk(Index position, Index past, Index length, Index width) {
+  const Window window{length, past, width, true, true, position};
+  auto all = cuts(window);
+  for (Index t = 0; t < length; ++t)
+    for (Index& key : all[std::size_t(t)]) key -= window.first(t);
+  return all;
+}
+
+TEST_CASE("Window: sums over a chunk do not depend on the segments") {
+  constexpr Index items = 1500;
+  for (const Index width : {1, 5, 64, 127, 128, 129, 200, 256, 257, 300, 500, 512, 1024, 5000}) {
+    CAPTURE(width);
+    const auto whole = cuts_of_chunk(0, 0, items, width);
+    for (const Index step : {1, 3, 90, 100, 128, 255, 700})
+      for (const bool all : {false, true}) {  // remembered: the chunk, or all items
+        auto parts = whole;
+        for (Index first = 0; first < items; first += step) {
+          const Index length = std::min(step, items - first), past = all ? first : std::min(first, width - 1);
+          const auto part = cuts_of_chunk(first, past, length, width);
+          std::copy(part.begin(), part.end(), parts.begin() + first);
+        }
+        CAPTURE(step);
+        CHECK(parts == whole);
+      }
+  }
 }
 
 TEST_CASE("Window: an item's own key comes after the remembered keys") {

@@ -178,6 +178,13 @@ TEST_CASE("cuda: grouped queries match the naive backend") {
     attention.window = 5;
     check<double>(attention, {.items = 24, .length = 8});
   }
+  SUBCASE("norm after rotation, chunks, temperature") {
+    attention.norm = QueryKeyNorm::rotated_head;
+    attention.rotary = {.interleaved = true};
+    attention.chunk = 3;
+    attention.temperature = {.floor_scale = 2, .attn_scale = 0.5};
+    check<double>(attention, {.items = 24, .length = 8});
+  }
   SUBCASE("norm of all heads, float") {
     attention.norm = QueryKeyNorm::all;
     check<float>(attention, {.items = 24, .length = 8});

@@ -20,7 +20,11 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-GroupedQueryAttention attention(QueryKeyNorm norm, bool sinks, Index window, Index kv_heads) {
+/// To which keys items attend: all, those of a window, or those of a chunk; with a temperature of the queries.
+struct Reach {
+  Index window = 0, chunk = 0, floor_scale = 0;
+};
+GroupedQueryAttention attention(QueryKeyNorm norm, bool sinks, const Reach& reach, Index kv_heads) {
   return {.model_dim = 6,
           .heads = 4,
           .kv_heads = kv_heads,
@@ -29,21 +33,26 @@ GroupedQueryAttention attention(QueryKeyNorm norm, bool sinks, Index window, Ind
           .bias = true,
           .output_bias = true,
           .norm = norm,
-          .window = window,
-          .sinks = sinks};
+          .window = reach.window,
+          .sinks = sinks,
+          .chunk = reach.chunk,
+          .temperature = {.floor_scale = reach.floor_scale, .attn_scale = 0.7}};
 }
 /// Calls f(attention) for all combinations of the options.
 template <class F>
 void for_all(const F& f) {
-  for (const QueryKeyNorm norm : {QueryKeyNorm::none, QueryKeyNorm::head, QueryKeyNorm::all})
+  for (const QueryKeyNorm norm :
+       {QueryKeyNorm::none, QueryKeyNorm::head, QueryKeyNorm::all, QueryKeyNorm::rotated_head})
     for (const bool sinks : {false, true})
-      for (const Index window : {0, 3})
+      for (const Reach& reach : {Reach{}, Reach{.window = 3}, Reach{.chunk = 3}, Reach{.floor_scale = 2}})
         for (const Index kv_heads : {0, 2, 1}) {
           CAPTURE(int(norm));
           CAPTURE(sinks);
-          CAPTURE(window);
+          CAPTURE(reach.window);
+          CAPTURE(reach.chunk);
+          CAPTURE(reach.floor_scale);
           CAPTURE(kv_heads);
-          f(attention(norm, sinks, window, kv_heads));
+          f(attention(norm, sinks, reach, kv_heads));
         }
 }
 /// Gives biases, gains and sinks values that matter.
@@ -70,15 +79,18 @@ Rows attend(const GroupedQueryAttention& a, const P& p, const Rows& x) {
     return y;
   };
   const auto placed = [&](Rows rows, const Tensor<double, 2, Cpu>& gain) {
-    const Index rotated = a.rotary.rotated(width), pairs = rotated / 2, together = gain.extent(1);
-    for (std::size_t t = 0; t < rows.size(); ++t) {
-      auto& row = rows[t];
+    const Index rotated = a.rotary.rotated(width), pairs = rotated / 2;
+    const auto divide_by_mean = [&](std::vector<double>& row, Index together, const auto& gain_of) {
       for (std::size_t begin = 0; together > 0 && begin < row.size(); begin += std::size_t(together)) {
         double squares = 0;
         for (std::size_t j = begin; j < begin + std::size_t(together); ++j) squares += row[j] * row[j];
         const double scale = 1 / std::sqrt(squares / double(together) + a.epsilon);
-        for (std::size_t j = begin; j < begin + std::size_t(together); ++j) row[j] *= scale * gain(0, Index(j - begin));
+        for (std::size_t j = begin; j < begin + std::size_t(together); ++j) row[j] *= scale * gain_of(Index(j - begin));
       }
+    };
+    for (std::size_t t = 0; t < rows.size(); ++t) {
+      auto& row = rows[t];
+      divide_by_mean(row, gain.extent(1), [&](Index j) { return gain(0, j); });
       for (std::size_t head = 0; head < row.size(); head += std::size_t(width))
         for (Index i = 0; i < pairs; ++i) {
           const double angle = double(t) * std::pow(a.rotary.rope_theta, -double(2 * i) / double(rotated));
@@ -87,11 +99,16 @@ Rows attend(const GroupedQueryAttention& a, const P& p, const Rows& x) {
           low = before * std::cos(angle) - high * std::sin(angle);
           high = high * std::cos(angle) + before * std::sin(angle);
         }
+      if (a.norm == QueryKeyNorm::rotated_head) divide_by_mean(row, width, [](Index) { return 1.0; });
     }
     return rows;
   };
-  const Rows q = placed(project(x, p.query), p.query_norm.gain), k = placed(project(x, p.key), p.key_norm.gain),
-             v = project(x, p.value);
+  Rows q = placed(project(x, p.query), p.query_norm.gain);
+  if (const Index floor_scale = a.temperature.floor_scale; floor_scale > 0)
+    for (std::size_t t = 0; t < q.size(); ++t)
+      for (double& v : q[t])
+        v *= 1 + a.temperature.attn_scale * std::log(1 + std::floor(double(t + 1) / double(floor_scale)));
+  const Rows k = placed(project(x, p.key), p.key_norm.gain), v = project(x, p.value);
   Rows context(x.size(), std::vector<double>(std::size_t(a.heads * width), 0));
   for (std::size_t i = 0; i < x.size(); ++i)
     for (Index h = 0; h < a.heads; ++h) {
@@ -100,6 +117,7 @@ Rows attend(const GroupedQueryAttention& a, const P& p, const Rows& x) {
       std::vector<std::pair<std::size_t, double>> seen;
       for (std::size_t j = 0; j <= i; ++j) {
         if (a.window > 0 && Index(i - j) >= a.window) continue;
+        if (a.chunk > 0 && Index(i) / a.chunk != Index(j) / a.chunk) continue;
         double score = 0;
         for (std::size_t d = 0; d < std::size_t(width); ++d) score += q[i][of + d] * k[j][shared + d];
         seen.push_back({j, std::exp(score / std::sqrt(double(width)))});
@@ -151,7 +169,7 @@ TEST_CASE("GroupedQueryAttention: gradients") {
 TEST_CASE("GroupedQueryAttention: padding has no effect and no gradient") {
   Cpu::Context ctx(1);
   constexpr Index length = 5;
-  const auto a = attention(QueryKeyNorm::head, true, 0, 2);
+  const auto a = attention(QueryKeyNorm::head, true, {}, 2);
   auto padded = pass<double>(ctx, a, length), alone = pass<double>(ctx, a, length - 2);
   Tensor<double, 1, Cpu> valid(length);
   for (Index t = 0; t < length; ++t) valid(t) = t < length - 2 ? 1 : 0;
@@ -173,15 +191,22 @@ TEST_CASE("GroupedQueryAttention: padding has no effect and no gradient") {
 TEST_CASE_TEMPLATE("GroupedQueryAttention: any division into segments gives the same bits", T, float, double) {
   constexpr Index items = 300, width = 8;
   GroupedQueryAttention a{.model_dim = width, .heads = 4, .kv_heads = 2, .norm = QueryKeyNorm::head};
-  for (const Index window : {0, 40}) {
-    a.window = window;
-    CAPTURE(window);
+  for (const Reach& reach :
+       {Reach{}, Reach{.window = 40}, Reach{.chunk = 40}, Reach{.chunk = 257}, Reach{.floor_scale = 30}}) {
+    a.window = reach.window;
+    a.chunk = reach.chunk;
+    a.temperature.floor_scale = reach.floor_scale;
+    a.norm = reach.chunk > 0 ? QueryKeyNorm::rotated_head : QueryKeyNorm::head;
+    CAPTURE(reach.window);
+    CAPTURE(reach.chunk);
+    CAPTURE(reach.floor_scale);
+    const Index most = std::max(reach.window, reach.chunk);
     for (const int threads : {1, 2}) {
       Cpu::Context ctx(threads);
       auto whole = pass<T>(ctx, a, items);
       whole.infer();
       for (const auto& [step, keep] : std::initializer_list<std::pair<Index, Index>>{
-               {1, window}, {7, window}, {64, window}, {299, window}, {7, 0}, {1, 0}}) {
+               {1, most}, {7, most}, {64, most}, {299, most}, {7, 0}, {1, 0}}) {
         CacheSize size = a.cache(1, 1, items);
         size.keep = keep;
         KvCache<T, Cpu> cache(ctx, size);
@@ -216,6 +241,12 @@ TEST_CASE("GroupedQueryAttention: wrong options and inputs are refused") {
   CHECK(options({.model_dim = 12, .heads = 4}) ==
         "GroupedQueryAttention: rotary.partial_rotary_factor: expected an even number of rotated values of a head of "
         "3, got 3");
+  CHECK(options({.model_dim = 8, .heads = 4, .window = 3, .chunk = 5}) ==
+        "GroupedQueryAttention: chunk: expected 0, because window is 3, got 5");
+  CHECK(options({.model_dim = 8, .heads = 4, .chunk = -1}) ==
+        "GroupedQueryAttention: chunk: expected at least 0, got -1");
+  CHECK(options({.model_dim = 8, .heads = 4, .temperature = {.floor_scale = -2}}) ==
+        "GroupedQueryAttention: temperature.floor_scale: expected at least 0, got -2");
   const GroupedQueryAttention a{.model_dim = 8, .heads = 2, .kv_heads = 1};
   auto p = pass<double>(ctx, a, 4);
   KvCache<double, Cpu> cache(ctx, a.cache(1, 1, 9));

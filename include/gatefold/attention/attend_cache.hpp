@@ -62,8 +62,7 @@ struct CacheMask {
 
  private:
   GATEFOLD_HD Window::Seen seen(const Block& block, Index row) const {
-    const Index begin = of.window.first(item(block, row) % of.window.length) - block.key % of.capacity;
-    return of.window.columns(begin, block.keys);
+    return of.window.columns(item(block, row) % of.window.length, block.key % of.capacity, block.keys);
   }
 };
 
@@ -113,8 +112,10 @@ void for_each_cache_block(const CachedHeads& of, Index first, Index count, const
   const Window& window = of.window;
   const Index keys = window.keys(), rows = of.rows();
   const auto begin = [&](Index t) { return window.first(t) > 0 ? window.first(t) : 0; };
+  // The first key of the last chunk, or of the window of the first item.
+  const Index last_begin = begin(window.chunked ? window.length - 1 : 0);
   const Index together = area / (rows * of.capacity);
-  if (together > 1 && of.capacity <= 2 * keys && begin(0) == 0) {
+  if (together > 1 && of.capacity <= 2 * keys && last_begin == 0) {
     for (Index m = first; m < first + count; m += together)
       f(Block{m * rows, rows, m * of.capacity, of.capacity,
               m + together < first + count ? together : first + count - m});
@@ -124,15 +125,15 @@ void for_each_cache_block(const CachedHeads& of, Index first, Index count, const
                                                                                              : fit > 0       ? fit
                                                                                                              : 1;
   for (Index m = first; m < first + count; ++m) {
-    if (rows <= most || rows <= 16) {
+    if ((rows <= most || rows <= 16) && last_begin == begin(0)) {
       f(Block{m * rows, rows, m * of.capacity + begin(0), keys - begin(0), 1});
       continue;
     }
     for (Index h = 0; h < of.group(); ++h)
-      for (Index t = 0; t < window.length; t += most) {
-        const Index part = t + most < window.length ? most : window.length - t;
-        f(Block{m * rows + h * window.length + t, part, m * of.capacity + begin(t),
-                window.first(t + part - 1) + window.width - begin(t), 1});
+      for (Index t = 0, part = 0; t < window.length; t += part) {
+        part = window.rows(t, most);
+        f(Block{m * rows + h * window.length + t, part, m * of.capacity + begin(t), window.end(t + part - 1) - begin(t),
+                1});
       }
   }
 }
@@ -140,12 +141,13 @@ void for_each_cache_block(const CachedHeads& of, Index first, Index count, const
 /// Stores the keys and values of a segment in the cache, and computes equations (1) and (2) of this header.
 /// @param q  [N, heads · F] in
 /// @param k, v  [N, kv_heads · F] in
+/// @param width  the number of keys of a window, or the size of chunks if `chunked`; 0: all keys
 /// @param valid  [N] in, 1 for items, 0 for padding; empty: no padding
 /// @param context  [N, heads · F] out
 /// @param log_sum_exp  [N, heads] out
 template <class C, class T, class B>
 void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_heads, double scale, Index width,
-                   In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 1, B> valid, Out<T, 2, B> context,
+                   bool chunked, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 1, B> valid, Out<T, 2, B> context,
                    Out<T, 2, B> log_sum_exp) {
   const Index items = q.extent(0), length = items / cache.sequences, past = cache.first + cache.items,
               matrices = cache.sequences * kv_heads;
@@ -154,7 +156,10 @@ void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_h
   B::for_rows(ctx, items, functor::StoreKeyValue<T, B>{own, kv_heads, cache.sequences, k, v, all});
   store_valid<C, T, B>(ctx, cache, valid, length);
 
-  const CachedHeads of{heads, kv_heads, cache.capacity, {length, past, width > 0 ? width : past + length + 1}};
+  const CachedHeads of{heads,
+                       kv_heads,
+                       cache.capacity,
+                       {length, past, width > 0 ? width : past + length + 1, true, chunked, cache.position}};
   const HeadRows of_items{heads, length};
   const View<const T, 2, B> queries = split_heads(ctx, of_items, q), keys = all.rows(0, matrices * cache.capacity),
                             values = all.rows(keys.extent(0), keys.extent(0));

@@ -28,9 +28,11 @@ struct CachedSequence {
 
 namespace detail_::attending {
 
-/// Returns the window of the keys of a segment: the last `width` keys, or all keys if width is 0.
-inline Window last_keys(Index length, Index past, Index width) {
-  return {length, past, width > 0 ? width : past + length + 1};
+/// Returns the window of the keys of a segment: the last `width` keys, or all keys if width is 0. If `chunked`, returns
+/// the keys of chunks of `width` positions.
+/// @param position  of the first item of the segment in its sequence
+inline Window last_keys(Index length, Index past, Index width, bool chunked = false, Index position = 0) {
+  return {length, past, width > 0 ? width : past + length + 1, true, chunked, position};
 }
 /// Checks the extra inputs of an attention.
 /// @param parts  the number of matrices that the cache has for each sequence

@@ -8,6 +8,7 @@
 #include "gatefold/attention/cached_sequence.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/kv_cache.hpp"
+#include "gatefold/attention/query_temperature.hpp"
 #include "gatefold/attention/rotary.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
@@ -22,34 +23,37 @@
 namespace gatefold {
 
 /// Which values of queries and keys GroupedQueryAttention divides by their root mean square: none, each head (Qwen3),
-/// or all heads of an item together (OLMoE).
-enum class QueryKeyNorm : char { none, head, all };
+/// all heads of an item together (OLMoE), or each head after its rotation, without a gain (Llama 4).
+enum class QueryKeyNorm : char { none, head, all, rotated_head };
 
 /// Causal self-attention of published decoders, as a branch. Several query heads share one key and value head, and
 /// positions are rotary.
 ///
-///     q = R(norm(x W_q + b_q)),   k = R(norm(x W_k + b_k)),   v = x W_v + b_v                           (1)
+///     q = τ R(norm(x W_q + b_q)),   k = R(norm(x W_k + b_k)),   v = x W_v + b_v                         (1)
 ///     A_h = softmax(q_h k_gᵀ / √F) over the keys allowed,   g = ⌊h · kv_heads / heads⌋                   (2)
 ///     u = concat_h(σ_h A_h v_g) W_o + b_o                                                               (3)
 ///
-/// R rotates by the position (Rotary). An item attends to itself and to earlier items of its sequence, in the last
-/// `window` positions. Without sinks σ_h is 1. With sinks, each head has a learned score s_h, whose weight belongs to
-/// no key: σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
+/// R rotates by the position (Rotary); with rotary.partial_rotary_factor = 0, items have no positions. With
+/// QueryKeyNorm::rotated_head, the norm follows the rotation. τ is a factor of the position (QueryTemperature). An item
+/// attends to itself and to earlier items of its sequence, in the last `window` positions, or in its chunk of `chunk`
+/// positions. Without sinks σ_h is 1. With sinks, each head has a learned score s_h, whose weight belongs to no key:
+/// σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
 ///
-/// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries), and the models Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE
-/// and gpt-oss in Hugging Face's transformers.
+/// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries), and the models Mixtral, Qwen2-MoE, Qwen3-MoE,
+/// OLMoE, gpt-oss and Llama 4 in Hugging Face's transformers. In transformers, chunks of a sequence with padding on the
+/// left begin with its first item that is not padding; here they begin with its first item.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
 /// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
-///               `cache` returns. Only `infer` takes a cache. It holds the items of the window, or all items, for
-///               example if other layers have no window. Padding has context 0
+///               `cache` returns. Only `infer` takes a cache. It holds the items of the window or chunk, or all items,
+///               for example if other layers have no window. Padding has context 0
 /// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
 ///               before their norm
-/// @throws ArgumentError unless heads is a multiple of kv_heads, the options of the positions fit, length divides N,
-///         and the extents of the cache fit
+/// @throws ArgumentError unless heads is a multiple of kv_heads, the options of the positions fit, window or chunk is
+///         0, length divides N, and the extents of the cache fit
 /// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window). Without a
 ///         cache, copies of keys and values for every query head; with a cache, only the rows of the N items are copied
 /// @order  see attention/attend_window.hpp: no bit of an item depends on later items or on the other sequences. Without
-///         a window, no bit depends on where the caller divides a sequence into segments
+///         a window, also with chunks, no bit depends on where the caller divides a sequence into segments
 struct GroupedQueryAttention {
   Index model_dim = 0, heads = 1;
   Index kv_heads = 0;  // 0: heads
@@ -60,6 +64,8 @@ struct GroupedQueryAttention {
   double epsilon = 1e-6;  // of the norm
   Index window = 0;       // 0: all earlier items
   bool sinks = false;
+  Index chunk = 0;  // size of the chunks of positions to which attention is limited; 0: no chunks
+  QueryTemperature temperature{};
 
   template <class T, class B>
   struct Params {
@@ -71,7 +77,7 @@ struct GroupedQueryAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> q, k, v;                          // after norm and rotation
+    Tensor<T, 2, B> q, k, v;                          // after norm, rotation and temperature
     Tensor<T, 2, B> context, log_sum_exp;             // A_h v_g, before the factor σ
     Tensor<T, 2, B> plain_q, plain_k;                 // before the norm; empty without norm
     RmsNorm::Saved<T, B> query_inverse, key_inverse;  // of the norm
@@ -101,7 +107,7 @@ struct GroupedQueryAttention {
             .parts = cache_parts(),
             .width = width(),
             .longest = longest,
-            .keep = window > 1 ? window - 1 : window};
+            .keep = reach() > 1 ? reach() - 1 : reach()};
   }
 
   template <class T, class B>
@@ -124,7 +130,7 @@ struct GroupedQueryAttention {
     expect_shape(where, "params.query_norm.gain", p.query_norm.gain, {1, normed(heads * width())});
     expect_shape(where, "params.key_norm.gain", p.key_norm.gain, {1, normed(kv_dim())});
     expect_shape(where, "params.sink", p.sink, {1, sinks ? heads : 0});
-    detail_::attending::expect_cached(where, extra, items, cache_parts(), width(), "keys or values of a head", window);
+    detail_::attending::expect_cached(where, extra, items, cache_parts(), width(), "keys or values of a head", reach());
   }
 
   GATEFOLD_BRANCH_PASSES(GroupedQueryAttention)
@@ -137,6 +143,10 @@ struct GroupedQueryAttention {
   void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
            const Extra<T, B>& extra, const Step& step) const;
   template <class T, class B, class Keep, class Raw, class Inverse>
+  void rotated_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
+                          const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<const T, 2, B> table,
+                          View<T, 2, B> to, Keep keep, Raw raw, Inverse inverse) const;
+  template <class T, class B, class Keep, class Raw, class Inverse>
   View<T, 2, B> normed_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
                                   const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<T, 2, B> to, Keep keep,
                                   Raw raw, Inverse inverse) const;
@@ -146,6 +156,11 @@ struct GroupedQueryAttention {
                               const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d, Linear::Params<T, B>& grads,
                               RmsNorm::Params<T, B>& dgain) const;
   template <class T, class B>
+  View<T, 2, B> rotate_back(typename B::Context& ctx, View<const T, 2, B> table, const Tensor<T, 2, B>& plain,
+                            const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d) const;
+  template <class T, class B>
+  View<const T, 2, B> gain_of_one(typename B::Context& ctx) const;
+  template <class T, class B>
   View<const T, 2, B> for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const;
 
   Index cache_parts() const { return 2 * (kv_heads > 0 ? kv_heads : heads); }
@@ -153,11 +168,13 @@ struct GroupedQueryAttention {
   Linear query() const { return {model_dim, heads * width(), bias}; }
   Linear key() const { return {model_dim, kv_dim(), bias}; }
   Linear output() const { return {heads * width(), model_dim, output_bias}; }
-  /// Returns the number of values that are normalised together, out of `all` values of an item.
-  Index normed(Index all) const { return norm == QueryKeyNorm::none ? 0 : norm == QueryKeyNorm::head ? width() : all; }
+  /// Returns the number of values that share a learned norm, out of `all` values of an item.
+  Index normed(Index all) const { return norm == QueryKeyNorm::head ? width() : norm == QueryKeyNorm::all ? all : 0; }
+  /// Returns the largest number of keys to which an item attends, or 0 if there is no limit.
+  Index reach() const { return chunk > 0 ? chunk : window; }
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(Index items, const Extra<T, B>& extra) const {
-    return {.window = detail_::attending::last_keys(extra.of(items), 0, window),
+    return {.window = detail_::attending::last_keys(extra.of(items), 0, reach(), chunk > 0),
             .heads = heads,
             .scale = scale(),
             .valid = extra.valid};
@@ -171,6 +188,9 @@ struct GroupedQueryAttention {
     expect(head_dim >= 1 || (head_dim == 0 && model_dim % heads == 0), where, "head_dim",
            Joined{"at least 1, or 0 if heads divides model_dim = ", model_dim}, head_dim);
     expect(window >= 0, where, "window", "at least 0", window);
+    expect(chunk >= 0, where, "chunk", "at least 0", chunk);
+    expect(chunk == 0 || window == 0, where, "chunk", Joined{"0, because window is ", window}, chunk);
+    temperature.validate(where);
     expect_positive(where, "epsilon", epsilon);
     rotary.validate(where, width());
   }
@@ -247,6 +267,62 @@ View<T, 2, B> GroupedQueryAttention::normed_projection(typename B::Context& ctx,
   return to;
 }
 
+/// Returns gains of 1 for the norm of a head, in scratch memory: [1, F].
+template <class T, class B>
+View<const T, 2, B> GroupedQueryAttention::gain_of_one(typename B::Context& ctx) const {
+  const View<T, 2, B> gain = ctx.template scratch<T>(1, width());
+  fill(ctx, gain, 1);
+  return gain;
+}
+
+/// Computes the queries or keys of (1), without τ.
+template <class T, class B, class Keep, class Raw, class Inverse>
+void GroupedQueryAttention::rotated_projection(typename B::Context& ctx, const Linear& linear,
+                                               const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
+                                               View<const T, 2, B> x, View<const T, 2, B> table, View<T, 2, B> to,
+                                               Keep keep, Raw raw, Inverse inverse) const {
+  const bool norm_follows = norm == QueryKeyNorm::rotated_head;
+  const View<T, 2, B> rotated =
+      norm_follows ? detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1)) : to;
+  normed_projection<T, B>(ctx, linear, p, gain, x, rotated, keep, raw, inverse);
+  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, rotated);
+  if (!norm_follows) return;
+  const Index rows = to.size() / width();
+  View<T, 1, B> kept{};
+  if constexpr (!std::is_null_pointer_v<Keep>) {
+    (keep->*inverse).inverse.resize(rows);
+    kept = (keep->*inverse).inverse;
+  }
+  B::for_rows(
+      ctx, rows,
+      functor::RootMeanSquare<T, B>{one_group(ctx, rows), View<const T, 2, B>(rotated.data(), rows, width()),
+                                    gain_of_one<T, B>(ctx), T(epsilon), View<T, 2, B>(to.data(), rows, width()), kept});
+}
+
+/// Returns the gradient of queries or keys before their rotation, from the gradient d of rotated ones, which is in
+/// scratch memory and is replaced.
+template <class T, class B>
+View<T, 2, B> GroupedQueryAttention::rotate_back(typename B::Context& ctx, View<const T, 2, B> table,
+                                                 const Tensor<T, 2, B>& plain, const RmsNorm::Saved<T, B>& inverse,
+                                                 View<T, 2, B> d) const {
+  View<T, 2, B> to = d;
+  if (norm == QueryKeyNorm::rotated_head) {
+    const Index rows = d.size() / width();
+    expect_shape("GroupedQueryAttention.backward", "saved: queries or keys before the norm", plain,
+                 {d.extent(0), d.extent(1)});
+    expect_shape("GroupedQueryAttention.backward", "saved: inverse of the norm", inverse.inverse, {rows});
+    to = ctx.template scratch<T>(d.extent(0), d.extent(1));
+    const View<T, 2, B> of_gain = ctx.template scratch<T>(rows, width());
+    B::for_rows(
+        ctx, rows,
+        functor::RootMeanSquareBackward<T, B>{one_group(ctx, rows), View<const T, 2, B>(plain.data(), rows, width()),
+                                              gain_of_one<T, B>(ctx), View<const T, 2, B>(d.data(), rows, width()),
+                                              inverse.inverse, View<T, 2, B>(to.data(), rows, width()), of_gain});
+  }
+  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, to);
+  return to;
+}
+
 /// Returns kv with a copy of each head for every query head that uses it, or kv itself if no heads are shared.
 template <class T, class B>
 View<const T, 2, B> GroupedQueryAttention::for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const {
@@ -272,15 +348,15 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
   };
   const View<T, 2, B> q = rows(&S::q, heads * width()), k = rows(&S::k, kv_dim()), v = rows(&S::v, kv_dim()),
                       context = rows(&S::context, heads * width()), log_sum_exp = rows(&S::log_sum_exp, heads);
-  normed_projection<T, B>(ctx, query(), p.query, p.query_norm, now, q, keep, &S::plain_q, &S::query_inverse);
-  normed_projection<T, B>(ctx, key(), p.key, p.key_norm, now, k, keep, &S::plain_k, &S::key_inverse);
+  const Index position = extra.cache.position, length = extra.of(items);
+  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), position, length);
+  rotated_projection<T, B>(ctx, query(), p.query, p.query_norm, now, table, q, keep, &S::plain_q, &S::query_inverse);
+  rotated_projection<T, B>(ctx, key(), p.key, p.key_norm, now, table, k, keep, &S::plain_k, &S::key_inverse);
+  detail_::attending::scale_by_position(ctx, temperature, position, length, q);
   Nothing<T, B> nothing{};
   key().template forward<T, B>(ctx, p.value, one_group(ctx, items), now, v, nothing);
-  const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), extra.cache.position, extra.of(items));
-  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, q);
-  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, k);
   if (extra.has_cache()) {
-    detail_::attending::attend_cached(ctx, extra.cache, heads, kv_dim() / width(), scale(), window, q, k, v,
+    detail_::attending::attend_cached(ctx, extra.cache, heads, kv_dim() / width(), scale(), reach(), chunk > 0, q, k, v,
                                       extra.valid, context, log_sum_exp);
   } else {
     detail_::attending::forward(ctx, form(items, extra), q, for_each_query_head<T, B>(ctx, k),
@@ -370,14 +446,15 @@ void GroupedQueryAttention::backward(typename B::Context& ctx, const Params<T, B
   };
   const View<T, 2, B> dk = of_shared(dkeys), dv = of_shared(dvalues);
   const auto table = detail_::attending::rotary_table<T>(ctx, rotary, width(), 0, of.window.length);
-  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, dq);
-  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, dk);
+  detail_::attending::scale_by_position(ctx, temperature, 0, of.window.length, dq);
   add(ctx,
-      back_to_items<T, B>(ctx, query(), p.query, p.query_norm, now, saved.plain_q, saved.query_inverse, dq, grads.query,
+      back_to_items<T, B>(ctx, query(), p.query, p.query_norm, now, saved.plain_q, saved.query_inverse,
+                          rotate_back<T, B>(ctx, table, saved.plain_q, saved.query_inverse, dq), grads.query,
                           grads.query_norm),
       dx);
   add(ctx,
-      back_to_items<T, B>(ctx, key(), p.key, p.key_norm, now, saved.plain_k, saved.key_inverse, dk, grads.key,
+      back_to_items<T, B>(ctx, key(), p.key, p.key_norm, now, saved.plain_k, saved.key_inverse,
+                          rotate_back<T, B>(ctx, table, saved.plain_k, saved.key_inverse, dk), grads.key,
                           grads.key_norm),
       dx);
   const View<T, 2, B> of_values = scratch(model_dim);
