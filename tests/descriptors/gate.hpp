@@ -11,6 +11,7 @@ GATEFOLD_ROW(soft_moe, (SoftMoe{.slots = s.slots}),
              .hooks = "validate experts with_model_dim with_experts Extra.with_valid", .meets = Meets::sequence)
 
 GATEFOLD_ROW(weight_on_input, (WeightOnInput{published::llama4({.experts = 0, .k = 2}).gate}),
+             .cannot_meet = "layer_norm rms_norm: a norm takes the weight out of its input again",
              .hooks =
                  "validate infer experts with_model_dim with_experts Extra.without_auxiliary Extra.WithoutTrace "
                  "Extra.with_trace ExtraGrad.set_trace Plan.slot_weights Plan.weights_inputs")

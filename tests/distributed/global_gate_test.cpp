@@ -99,6 +99,40 @@ void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index se
 
 }  // namespace
 
+TEST_CASE("GlobalGate: replays the recorded experts of all shards") {
+  using G = ComposedGate<Scores, Independent, ReplayTopK, ZLoss>;
+  const G gate{.scores = {.model_dim = 6, .experts = 5}, .selection = {.k = 2}};
+  constexpr Index items = 9;
+  std::vector<Index> recorded;
+  for (Index n = 0; n < items; ++n)
+    recorded.insert(recorded.end(), {n % 5, (n * n + n + 3) % 5 == n % 5 ? (n + 1) % 5 : (n * n + n + 3) % 5});
+  const auto of = [&](const dist::Range& part) {
+    Extra<G, double, Cpu> extra;
+    extra.selection.recorded = View<const Index, 2, Cpu>(recorded.data() + 2 * part.first, 1, 2 * part.count);
+    return extra;
+  };
+  Cpu::Context one(1);
+  const auto params = init_params<double, Cpu>(gate, one, Seed{1});
+  const auto x = uniform_tensor<double>(one, Seed{2}, 1, items, 6);
+  for (const Index shards : {1, 2, 4, 12}) {  // of twelve, some have no items
+    std::atomic<int> wrong = 0;
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto mine = shard.part_of(items);
+      typename dist::GlobalGate<G, double, Cpu>::Saved saved;
+      dist::GlobalGate<G, double, Cpu>::forward(gate, shard, ctx, params, x.view().rows(mine.first, mine.count), saved,
+                                                of(mine));
+      if (!std::equal(recorded.begin(), recorded.end(), saved.plan.expert.data())) ++wrong;
+      if (!std::equal(saved.own().expert.data(), saved.own().expert.data() + 2 * mine.count,
+                      recorded.begin() + 2 * mine.first))
+        ++wrong;
+    });
+    CAPTURE(shards);
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("GlobalGate: plan and losses equal one process's whole batch") {
   const LinearScores scores{.model_dim = 6, .experts = 5};
   check_plan(WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = scores, .selection = {.k = 2}});

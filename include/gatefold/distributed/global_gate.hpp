@@ -108,6 +108,7 @@ struct GlobalGate {
     /// D] items of all shards.
     Tensor<T, 2, B> seen;
     std::array<Tensor<T, 1, B>, 3> masks;  // [N] masks of padding for gate, mixing and selection; empty if not given
+    Tensor<Index, 2, B> recorded;          // [1, N·K] recorded experts of ReplayTopK; empty for other selections
     SparsePlan<T, B> own_part;             // this shard's picks
     Tensor<Index, 1, B> picks;             // positions of this shard's picks in `plan`
 
@@ -281,6 +282,7 @@ struct GlobalGate {
                          const Extra<GateT, T, B>& extra, const F& f) {
     auto all = extra;
     each_mask(all, [&](View<const T, 1, B>& mask, std::size_t i) { mask = saved.masks[i]; });
+    if constexpr (requires { all.selection.recorded; }) all.selection.recorded = saved.recorded;
     if constexpr (sees == global::Sees::logits) {
       const Inner inner{{count_experts(gate)}, gate.mixing, gate.selection, gate.auxiliary};
       f(inner, Params<Inner, T, B>{},
@@ -306,12 +308,13 @@ struct GlobalGate {
       one(extra.selection, 2);
     }
   }
-  /// Gathers from all shards the number of items and the padding masks.
+  /// Gathers from all shards the number of items, the padding masks, and the recorded experts of a ReplayTopK.
   template <class ShardT>
   static void count_items(ShardT& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
                           Saved& saved) {
-    constexpr Index width = 5;
-    Index told[width] = {items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra))};
+    constexpr Index width = 6;
+    Index told[width] = {items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra)), 0};
+    if constexpr (requires { extra.selection.recorded; }) told[5] = extra.selection.recorded.extent(1);
     each_mask(extra, [&](const View<const T, 1, B>& mask, std::size_t i) {
       told[1 + i] = mask.data() != nullptr;
       if (mask.data()) expect_shape("ExpertParallel.forward", "extra.valid", mask, {items});
@@ -336,6 +339,12 @@ struct GlobalGate {
       saved.masks[i].resize(masks > 0 ? total : 0);
       if (masks > 0) shard.all_gather(memory_of(ctx), mask.data(), saved.items, saved.masks[i].data());
     });
+    if constexpr (requires { extra.selection.recorded; }) {
+      std::vector<Index> counts;
+      for (std::size_t j = 0; j < heard.size(); j += width) counts.push_back(heard[j + 5]);
+      saved.recorded.resize(1, std::accumulate(counts.begin(), counts.end(), Index(0)));
+      shard.all_gather(memory_of(ctx), extra.selection.recorded.data(), counts, saved.recorded.data());
+    }
     saved.seen.resize(total, 0);
   }
   template <class ShardT>
