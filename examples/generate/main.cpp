@@ -1,6 +1,6 @@
-// Reads a decoder from a folder of Hugging Face's hub (Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE), optionally trains it on
-// ids of tokens and saves it in another folder, and generates tokens. The ids of the tokens are on stdout; all other
-// lines are on stderr. ids.py converts text to ids and back.
+// Reads a decoder from a folder of Hugging Face's hub (Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, gpt-oss, DeepSeek, Llama
+// 4), optionally trains it on ids of tokens and saves it in another folder, and generates tokens. The ids of the tokens
+// are on stdout; all other lines are on stderr. ids.py converts text to ids and back.
 // Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 

@@ -26,7 +26,7 @@ refused() {
   tail -n 1 "$dir/err" | grep -qF -- "$text" || fail "$*: expected \"$text\", got \"$(tail -n 1 "$dir/err")\""
 }
 
-for name in mixtral qwen2_moe deepseek_v2 deepseek_v3 gpt_oss gpt_oss_mxfp4; do
+for name in mixtral qwen2_moe deepseek_v2 deepseek_v3 gpt_oss gpt_oss_mxfp4 llama4_text llama4; do
   golden=$folders/$name/expected.safetensors
   ids=$(numbers "$golden" ids 11) expected=$(numbers "$golden" greedy 64)
   for more in "" "--weights float --threads 2"; do

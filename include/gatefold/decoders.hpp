@@ -1,8 +1,8 @@
 #pragma once
 
-// Published decoders with mixtures of experts (Mixtral, Qwen, OLMoE, gpt-oss, DeepSeek): their layers, and their
-// folders of config.json and safetensors files. Not part of gatefold.hpp, because few programs need them. The header
-// needs nlohmann-json (CMake target gatefold::io); gatefold/model/decoder.hpp alone does not.
+// Published decoders with mixtures of experts (Mixtral, Qwen, OLMoE, gpt-oss, DeepSeek, Llama 4): their layers, and
+// their folders of config.json and safetensors files. Not part of gatefold.hpp, because few programs need them. The
+// header needs nlohmann-json (CMake target gatefold::io); gatefold/model/decoder.hpp alone does not.
 
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off

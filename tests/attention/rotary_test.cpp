@@ -70,6 +70,24 @@ TEST_CASE("Rotary (2) to (6): frequencies and amplitude are those of transformer
   CHECK(Rotary{.rope_type = RopeType::yarn, .attention_factor = 0.75}.amplitude() == 0.75);
 }
 
+TEST_CASE("Rotary (6): equal factors of llama3 are a step") {
+  // Llama 4 Scout: pairs that turn less than once in 8192 positions have a sixteenth of their frequency.
+  const Rotary scout{.rope_theta = 500000,
+                     .rope_type = RopeType::llama3,
+                     .factor = 16,
+                     .original_max_position_embeddings = 8192,
+                     .low_freq_factor = 1,
+                     .high_freq_factor = 1};
+  Index slow = 0;
+  for (Index i = 0; i < 64; ++i) {
+    const double plain = std::pow(500000, -double(i) / 64), turns = 8192 * plain / (2 * 3.14159265358979323846);
+    slow += turns < 1 ? 1 : 0;
+    CHECK(std::abs(scout.frequency(i, 128) / (turns < 1 ? plain / 16 : plain) - 1) <= 1e-13);
+  }
+  CHECK(slow > 0);
+  CHECK(slow < 64);
+}
+
 TEST_CASE("Rotary (1): rotates pairs half a head apart, and back") {
   Cpu::Context ctx(2);
   constexpr Index length = 5, heads = 3, width = 10, first = 7;
@@ -139,6 +157,6 @@ TEST_CASE("Rotary.validate: names the option that does not fit") {
   CHECK(message({.factor = 0.5}) == "X: rotary.factor: expected at least 1, got 0.5");
   CHECK(message({.rope_type = RopeType::yarn}) ==
         "X: rotary.original_max_position_embeddings: expected at least 1, because rope_type is yarn or llama3, got 0");
-  CHECK(message({.rope_type = RopeType::llama3, .original_max_position_embeddings = 9, .low_freq_factor = 4}) ==
-        "X: rotary.low_freq_factor: expected less than high_freq_factor = 4, got 4");
+  CHECK(message({.rope_type = RopeType::llama3, .original_max_position_embeddings = 9, .low_freq_factor = 5}) ==
+        "X: rotary.low_freq_factor: expected at most high_freq_factor = 4, got 5");
 }

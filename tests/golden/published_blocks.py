@@ -14,9 +14,10 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import DeepseekV3Config, MixtralConfig, OlmoeConfig, Qwen2MoeConfig, Qwen3MoeConfig
-from transformers import SwitchTransformersConfig
+from transformers import DeepseekV3Config, Llama4TextConfig, MixtralConfig, OlmoeConfig, Qwen2MoeConfig
+from transformers import Qwen3MoeConfig, SwitchTransformersConfig
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+from transformers.models.llama4.modeling_llama4 import Llama4TextMoe
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 from transformers.models.olmoe.modeling_olmoe import OlmoeSparseMoeBlock
 from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
@@ -93,6 +94,14 @@ block(
     "model.layers.3.mlp.",
     torch.bfloat16,
     runs_in=torch.float32,  # its sum over experts takes nothing else
+)
+block(
+    "llama4",
+    Llama4TextMoe(
+        Llama4TextConfig(hidden_size=D, intermediate_size=H, num_local_experts=6, num_experts_per_tok=2)
+    ),
+    "model.layers.0.feed_forward.",
+    torch.bfloat16,
 )
 block(
     "switch_transformer",

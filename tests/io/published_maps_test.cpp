@@ -138,6 +138,10 @@ TEST_CASE("published maps: DeepSeek-V3 with expert groups and a shared expert") 
   agrees(block, "deepseek_v3.safetensors", io::published::deepseek_v3(at));
   agrees_fused(block, "deepseek_v3.safetensors", at, io::published::deepseek_v3(at, fused));
 }
+TEST_CASE("published maps: Llama 4 with weights on the experts' inputs") {
+  const WithShared block{Mixture{published::llama4({.experts = 6, .k = 2}), expert}, expert};
+  agrees(block, "llama4.safetensors", io::published::llama4("model.layers.0.feed_forward."));
+}
 TEST_CASE("published maps: Switch Transformer") {
   agrees(Mixture{published::switch_transformer({.experts = 4, .factor = 4}),
                  Mlp<Relu>{.model_dim = 16, .hidden_dim = 20, .bias = false}},

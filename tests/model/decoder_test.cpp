@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -30,14 +32,25 @@ DecoderSizes tiny(Index shared_dim) {
           .dense_dim = 7};
 }
 
+/// Layers 0 and 2 attend in chunks of 3 positions, layer 1 has no positions.
+DecoderSizes like_llama4() {
+  DecoderSizes sizes = tiny(6);
+  sizes.weight_on_input = true;
+  sizes.attention.norm = QueryKeyNorm::rotated_head;
+  sizes.attention.rotary.interleaved = true;
+  sizes.attention.temperature = {.floor_scale = 2, .attn_scale = 0.3};
+  sizes.chunks = {3, 0, 3};
+  sizes.unrotated_layers = {1};
+  return sizes;
+}
+
 }  // namespace
 
 TEST_CASE("with_decoder: training lowers the loss, with the same bits on 1 and 2 threads") {
-  for (const Index shared_dim : {0, 5}) {
+  for (const DecoderSizes& sizes : {tiny(0), tiny(5), like_llama4()}) {
     std::vector<double> outcomes[2];
     for (const int threads : {1, 2}) {
       Cpu::Context ctx(threads);
-      const DecoderSizes sizes = tiny(shared_dim);
       with_decoder(sizes, [&](const auto& model) {
         Trainer trainer{ctx, model, sizes.loss(), optim::AdamW{.lr = 1e-2}, Seed{1}};
         const std::vector<Index> ids{1, 5, 2, 7, 3, 1, 5, 2, 7, 3}, next{5, 2, 7, 3, 1, 5, 2, 7, 3, 1};
@@ -68,16 +81,62 @@ TEST_CASE("with_decoder: only the chosen branch of a layer has parameters") {
   });
 }
 
-TEST_CASE("DecoderSizes.memory: rows of keys and values, or of latent vectors") {
+TEST_CASE("with_decoder: chunks and unrotated layers give the bits of prefill") {
+  constexpr Index items = 20;
+  const std::vector<Index> ids{1, 5, 2, 7, 3, 1, 5, 2, 7, 3, 12, 0, 4, 4, 9, 8, 11, 10, 6, 1};
+  const DecoderSizes sizes = like_llama4();
+  with_decoder(sizes, [&](const auto& model) {
+    using M = std::remove_cvref_t<decltype(model)>;
+    for (const int threads : {1, 2}) {
+      Cpu::Context ctx(threads);
+      const auto params = init_params<float, Cpu>(model, ctx, Seed{1});
+      Tensor<float, 2, Cpu> whole(items, sizes.model_dim), parts(items, sizes.model_dim);
+      const auto run = [&](Index first, Index count, const CacheView<float, Cpu>& cache, View<float, 2, Cpu> y) {
+        Carry<M, float, Cpu> carry;
+        model.begin(ctx, params, count, carry);
+        infer(model, ctx, params, View<const Index, 1, Cpu>(ids.data() + first, count), carry, y,
+              extra_of<Extra<M, float, Cpu>>(Segment<float, Cpu>{.length = count, .cache = cache}));
+      };
+      run(0, items, {}, whole.view());
+      for (const Index step : {1, 4, 7}) {
+        KvCache<float, Cpu> cache(ctx, sizes.cache(1, items));
+        for (Index first = 0; first < items; first += step) {
+          const Index count = std::min(step, items - first);
+          run(first, count, cache.of(count), parts.view().rows(first, count));
+          cache.advance();
+        }
+        CAPTURE(step);
+        CHECK(same_bits(values(parts), values(whole)));
+      }
+    }
+  });
+}
+
+TEST_CASE("DecoderSizes.cache: keys and values of heads, or latent vectors") {
   DecoderSizes sizes = tiny(0);
-  CHECK(sizes.memory(2, 100).width == 2 * 2 * 2);
-  CHECK(sizes.memory(2, 100).most == 100);
+  CHECK(sizes.cache(2, 100).layers == 3);
+  CHECK(sizes.cache(2, 100).sequences == 2);
+  CHECK(sizes.cache(2, 100).parts == 2 * 2);
+  CHECK(sizes.cache(2, 100).width == 2);
+  CHECK(sizes.cache(2, 100).keep == 0);
   sizes.attention.window = 10;
-  CHECK(sizes.memory(2, 100).most == 9);
+  CHECK(sizes.cache(2, 100).keep == 9);
   sizes.windows = {10, 0, 10};
-  CHECK(sizes.memory(2, 100).most == 100);
+  CHECK(sizes.cache(2, 100).keep == 0);
+  sizes.windows = {10, 20, 10};
+  CHECK(sizes.cache(2, 100).keep == 0);
+  sizes.windows = {20, 20, 20};
+  CHECK(sizes.cache(2, 100).keep == 19);
+  sizes.windows = {};
+  sizes.attention.window = 0;
+  sizes.chunks = {7, 7, 7};
+  CHECK(sizes.cache(2, 100).keep == 6);
+  sizes.chunks = {7, 0, 7};
+  CHECK(sizes.cache(2, 100).keep == 0);
+  sizes.chunks = {};
   sizes.latent = {.heads = 4, .latent_dim = 5, .plain_dim = 2, .rotary_dim = 4, .value_dim = 3};
-  CHECK(sizes.memory(2, 100).width == 9);
+  CHECK(sizes.cache(2, 100).parts == 1);
+  CHECK(sizes.cache(2, 100).width == 9);
 }
 
 TEST_CASE("with_decoder: wrong sizes are refused") {
@@ -89,6 +148,18 @@ TEST_CASE("with_decoder: wrong sizes are refused") {
   CHECK(message() == "DecoderSizes: windows.size(): expected 0 or 3 (depth), got 2");
   sizes.windows = {};
   sizes.dense_layers = {};
+  sizes.unrotated_layers = {0, -1};
+  CHECK(message() == "DecoderSizes: unrotated_layers: expected layers from 0 to 2, got -1");
+  sizes.unrotated_layers = {};
+  sizes.chunks = {4};
+  CHECK(message() == "DecoderSizes: chunks.size(): expected 0 or 3 (depth), got 1");
+  sizes.chunks = {};
+  sizes.weight_on_input = true;
+  CHECK(message() == "DecoderSizes: shared_dim: expected at least 1, because weight_on_input is given, got 0");
+  sizes.clamped = true;
+  CHECK(message() ==
+        "DecoderSizes: weight_on_input: expected false, because a latent_dim or clamped is given, got true");
+  sizes.weight_on_input = sizes.clamped = false;
   sizes.sigmoid_router = true;
   CHECK(message() == "DecoderSizes: sigmoid_router: expected false, because latent_dim is 0, got true");
   sizes.sigmoid_router = false;
@@ -100,6 +171,9 @@ TEST_CASE("with_decoder: wrong sizes are refused") {
   sizes.windows = {1, 2, 3};
   CHECK(message() == "DecoderSizes: windows: expected none, because latent attention has no window, got 3");
   sizes.windows = {};
+  sizes.unrotated_layers = {1};
+  CHECK(message() == "DecoderSizes: chunks and unrotated_layers: expected none, because a latent_dim is given, got 1");
+  sizes.unrotated_layers = {};
   sizes.shared_dim = 0;
   CHECK(message() == "DecoderSizes: shared_dim: expected at least 1, because latent_dim is given, got 0");
   sizes.depth = 0;

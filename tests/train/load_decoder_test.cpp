@@ -200,6 +200,12 @@ TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
       for (std::size_t i = 0; i < got.size(); ++i) {
         if (got[i].first.find(".selection.") != std::string::npos) continue;
         CAPTURE(got[i].first);
+        if (name == "llama4_text" && got[i].first == "model.layers.1.layers.1.layers.0.branch.branch.key.bias") {
+          // Without positions, this bias changes all scores of an item equally: both gradients are 0 up to rounding.
+          for (const double v : got[i].second) CHECK(std::abs(v) <= 1e-15);
+          for (const double v : wanted[i].second) CHECK(std::abs(v) <= 1e-15);
+          continue;
+        }
         CHECK(difference(got[i].second, wanted[i].second) <= 1e-8);
       }
     });
@@ -218,13 +224,16 @@ TEST_CASE("decoder_map: a saved decoder has the bytes of the folder") {
       io::save(to.file(), ctx, {}, io::decoder_map(config), params);
     });
     const io::TensorFiles saved(to.file()), expected(folders / name / "model.safetensors");
-    REQUIRE(saved.tensors().size() == expected.tensors().size());
+    std::size_t compared = 0;
     for (const io::TensorInfo& tensor : expected.tensors()) {
+      if (name == "llama4" && !tensor.name.starts_with("language_model.")) continue;  // for images
+      ++compared;
       CAPTURE(tensor.name);
       CHECK(saved.info(tensor.name).shape == tensor.shape);
       CHECK(saved.info(tensor.name).dtype == tensor.dtype);
       CHECK(saved.read_bytes(tensor.name) == expected.read_bytes(tensor.name));
     }
+    CHECK(saved.tensors().size() == compared);
   }
 }
 
@@ -255,11 +264,11 @@ TEST_CASE("read_decoder_config: errors name file, option and value") {
   CHECK(CopiedFolder().remove("config.json").error() == "config.json: cannot open: No such file or directory");
   CHECK(CopiedFolder().cut("config.json", 10).error() == "config.json: expected a JSON object");
   CHECK(error("\"mixtral\"", "\"llama\"") ==
-        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3, "
-        "got \"llama\"");
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, "
+        "llama4_text or llama4, got \"llama\"");
   CHECK(error("\"model_type\"", "\"kind\"") ==
-        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3, "
-        "got nothing");
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, "
+        "llama4_text or llama4, got nothing");
   CHECK(error("\"hidden_size\"", "\"size\"") == "config.json: hidden_size: expected an integer, got nothing");
   CHECK(error("\"vocab_size\": 37", "\"vocab_size\": \"37\"") ==
         "config.json: vocab_size: expected an integer from 0 to 1e15, got \"37\"");
@@ -291,6 +300,70 @@ TEST_CASE("read_decoder_config: unsupported options are errors") {
       "config.json: routed_scaling_factor: expected 1, because the softmax router has no factor, got 16.0");
   CHECK(CopiedFolder("qwen2_moe").config("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0").error() ==
         "config.json: decoder_sparse_step: expected at least 1, got 0");
+}
+
+TEST_CASE("read_decoder_config: Llama 4 has a kind of each layer") {
+  const auto sizes = [](const CopiedFolder& folder) { return io::read_decoder_config(folder.to.path).sizes; };
+  using List = std::vector<Index>;
+  const DecoderSizes text = sizes(CopiedFolder("llama4_text"));
+  CHECK(text.weight_on_input);
+  CHECK(text.chunks == List{5, 0, 5});
+  CHECK(text.unrotated_layers == List{1});
+  CHECK(text.dense_layers == List{1});
+  CHECK(text.attention_of(0).chunk == 5);
+  CHECK(text.attention_of(0).norm == QueryKeyNorm::rotated_head);
+  CHECK(text.attention_of(0).temperature.floor_scale == 0);
+  CHECK(text.attention_of(0).rotary.interleaved);
+  CHECK(text.attention_of(0).rotary.partial_rotary_factor == 1);
+  CHECK(text.attention_of(1).chunk == 0);
+  CHECK(text.attention_of(1).norm == QueryKeyNorm::none);
+  CHECK(text.attention_of(1).temperature.floor_scale == 3);
+  CHECK(text.attention_of(1).rotary.partial_rotary_factor == 0);
+  CHECK(text.cache(1, 100).keep == 0);
+
+  // Without the lists, the layers follow from the steps: layers 1, 3, … are mixtures, layer 2 has no positions.
+  CopiedFolder short_form("llama4");
+  const auto without_lists = [&](const std::string& more) {
+    short_form.to.write(
+        "{\"model_type\": \"llama4\", \"text_config\": {\"vocab_size\": 23, \"hidden_size\": 8, "
+        "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 6, \"intermediate_size\": 5, \"intermediate_size_mlp\": 7, "
+        "\"num_local_experts\": 3, \"num_experts_per_tok\": 1" +
+            more + "}}",
+        "config.json");
+    return sizes(short_form);
+  };
+  const DecoderSizes steps = without_lists(", \"interleave_moe_layer_step\": 2, \"no_rope_layer_interval\": 3");
+  CHECK(steps.dense_layers == List{0, 2});
+  CHECK(steps.unrotated_layers == List{2});
+  CHECK(steps.chunks == List{8192, 8192, 0});
+  CHECK(steps.attention.rotary.rope_theta == 500000);
+  CHECK(steps.attention.temperature.floor_scale == 8192);
+  CHECK(steps.epsilon == 1e-5);
+  CHECK(short_form.error() == "no error");
+  const DecoderSizes defaults = without_lists(", \"attention_chunk_size\": null, \"no_rope_layers\": []");
+  CHECK(defaults.dense_layers.empty());
+  CHECK(defaults.unrotated_layers.empty());  // of three layers; the fourth would be one
+  CHECK(defaults.chunks == List{0, 0, 0});
+  CHECK(without_lists(", \"attn_temperature_tuning\": 4").attention.temperature.floor_scale == 8192);
+  CHECK(without_lists(", \"attn_temperature_tuning\": false").attention.temperature.floor_scale == 0);
+  CHECK(without_lists(", \"use_qk_norm\": false").attention.norm == QueryKeyNorm::none);
+
+  const auto error = [](const std::string& option, const std::string& by) {
+    return CopiedFolder("llama4_text").config(option, by).error();
+  };
+  CHECK(CopiedFolder("llama4").config("\"text_config\"", "\"text\"").error() ==
+        "config.json: text_config: expected an object, got nothing");
+  CHECK(error("\"full_attention\"", "\"sliding_attention\"") ==
+        "config.json: layer_types: expected chunked_attention or full_attention, got \"sliding_attention\"");
+  CHECK(error("\"interleave_moe_layer_step\": 1", "\"interleave_moe_layer_step\": 0") ==
+        "config.json: interleave_moe_layer_step: expected at least 1, got 0");
+  CHECK(error("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4") ==
+        "config.json: no_rope_layers: expected one integer for each of 4 layers, got [1,0,1]");
+  CHECK(error("\"attn_temperature_tuning\": true", "\"attn_temperature_tuning\": \"on\"") ==
+        "config.json: attn_temperature_tuning: expected true or false, got \"on\"");
+  CHECK(error("\"num_local_experts\": 4", "\"num_local_experts\": 3") ==
+        "model.safetensors: tensor \"model.layers.0.feed_forward.router.weight\": expected [3, 8], got [4, 8]");
 }
 
 TEST_CASE("load_decoder: damaged files are errors") {

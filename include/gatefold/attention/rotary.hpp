@@ -32,7 +32,7 @@ enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 /// Count how often a pair turns in original_max_position_embeddings positions. r_i is 0 for pairs that turn more than
 /// beta_fast times, 1 for pairs that turn fewer than beta_slow times, and linear in i between them. s_i is 0 for pairs
 /// that turn more than high_freq_factor times, 1 for pairs that turn fewer than low_freq_factor times, and linear in
-/// the number of turns between them.
+/// the number of turns between them. The two factors can be equal, as in Llama 4.
 ///
 /// Source: Su et al. 2021, arXiv:2104.09864, eq. (34); Peng et al. 2023, arXiv:2309.00071 (yarn); the options, their
 /// names and the pairs half a head apart are those of Hugging Face's transformers (config.json).
@@ -64,7 +64,9 @@ struct Rotary {
     double share = 0;  // of f / factor
     if (rope_type == RopeType::linear) share = 1;
     if (rope_type == RopeType::llama3)
-      share = 1 - clamp((positions * f / turn - low_freq_factor) / (high_freq_factor - low_freq_factor));
+      share = high_freq_factor > low_freq_factor
+                  ? 1 - clamp((positions * f / turn - low_freq_factor) / (high_freq_factor - low_freq_factor))
+                  : positions * f / turn < low_freq_factor;
     if (rope_type == RopeType::yarn) {
       // The pair that turns n times in `positions` positions, as a real number.
       const auto pair = [&](double n) {
@@ -100,8 +102,8 @@ struct Rotary {
     const bool trained = rope_type == RopeType::yarn || rope_type == RopeType::llama3;
     expect(!trained || original_max_position_embeddings >= 1, where, "rotary.original_max_position_embeddings",
            "at least 1, because rope_type is yarn or llama3", original_max_position_embeddings);
-    expect(rope_type != RopeType::llama3 || low_freq_factor < high_freq_factor, where, "rotary.low_freq_factor",
-           Joined{"less than high_freq_factor = ", high_freq_factor}, low_freq_factor);
+    expect(rope_type != RopeType::llama3 || low_freq_factor <= high_freq_factor, where, "rotary.low_freq_factor",
+           Joined{"at most high_freq_factor = ", high_freq_factor}, low_freq_factor);
   }
 
  private:

@@ -138,6 +138,19 @@ inline TensorMap gpt_oss(const std::string& at, bool mxfp4 = false) {
   return map;
 }
 
+/// Returns the tensor names of Llama 4 checkpoints for the layer
+/// `WithShared{Mixture{gatefold::published::llama4({.experts = E, .k = K}), GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D,
+/// H}}`. All experts are in two tensors, `gate_up_proj` [E, D, 2·H] and `down_proj` [E, H, D].
+///
+/// Source: transformers' modeling_llama4.py; at = "model.layers.0.feed_forward.", in models with images
+/// "language_model.model.layers.0.feed_forward."
+inline TensorMap llama4(const std::string& at) {
+  TensorMap map{{"branch.gate.scores.weight", at + "router.weight", MapEntry::transposed}};
+  maps::fused(map, "branch.expert.", at + "experts.", MapEntry::as_it_is);
+  maps::gated(map, "shared.", at + "shared_expert.");
+  return map;
+}
+
 /// Returns the tensor names of Switch Transformer checkpoints for the layer
 /// `Mixture{gatefold::published::switch_transformer({.experts = E}), Mlp<Relu>{.model_dim = D, .hidden_dim = H, .bias =
 /// false}}`.

@@ -31,15 +31,20 @@
 namespace gatefold {
 
 /// The sizes and options of a published decoder with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE,
-/// gpt-oss, DeepSeek-V2 and V3. They are the content of config.json, from which io::read_decoder_config makes them.
+/// gpt-oss, DeepSeek-V2 and V3, Llama 4. They are the content of config.json, from which io::read_decoder_config makes
+/// them.
 struct DecoderSizes {
   Index vocabulary = 0, model_dim = 0, depth = 0;
-  GroupedQueryAttention attention{};             // its model_dim can be 0
-  std::vector<Index> windows{};                  // replace attention.window, one for each layer; empty: they do not
+  GroupedQueryAttention attention{};  // its model_dim can be 0
+  std::vector<Index> windows{};       // replace attention.window, one for each layer; empty: they do not
+  std::vector<Index> chunks{};        // replace attention.chunk, one for each layer; empty: they do not
+  // Layers without rotary positions. They have no norm of rotated heads, and only they have attention.temperature.
+  std::vector<Index> unrotated_layers{};
   LatentAttention latent{};                      // if latent_dim > 0, the attention of all layers
   Index experts = 0, picks = 0, hidden_dim = 0;  // of the mixtures
   bool renormalise = true;                       // the weights of the picked experts sum to 1
   bool clamped = false;                          // experts and router of gpt-oss: clamped SwiGLU, with biases
+  bool weight_on_input = false;                  // the gate of Llama 4 (SigmoidOnInput) instead of SoftmaxTopK
   bool sigmoid_router = false;                   // the gate of DeepSeek-V3 (SigmoidTopK) instead of SoftmaxTopK
   double router_scale = 1;                       // SigmoidTopK only: factor of all weights
   Index groups = 1, top_groups = 1;              // SigmoidTopK only: see SigmoidBias
@@ -56,26 +61,49 @@ struct DecoderSizes {
     expect(depth >= 1, where, "depth", "at least 1", depth);
     expect(windows.empty() || static_cast<Index>(windows.size()) == depth, where, "windows.size()",
            Joined{"0 or ", depth, " (depth)"}, windows.size());
-    for (const Index l : dense_layers)
-      expect(0 <= l && l < depth, where, "dense_layers", Joined{"layers from 0 to ", depth - 1}, l);
+    expect(chunks.empty() || static_cast<Index>(chunks.size()) == depth, where, "chunks.size()",
+           Joined{"0 or ", depth, " (depth)"}, chunks.size());
+    for (const auto& [name, layers] :
+         {std::pair{"dense_layers", &dense_layers}, std::pair{"unrotated_layers", &unrotated_layers}})
+      for (const Index l : *layers) expect(0 <= l && l < depth, where, name, Joined{"layers from 0 to ", depth - 1}, l);
     expect(!short_rows || windows.empty(), where, "windows", "none, because latent attention has no window",
            windows.size());
+    expect(!short_rows || (chunks.empty() && unrotated_layers.empty()), where, "chunks and unrotated_layers",
+           "none, because a latent_dim is given", chunks.size() + unrotated_layers.size());
     expect(!short_rows || shared_dim >= 1, where, "shared_dim", "at least 1, because latent_dim is given", shared_dim);
     expect(!sigmoid_router || short_rows, where, "sigmoid_router", "false, because latent_dim is 0", "true");
     expect(!clamped || (!short_rows && shared_dim == 0), where, "clamped",
            "false, because a latent_dim or shared_dim is given", "true");
+    expect(!weight_on_input || (!short_rows && !clamped), where, "weight_on_input",
+           "false, because a latent_dim or clamped is given", "true");
+    expect(!weight_on_input || shared_dim >= 1, where, "shared_dim", "at least 1, because weight_on_input is given",
+           shared_dim);
+  }
+  /// Returns the attention of layer l, unless it is latent attention.
+  GroupedQueryAttention attention_of(Index l) const {
+    GroupedQueryAttention of_layer = attention.with_model_dim(model_dim);
+    if (!windows.empty()) of_layer.window = windows[static_cast<std::size_t>(l)];
+    if (!chunks.empty()) of_layer.chunk = chunks[static_cast<std::size_t>(l)];
+    if (std::find(unrotated_layers.begin(), unrotated_layers.end(), l) == unrotated_layers.end()) {
+      of_layer.temperature = {};
+    } else {
+      of_layer.rotary.partial_rotary_factor = 0;
+      if (of_layer.norm == QueryKeyNorm::rotated_head) of_layer.norm = QueryKeyNorm::none;
+    }
+    return of_layer;
   }
   /// Returns the loss, which consists of the output layer and its cross-entropy.
   StreamedCrossEntropy loss() const {
     return {.vocabulary = vocabulary, .model_dim = model_dim, .bias = false, .tied = tied};
   }
-  /// Returns the size of the KV cache of all layers. If all layers have the same window, the cache keeps only the items
-  /// of the window.
+  /// Returns the size of the KV cache of all layers. If all layers have windows or chunks of the same size, the cache
+  /// keeps only the items of one.
   /// @param longest  the largest number of tokens of a sequence
   CacheSize cache(Index sequences, Index longest) const {
     if (latent.latent_dim > 0) return latent.cache(depth, sequences, longest);
-    CacheSize size = attention.with_model_dim(model_dim).cache(depth, sequences, longest);
-    if (!windows.empty()) size.keep = 0;
+    CacheSize size = attention_of(0).cache(depth, sequences, longest);
+    for (Index l = 1; l < depth; ++l)
+      if (attention_of(l).cache(depth, sequences, longest).keep != size.keep) size.keep = 0;
     return size;
   }
 };
@@ -89,8 +117,7 @@ auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT&
   const auto layer = [&](Index l) {
     const bool dense = std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end();
     AttentionT of_layer = attention.with_model_dim(s.model_dim);
-    if constexpr (std::is_same_v<AttentionT, GroupedQueryAttention>)
-      if (!s.windows.empty()) of_layer.window = s.windows[static_cast<std::size_t>(l)];
+    if constexpr (std::is_same_v<AttentionT, GroupedQueryAttention>) of_layer = s.attention_of(l);
     return Chain{Residual{update::Plain{}, PreNorm{norm, of_layer}},
                  Residual{update::Plain{},
                           PreNorm{norm, Either{branch, OneExpert{GatedMlp<Silu>{s.model_dim, s.dense_dim}}, dense}}}};
@@ -116,8 +143,8 @@ auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT&
 ///       …
 ///     });
 ///
-/// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py
-/// and …_deepseek_v3.py of Hugging Face's transformers.
+/// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py,
+/// …_deepseek_v3.py and …_llama4.py of Hugging Face's transformers.
 /// @throws ArgumentError as DecoderSizes::validate
 template <class F>
 decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
@@ -132,6 +159,10 @@ decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
     const GatedMlp<ClampedSilu, ClampedPlusOne> clamped{
         .model_dim = s.model_dim, .hidden_dim = s.hidden_dim, .bias = true};
     return f(of_parts(s, s.attention, Mixture{with_bias, clamped}));
+  }
+  if (s.weight_on_input) {
+    const SigmoidOnInput router = published::llama4({.experts = s.experts, .k = s.picks});
+    return f(of_parts(s, s.attention, WithShared{Mixture{router, expert}, shared}));
   }
   if (s.latent.latent_dim == 0) {
     if (s.shared_dim == 0) return f(of_parts(s, s.attention, Mixture{softmax, expert}));

@@ -35,7 +35,9 @@ namespace gatefold::io {
 
 /// The architecture and the sizes of a decoder.
 struct DecoderConfig {
-  std::string model_type;  // mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3
+  // mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, llama4_text or llama4 (the text part of a
+  // model with images)
+  std::string model_type;
   DecoderSizes sizes{};
   Index max_positions = 0;  // the longest sequence for which the decoder was trained
 };
@@ -49,6 +51,7 @@ class Options {
   Options(const std::string& path, const Json& all) : path_(path), all_(all) {}
 
   bool has(const char* name) const { return all_.contains(name) && !all_[name].is_null(); }
+  bool is_null(const char* name) const { return all_.contains(name) && all_[name].is_null(); }
   Index integer(const char* name) const {
     if (!has(name)) fail(name, "an integer", "nothing");
     return integer(name, 0);
@@ -69,6 +72,10 @@ class Options {
     if (!has(name)) return otherwise;
     if (!all_[name].is_boolean()) fail(name, "true or false");
     return all_[name].template get<bool>();
+  }
+  /// Returns a flag that can be a number, of which 0 is false.
+  bool flag_or_number(const char* name, bool otherwise) const {
+    return has(name) && all_[name].is_number() ? number(name, 0) != 0 : flag(name, otherwise);
   }
   std::string text(const char* name, const std::string& otherwise) const {
     if (!has(name)) return otherwise;
@@ -111,12 +118,13 @@ class Options {
   const Json& all_;
 };
 
+/// @param theta  rope_theta of files without this option
 template <class Json>
-Rotary rotary(const Options<Json>& config, Index max_positions) {
+Rotary rotary(const Options<Json>& config, Index max_positions, double theta = 10000) {
   const Options<Json> of = config.inside(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
   const bool scaled = config.has("rope_parameters") || config.has("rope_scaling");
   const std::string type = scaled ? of.text("rope_type", of.text("type", "default")) : "default";
-  Rotary r{.rope_theta = of.number("rope_theta", config.number("rope_theta", 10000)),
+  Rotary r{.rope_theta = of.number("rope_theta", config.number("rope_theta", theta)),
            .partial_rotary_factor = of.number("partial_rotary_factor", config.number("partial_rotary_factor", 1))};
   if (type == "default") return r;
   r.rope_type = type == "linear" ? RopeType::linear : type == "llama3" ? RopeType::llama3 : RopeType::yarn;
@@ -166,7 +174,7 @@ GroupedQueryAttention grouped_queries(const Options<Json>& o, const DecoderConfi
   const bool bias = o.flag("attention_bias", false);
   GroupedQueryAttention a{.model_dim = c.sizes.model_dim,
                           .heads = o.integer("num_attention_heads"),
-                          .rotary = rotary(o, c.max_positions),
+                          .rotary = rotary(o, c.max_positions, c.model_type.starts_with("llama4") ? 500000 : 10000),
                           .bias = qwen2 ? o.flag("qkv_bias", true) : bias,
                           .output_bias = !qwen2 && bias,
                           .norm = c.model_type == "qwen3_moe" ? QueryKeyNorm::head
@@ -243,14 +251,60 @@ void add_gpt_oss(const Options<Json>& o, DecoderConfig& c) {
   s.windows = windows(o, s.depth, [](Index l) { return l % 2 == 0; });
 }
 
+/// Adds the options of Llama 4.
 template <class Json>
-DecoderConfig config_of(const Options<Json>& o) {
-  DecoderConfig c{.model_type = o.text("model_type", "")};
+void add_llama4(const Options<Json>& o, DecoderConfig& c) {
+  DecoderSizes& s = c.sizes;
+  const auto of_layers = [&](const char* name) {
+    const std::vector<Index> list = o.integers(name);
+    if (!list.empty() && static_cast<Index>(list.size()) < s.depth)
+      o.fail(name, "one integer for each of " + std::to_string(s.depth) + " layers");
+    return list;
+  };
+  const auto step = [&](const char* name, Index otherwise) {
+    const Index every = o.integer(name, otherwise);
+    if (every < 1) o.fail(name, "at least 1");
+    return every;
+  };
+  s.weight_on_input = true;
+  s.shared_dim = s.hidden_dim;
+  s.dense_dim = o.integer("intermediate_size_mlp", 16384);
+  const std::vector<Index> mixtures = o.integers("moe_layers"), rotated = of_layers("no_rope_layers");  // 1: rotated
+  const std::vector<std::string> types = o.texts("layer_types");
+  if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
+    o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
+  const Index every = step("interleave_moe_layer_step", 1), unrotated_every = step("no_rope_layer_interval", 4),
+              chunk = o.is_null("attention_chunk_size") ? 0 : o.integer("attention_chunk_size", 8192);
+  for (Index l = 0; l < s.depth; ++l) {
+    const auto at = static_cast<std::size_t>(l);
+    const bool rotates = rotated.empty() ? (l + 1) % unrotated_every != 0 : rotated[at] != 0;
+    if (!rotates) s.unrotated_layers.push_back(l);
+    if (o.has("moe_layers") ? std::find(mixtures.begin(), mixtures.end(), l) == mixtures.end() : (l + 1) % every != 0)
+      s.dense_layers.push_back(l);
+    const std::string type = !types.empty() ? types[at] : rotates && chunk > 0 ? "chunked_attention" : "full_attention";
+    if (type != "chunked_attention" && type != "full_attention")
+      o.fail("layer_types", "chunked_attention or full_attention", '"' + type + '"');
+    s.chunks.push_back(type == "full_attention" ? 0 : chunk);
+  }
+  s.attention.rotary.interleaved = true;
+  if (o.flag("use_qk_norm", true)) s.attention.norm = QueryKeyNorm::rotated_head;
+  if (o.flag_or_number("attn_temperature_tuning", true))
+    s.attention.temperature = {.floor_scale = o.integer("floor_scale", 8192),
+                               .attn_scale = o.number("attn_scale", 0.1)};
+}
+
+template <class Json>
+DecoderConfig config_of(const Options<Json>& all) {
+  DecoderConfig c{.model_type = all.text("model_type", "")};
+  const bool llama4 = c.model_type == "llama4" || c.model_type == "llama4_text";
+  if (c.model_type == "llama4" && !all.has("text_config")) all.fail("text_config", "an object");
+  const Options<Json> o = c.model_type == "llama4" ? all.inside("text_config") : all;
   const bool mixtral = c.model_type == "mixtral", olmoe = c.model_type == "olmoe", gpt_oss = c.model_type == "gpt_oss",
              qwen = c.model_type == "qwen2_moe" || c.model_type == "qwen3_moe",
              deepseek = c.model_type == "deepseek_v2" || c.model_type == "deepseek_v3";
-  if (!mixtral && !olmoe && !gpt_oss && !qwen && !deepseek)
-    o.fail("model_type", "mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2 or deepseek_v3");
+  if (!mixtral && !olmoe && !gpt_oss && !qwen && !deepseek && !llama4)
+    o.fail("model_type",
+           "mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, llama4_text or llama4");
   expect_supported(o);
   DecoderSizes& s = c.sizes;
   c.max_positions = o.integer("max_position_embeddings", 0);
@@ -263,7 +317,7 @@ DecoderConfig config_of(const Options<Json>& o) {
   s.picks = o.integer("num_experts_per_tok");
   s.hidden_dim = o.integer(qwen || deepseek ? "moe_intermediate_size" : "intermediate_size");
   s.renormalise = mixtral || gpt_oss || o.flag("norm_topk_prob", false);
-  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe || gpt_oss ? 1e-5 : 1e-6);
+  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe || gpt_oss || llama4 ? 1e-5 : 1e-6);
   s.tied = o.flag("tie_word_embeddings", false);
   if (deepseek) {
     add_deepseek(o, c);
@@ -271,15 +325,23 @@ DecoderConfig config_of(const Options<Json>& o) {
     s.attention = grouped_queries(o, c);
     if (qwen) add_qwen(o, c);
     if (gpt_oss) add_gpt_oss(o, c);
+    if (llama4) add_llama4(o, c);
   }
   return c;
 }
 
-/// Returns the tensors of all files except the buffers of positions, which are computed from config.json.
-inline std::set<std::string> names(const TensorFiles& files) {
+/// Returns true if a decoder ignores a tensor: a buffer of positions, which are computed from config.json, or a tensor
+/// for images in a folder of Llama 4.
+inline bool is_ignored(const DecoderConfig& config, const std::string& name) {
+  return name.ends_with("rotary_emb.inv_freq") ||
+         (config.model_type == "llama4" &&
+          (name.starts_with("vision_model.") || name.starts_with("multi_modal_projector.")));
+}
+/// Returns the tensors of all files except those that the decoder ignores.
+inline std::set<std::string> names(const TensorFiles& files, const DecoderConfig& config) {
   std::set<std::string> all;
   for (const TensorInfo& info : files.tensors())
-    if (!info.name.ends_with("rotary_emb.inv_freq")) all.insert(info.name);
+    if (!is_ignored(config, info.name)) all.insert(info.name);
   return all;
 }
 
@@ -322,7 +384,7 @@ inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& 
     linear(map, ours + "value", theirs + "v_proj", s.attention.bias);
     linear(map, ours + "output", theirs + "o_proj", s.attention.output_bias);
     if (s.attention.sinks) vector(map, ours + "sink", theirs + "sinks");
-    if (s.attention.norm == QueryKeyNorm::none) return;
+    if (s.attention.norm == QueryKeyNorm::none || s.attention.norm == QueryKeyNorm::rotated_head) return;
     vector(map, ours + "query_norm.gain", theirs + "q_norm.weight");
     vector(map, ours + "key_norm.gain", theirs + "k_norm.weight");
     return;
@@ -342,6 +404,7 @@ inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& 
 inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage experts, const std::string& at) {
   const bool one_by_one = experts == published::ExpertStorage::one_by_one;
   if (config.model_type == "mixtral" && one_by_one) return published::mixtral(at + "block_sparse_moe.");
+  if (config.sizes.weight_on_input) return published::llama4(at + "feed_forward.");
   if (config.sizes.clamped) return published::gpt_oss(at + "mlp.", experts == published::ExpertStorage::mxfp4);
   if (config.model_type == "qwen2_moe") return published::qwen2_moe(at + "mlp.", experts);
   if (config.sizes.latent.latent_dim == 0) return published::qwen3_moe(at + "mlp.", experts);
@@ -354,12 +417,13 @@ inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage e
 }  // namespace decoder_maps
 
 /// Returns the map from the tensors of a decoder and its loss (a ModelAndLoss) to their names in a folder of the hub.
-/// @param experts  how the file stores the experts of a mixture
-/// @param prefix   begins each name in the file
+/// @param experts  how the file stores the experts of a mixture; has no effect for Llama 4
+/// @param first    begins each name in the file, before `language_model.` of a Llama 4 with images
 inline TensorMap decoder_map(const DecoderConfig& config,
                              published::ExpertStorage experts = published::ExpertStorage::one_by_one,
-                             const std::string& prefix = "") {
+                             const std::string& first = "") {
   const DecoderSizes& s = config.sizes;
+  const std::string prefix = first + (config.model_type == "llama4" ? "language_model." : "");
   TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"}};
   decoder_maps::vector(map, "model.layers.2.gain", prefix + "model.norm.weight");
   if (!s.tied) map.push_back({"loss.weight", prefix + "lm_head.weight"});
@@ -370,7 +434,7 @@ inline TensorMap decoder_map(const DecoderConfig& config,
     decoder_maps::vector(map, ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight");
     decoder_maps::attention(map, s, ours + "0.branch.branch.", at + "self_attn.");
     if (std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end()) {
-      published::maps::gated(map, branch + "second.", at + "mlp.");
+      published::maps::gated(map, branch + "second.", at + (s.weight_on_input ? "feed_forward." : "mlp."));
       continue;
     }
     for (MapEntry& entry : decoder_maps::mixture(config, experts, at)) {
@@ -381,7 +445,8 @@ inline TensorMap decoder_map(const DecoderConfig& config,
   return map;
 }
 
-/// Returns the parameters of a decoder from the tensors of a folder, converted to T.
+/// Returns the parameters of a decoder from the tensors of a folder, converted to T. Tensors for images in a folder of
+/// Llama 4 are ignored.
 /// @param model  the decoder that with_decoder makes of config.sizes
 /// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
 /// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, or
@@ -391,7 +456,7 @@ template <class T = float, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model) {
   using B = typename C::Backend;
   const TensorFiles files(folder / "model.safetensors");
-  const std::set<std::string> there = config_json::names(files);
+  const std::set<std::string> there = config_json::names(files, config);
   const auto any = [&](const auto& is) { return std::any_of(there.begin(), there.end(), is); };
   const bool fused = any([](const std::string&name) { return name.ends_with("experts.gate_up_proj"); }),
              scaled = any([&](const std::string&name) {
@@ -408,7 +473,7 @@ auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConf
   std::set<std::string> ours;
   for_each_stored(map, params, [&](const std::string& name) { ours.insert(name); });
   for (const std::string& name : there)
-    if (!ours.contains(name) && !(config.sizes.tied && name == "lm_head.weight"))
+    if (!ours.contains(name) && !(config.sizes.tied && name.ends_with("lm_head.weight")))
       files.fail(name, "a decoder with this config.json has no such tensor");
   load(files, ctx, map, params);
   // The speed at which the bias of a SigmoidTopK gate changes is in no file.

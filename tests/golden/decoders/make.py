@@ -66,6 +66,25 @@ MODELS = {
                       dict(vocab_size=11, hidden_size=32, num_hidden_layers=1, intermediate_size=32,
                            num_local_experts=3, num_experts_per_tok=2, head_dim=4, sliding_window=4, pad_token_id=None,
                            eos_token_id=2)),
+    # Layers 0 and 2 attend in chunks, layer 1 has no positions; layer 1 is dense.
+    "llama4_text": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM,
+                    dict(vocab_size=23, num_hidden_layers=3, intermediate_size=5, intermediate_size_mlp=7,
+                         num_local_experts=4, num_experts_per_tok=2, head_dim=4, moe_layers=[0, 2],
+                         no_rope_layers=[1, 0, 1], attention_chunk_size=5, floor_scale=3, attn_scale=0.5,
+                         use_qk_norm=True, attention_bias=True, tie_word_embeddings=True, bos_token_id=None,
+                         eos_token_id=2, rope_parameters=dict(rope_type="llama3", rope_theta=1e4, factor=8.0,
+                                                              low_freq_factor=1.0, high_freq_factor=1.0,
+                                                              original_max_position_embeddings=16))),
+    # A model with images. The tests read only its text model.
+    "llama4": (transformers.Llama4Config, transformers.Llama4ForConditionalGeneration, dict(
+        text_config=dict(vocab_size=23, initializer_range=0.6, num_hidden_layers=3, intermediate_size=5,
+                         intermediate_size_mlp=7, num_local_experts=3, num_experts_per_tok=1, head_dim=6,
+                         interleave_moe_layer_step=2, no_rope_layer_interval=3,
+                         attention_chunk_size=7, attn_temperature_tuning=True, floor_scale=4, use_qk_norm=False,
+                         bos_token_id=None, eos_token_id=2, rope_parameters=dict(rope_type="default", rope_theta=5e5)),
+        vision_config=dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                           image_size=8, patch_size=4, projector_input_dim=4, projector_output_dim=4,
+                           vision_output_dim=4))),
 }
 LENGTH, SEQUENCES, GREEDY = 11, 2, 64
 
@@ -79,7 +98,9 @@ def in_double():
 def make(name):
     config_class, model_class, options = MODELS[name]
     torch.manual_seed(sum(map(ord, name)))
-    model = model_class(config_class(**(SHARED | options)))
+    if "text_config" in options:
+        options = options | {"text_config": SHARED | options["text_config"]}
+    model = model_class(config_class(**(options if "text_config" in options else SHARED | options)))
     with torch.no_grad():
         for key, p in model.named_parameters():
             if "norm" in key or key.endswith(("bias", "sinks")):
@@ -110,23 +131,25 @@ def quantise(model, path):
 
 
 def expected(model, to):
-    ids = torch.randint(0, model.config.vocab_size, (SEQUENCES, LENGTH))
+    config = model.config.get_text_config()
+    of_text = getattr(model, "language_model", model)
+    ids = torch.randint(0, config.vocab_size, (SEQUENCES, LENGTH))
     model = model.double()
-    rotary = model.model.rotary_emb
+    rotary = of_text.model.rotary_emb
     initial = ROPE_INIT_FUNCTIONS.get(rotary.rope_type, rotary.compute_default_rope_parameters)
-    inverse, rotary.attention_scaling = initial(model.config)  # again, in double
+    inverse, rotary.attention_scaling = initial(config)  # again, in double
     rotary.inv_freq = inverse.double()
-    logits = model(ids).logits
+    logits = of_text(ids).logits
     loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
     loss.backward()
     result = {"ids": ids, "logits": logits.detach(), "loss": loss.detach().reshape(1)}
     for key, p in model.named_parameters():
-        if not to.name.endswith("mxfp4"):
+        if not to.name.endswith("mxfp4") and p.grad is not None:  # images have no gradient
             result["gradient." + key] = p.grad.contiguous()
     with torch.no_grad():
         text = ids[:1]
         for _ in range(GREEDY):
-            text = torch.cat([text, model(text).logits[:, -1].argmax(-1, keepdim=True)], 1)
+            text = torch.cat([text, of_text(text).logits[:, -1].argmax(-1, keepdim=True)], 1)
     result["greedy"] = text[0, LENGTH:].contiguous()
     save_file(result, to / "expected.safetensors")
     print(to.name, "loss", loss.item(), "parameters", sum(p.numel() for p in model.parameters()))
