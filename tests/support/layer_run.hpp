@@ -159,7 +159,7 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
     return {extra_of<decltype(E::noise)>(c, in), extra_of<decltype(E::branch)>(c, in)};
   } else if constexpr (requires(E e) { e.relative, e.memory; }) {
     return {.length = c.length, .valid = in.valid, .memory = {in.past, {}}, .noise = extra_of<Noise>(c, in)};
-  } else if constexpr (requires(E e) { e.length, e.valid, e.memory; }) {
+  } else if constexpr (requires(E e) { e.length, e.valid, e.cache; }) {
     return {.length = c.length, .valid = in.valid};
   } else if constexpr (requires(E e) { e.attention, e.layer; }) {
     return {extra_of<decltype(E::attention)>(c, in), extra_of<decltype(E::layer)>(c, in)};
