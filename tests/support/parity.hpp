@@ -129,6 +129,16 @@ void expect_same(Backends& on, const std::string& name, const SparsePlan<T, Naiv
 }
 
 template <class T>
+void expect_same(Backends& on, const std::string& name, const WeightedInputPlan<T, Naive>& naive,
+                 const WeightedInputPlan<T, Cuda>& cuda, const Expected& expected) {
+  const SparsePlan<T, Naive>& picks = naive;
+  const SparsePlan<T, Cuda>& picks_on_device = cuda;
+  expect_same(on, name, picks, picks_on_device, expected);
+  expect_same<T, 2>(on, name + ".inputs", naive.inputs.view(), cuda.inputs.view(), expected,
+                    naive.offsets(naive.experts()) * naive.inputs.extent(1));
+}
+
+template <class T>
 void expect_same(Backends& on, const std::string& name, const DensePlan<T, Naive>& naive,
                  const DensePlan<T, Cuda>& cuda, const Expected& expected) {
   expect_same(on, name + ".dispatch_weight", naive.dispatch_weight, cuda.dispatch_weight, expected);
