@@ -157,6 +157,16 @@ TEST_CASE("Rotary.validate: names the option that does not fit") {
   CHECK(message({.factor = 0.5}) == "X: rotary.factor: expected at least 1, got 0.5");
   CHECK(message({.rope_type = RopeType::yarn}) ==
         "X: rotary.original_max_position_embeddings: expected at least 1, because rope_type is yarn or llama3, got 0");
+  Rotary yarn{.rope_type = RopeType::yarn, .original_max_position_embeddings = 9};
+  CHECK(message(yarn) == "no ArgumentError");
+  for (const double slow : {0.0, 32.0, quiet_nan}) {
+    yarn.beta_slow = slow;
+    CHECK(message(yarn).starts_with(
+        "X: rotary.beta_slow: expected above 0 and less than beta_fast = 32, because rope_type is yarn, got "));
+  }
+  CHECK(message({.attention_factor = -1}) == "X: rotary.attention_factor: expected at least 0, got -1");
+  CHECK(message({.mscale = -1}) == "X: rotary.mscale: expected at least 0, got -1");
+  CHECK(message({.mscale_all_dim = -1}) == "X: rotary.mscale_all_dim: expected at least 0, got -1");
   CHECK(message({.rope_type = RopeType::llama3, .original_max_position_embeddings = 9, .low_freq_factor = 5}) ==
         "X: rotary.low_freq_factor: expected at most high_freq_factor = 4, got 5");
 }

@@ -4,7 +4,8 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@
 #include "gatefold/model/segment.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/train/trainer.hpp"
+#include "support/decoders.hpp"
 #include "support/pass.hpp"
+#include "support/safetensors_text.hpp"
 #include "support/temp_directory.hpp"
 
 using namespace gatefold;
@@ -23,15 +26,7 @@ using namespace gatefold::support;
 
 namespace {
 
-const std::filesystem::path folders = std::filesystem::path(GATEFOLD_TEST_DIR) / "golden/decoders";
-
-std::vector<std::string> all_decoders() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folders))
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  REQUIRE(names.size() >= 6);
-  return names;
-}
+const std::filesystem::path folders = decoder_folders();
 
 /// Returns the logits of the output y of a decoder.
 template <class M, class P>
@@ -105,6 +100,40 @@ struct CopiedFolder {
     std::filesystem::remove(to.path / file);
     return *this;
   }
+  /// Replaces the weights by the weights of a golden decoder and further tensors.
+  const CopiedFolder& weights(const std::string& name, std::vector<GivenTensor<float>> more) const {
+    const auto own = tensors_of(name);
+    more.insert(more.begin(), own.begin(), own.end());
+    to.write(safetensors_text(more), "model.safetensors");
+    return *this;
+  }
+  /// Replaces the weights by an index with two parts. The first part has layer 0 of the decoder `name`. The second part
+  /// has the other tensors of the decoder `other`, but the index has the names of the decoder `name`.
+  const CopiedFolder& parts(const std::string& name, const std::string& other) const {
+    const auto is_first = [](const GivenTensor<float>& tensor) {
+      return tensor.name.find("layers.0.") != tensor.name.npos;
+    };
+    std::vector<GivenTensor<float>> first, second;
+    std::string map;
+    for (const auto& tensor : tensors_of(name)) {
+      const bool in_first = is_first(tensor);
+      map += (map.empty() ? "\"" : ",\"") + tensor.name + "\":\"" + (in_first ? "first" : "second") + ".safetensors\"";
+      if (in_first) first.push_back(tensor);
+    }
+    for (const auto& tensor : tensors_of(other))
+      if (!is_first(tensor)) second.push_back(tensor);
+    to.write(safetensors_text(first), "first.safetensors");
+    to.write(safetensors_text(second), "second.safetensors");
+    to.write("{\"weight_map\":{" + map + "}}", "model.safetensors.index.json");
+    return remove("model.safetensors");
+  }
+  static std::vector<GivenTensor<float>> tensors_of(const std::string& name) {
+    const io::TensorFiles files(folders / name / "model.safetensors");
+    std::vector<GivenTensor<float>> all;
+    for (const io::TensorInfo& info : files.tensors())
+      all.push_back({info.name, info.shape, files.read<float>(info.name)});
+    return all;
+  }
   /// Returns the message of the error that reading the folder throws, without the path of the folder.
   std::string error() const {
     Cpu::Context ctx(1);
@@ -112,8 +141,10 @@ struct CopiedFolder {
       const auto config = io::read_decoder_config(to.path);
       with_decoder(config.sizes, [&](const auto& model) { io::load_decoder(to.path, ctx, config, model); });
     } catch (const Error& e) {
-      const std::string message = e.what(), path = to.path.string() + "/";
-      return message.starts_with(path) ? message.substr(path.size()) : message;
+      std::string message = e.what();
+      const std::string path = to.path.string() + "/";
+      for (std::size_t at = 0; (at = message.find(path)) != message.npos;) message.erase(at, path.size());
+      return message;
     }
     return "no error";
   }
@@ -157,22 +188,14 @@ TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
     const auto config = io::read_decoder_config(folders / name);
     const io::TensorFiles expected(folders / name / "expected.safetensors");
     if (name == "gpt_oss_mxfp4") continue;  // weights of four bits have no gradients
-    const std::vector<Index> ids = expected.read<Index>("ids");
-    const auto length = static_cast<Index>(expected.info("ids").shape[1]);
-    // Each token of a sequence but the first is the label of the token before it.
-    std::vector<Index> in, label;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const auto t = static_cast<Index>(i) % length;
-      if (t + 1 < length) in.push_back(ids[i]);
-      if (t > 0) label.push_back(ids[i]);
-    }
+    const NextTokens tokens(expected.read<Index>("ids"), static_cast<Index>(expected.info("ids").shape[1]));
     with_decoder(config.sizes, [&](const auto& model) {
       using M = std::remove_cvref_t<decltype(model)>;
       const auto params = io::load_decoder<double>(folders / name, ctx, config, model);
       auto grads = zeros_like(ctx, params);
-      const auto x = View<const Index, 1, Cpu>(in.data(), static_cast<Index>(in.size()));
-      const auto target = View<const Index, 1, Cpu>(label.data(), x.extent(0));
-      const auto extra = extra_of<Extra<M, double, Cpu>>(Segment<double, Cpu>{.length = length - 1});
+      const auto x = View<const Index, 1, Cpu>(tokens.in.data(), static_cast<Index>(tokens.in.size()));
+      const auto target = View<const Index, 1, Cpu>(tokens.label.data(), x.extent(0));
+      const auto extra = extra_of<Extra<M, double, Cpu>>(Segment<double, Cpu>{.length = tokens.length});
       Tensor<double, 2, Cpu> y(x.extent(0), config.sizes.model_dim), dy(x.extent(0), config.sizes.model_dim);
       Carry<M, double, Cpu> carry, dcarry;
       Saved<M, double, Cpu> saved;
@@ -271,11 +294,11 @@ TEST_CASE("read_decoder_config: errors name file, option and value") {
         "llama4_text or llama4, got nothing");
   CHECK(error("\"hidden_size\"", "\"size\"") == "config.json: hidden_size: expected an integer, got nothing");
   CHECK(error("\"vocab_size\": 37", "\"vocab_size\": \"37\"") ==
-        "config.json: vocab_size: expected an integer from 0 to 1e15, got \"37\"");
+        "config.json: vocab_size: expected an integer from 0 to 1000000000, got \"37\"");
   CHECK(error("\"vocab_size\": 37", "\"vocab_size\": -1") ==
-        "config.json: vocab_size: expected an integer from 0 to 1e15, got -1");
+        "config.json: vocab_size: expected an integer from 0 to 1000000000, got -1");
   CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2.5") ==
-        "config.json: num_hidden_layers: expected an integer from 0 to 1e15, got 2.5");
+        "config.json: num_hidden_layers: expected an integer from 0 to 1000000000, got 2.5");
   CHECK(error("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0") ==
         "config.json: tie_word_embeddings: expected true or false, got 0");
   CHECK(error("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"small\"") ==
@@ -390,13 +413,126 @@ TEST_CASE("load_decoder: tensors must be those of config.json") {
         "model.safetensors: tensor \"model.layers.1.block_sparse_moe.experts.0.w1.weight\": a decoder with this "
         "config.json has no such tensor");
   CHECK(error("\"num_local_experts\": 5", "\"num_local_experts\": 4") ==
-        "model.safetensors: tensor \"model.layers.0.block_sparse_moe.experts.4.w1.weight\": a decoder with this "
-        "config.json has no such tensor");
+        "model.safetensors: tensor \"model.layers.0.block_sparse_moe.gate.weight\": expected [4, 8], got [5, 8]");
   CHECK(error("\"vocab_size\": 37", "\"vocab_size\": 38") ==
         "model.safetensors: tensor \"model.embed_tokens.weight\": expected [38, 8], got [37, 8]");
   CHECK(error("\"intermediate_size\": 7", "\"intermediate_size\": 6") ==
         "model.safetensors: tensor \"model.layers.0.block_sparse_moe.experts.0.w1.weight\": expected [6, 8], got [7, "
         "8]");
   CHECK(CopiedFolder().replace("model.safetensors", "model.norm.weight", "model.norm.gaingx").error() ==
-        "model.safetensors: tensor \"model.norm.gaingx\": a decoder with this config.json has no such tensor");
+        "model.safetensors: tensor \"model.norm.weight\": missing");
+  CHECK(CopiedFolder().weights("mixtral", {{"model.norm.bias", {8}, std::vector<float>(8)}}).error() ==
+        "model.safetensors: tensor \"model.norm.bias\": a decoder with this config.json has no such tensor");
+}
+
+TEST_CASE("load_decoder: a tied output layer must equal the embedding") {
+  const io::TensorFiles files(folders / "qwen3_moe/model.safetensors");
+  GivenTensor<float> output{"lm_head.weight", {37, 8}, files.read<float>("model.embed_tokens.weight")};
+  CHECK(CopiedFolder("qwen3_moe").weights("qwen3_moe", {output}).error() == "no error");
+  output.elements[5] += 1;
+  CHECK(CopiedFolder("qwen3_moe").weights("qwen3_moe", {output}).error() ==
+        "model.safetensors: tensor \"lm_head.weight\": expected the values of model.embed_tokens.weight, because "
+        "tie_word_embeddings is true");
+  CHECK(CopiedFolder().config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true").error() ==
+        "model.safetensors: tensor \"lm_head.weight\": expected the values of model.embed_tokens.weight, because "
+        "tie_word_embeddings is true");
+}
+
+TEST_CASE("load_decoder: all parts must belong to one decoder") {
+  CHECK(CopiedFolder().parts("mixtral", "mixtral").error() == "no error");
+  CHECK(CopiedFolder().parts("mixtral", "mixtral").remove("second.safetensors").error() ==
+        "second.safetensors: cannot open: No such file or directory");
+  CHECK(CopiedFolder().parts("mixtral", "mixtral").cut("second.safetensors", 4).error() ==
+        "second.safetensors: offset 10889: truncated: tensor \"model.norm.weight\": ends at 10893");
+  // The second part belongs to another architecture, or to a decoder with four experts.
+  CHECK(CopiedFolder().parts("mixtral", "olmoe").error() ==
+        "model.safetensors.index.json: tensor \"model.layers.1.block_sparse_moe.experts.0.w1.weight\": index: expected "
+        "in second.safetensors, which does not contain it");
+  CHECK(CopiedFolder().parts("mixtral", "mixtral_llama3").error() ==
+        "model.safetensors.index.json: tensor \"model.layers.1.block_sparse_moe.experts.4.w1.weight\": index: expected "
+        "in second.safetensors, which does not contain it");
+  const std::string own = "\"model.norm.weight\":\"second.safetensors\"";
+  CHECK(CopiedFolder()
+            .parts("mixtral", "mixtral")
+            .replace("model.safetensors.index.json", own, own + ",\"model.bias\":\"second.safetensors\"")
+            .error() ==
+        "model.safetensors.index.json: tensor \"model.bias\": index: expected in second.safetensors, "
+        "which does not contain it");
+  CHECK(CopiedFolder().parts("mixtral", "mixtral").replace("model.safetensors.index.json", ',' + own, "").error() ==
+        "model.safetensors: tensor \"model.norm.weight\": missing");
+}
+
+TEST_CASE("load_decoder: huge sizes are errors before parameters are allocated") {
+  const auto error = [](const std::string& text, const std::string& by) {
+    return CopiedFolder().config(text, by).error();
+  };
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1000000000000000") ==
+        "config.json: num_hidden_layers: expected an integer from 0 to 1000000000, got 1000000000000000");
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 10001") ==
+        "config.json: num_hidden_layers: expected 1 to 10000, got 10001");
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0") ==
+        "config.json: num_hidden_layers: expected 1 to 10000, got 0");
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 10000") ==
+        "model.safetensors: tensor \"model.layers.2.input_layernorm.weight\": missing");
+  CHECK(error("\"vocab_size\": 37", "\"vocab_size\": 18446744073709551615") ==
+        "config.json: vocab_size: expected an integer from 0 to 1000000000, got 18446744073709551615");
+  // These parameters would need 10^18 floats.
+  CHECK(CopiedFolder()
+            .config("\"vocab_size\": 37", "\"vocab_size\": 1000000000")
+            .config("\"hidden_size\": 8", "\"hidden_size\": 1000000000")
+            .error() ==
+        "model.safetensors: tensor \"model.embed_tokens.weight\": expected [1000000000, 1000000000], got [37, 8]");
+  CHECK(error("\"num_local_experts\": 5", "\"num_local_experts\": 1000000000") ==
+        "model.safetensors: tensor \"model.layers.0.block_sparse_moe.gate.weight\": expected [1000000000, 8], got [5, "
+        "8]");
+  CHECK(CopiedFolder("qwen2_moe").config("\"mlp_only_layers\": []", "\"mlp_only_layers\": [0, 1, 1]").error() ==
+        "config.json: mlp_only_layers: expected at most 2 layers, got 3");
+  CHECK(CopiedFolder("qwen2_moe").config("\"mlp_only_layers\": []", "\"mlp_only_layers\": [2]").error() ==
+        "config.json: mlp_only_layers: expected an integer from 0 to 1, got 2");
+}
+
+TEST_CASE("read_decoder_config: each option with a wrong type is an error") {
+  std::set<std::string> read;  // the options that some architecture reads
+  for (const std::string& name : all_decoders()) {
+    const CopiedFolder folder(name);
+    const auto whole = nlohmann::json::parse(read_bytes(folder.to.path / "config.json"));
+    const auto check = [&](const std::string& option, const nlohmann::json& changed) {
+      folder.to.write(changed.dump(), "config.json");
+      const std::string error = folder.error();
+      if (error == "no error") return;
+      CAPTURE(name);
+      CHECK(error.starts_with("config.json: " + option + ": expected "));
+      CHECK(error.ends_with(R"(, got {"text":1})"));
+      read.insert(option);
+    };
+    const nlohmann::json wrong{{"text", 1}};
+    for (const auto& [option, value] : whole.items()) {
+      auto changed = whole;
+      if (option == "rope_parameters") {
+        changed[option] = 7;
+        folder.to.write(changed.dump(), "config.json");
+        CHECK(folder.error() == "config.json: rope_parameters: expected an object, got 7");
+        for (const auto& [inner, number] : value.items()) {
+          changed = whole;
+          changed[option][inner] = wrong;
+          check(inner, changed);
+        }
+        continue;
+      }
+      changed[option] = wrong;
+      check(option, changed);
+    }
+  }
+  std::string options;
+  for (const std::string& option : read) options += option + ' ';
+  CHECK(options ==
+        "attention_bias beta_fast beta_slow clip_qkv decoder_sparse_step factor first_k_dense_replace "
+        "head_dim hidden_act hidden_size high_freq_factor intermediate_size kv_lora_rank layer_types "
+        "low_freq_factor max_position_embeddings max_window_layers mlp_only_layers model_type "
+        "moe_intermediate_size mscale mscale_all_dim n_group n_routed_experts n_shared_experts "
+        "norm_topk_prob num_attention_heads num_experts num_experts_per_tok num_hidden_layers "
+        "num_key_value_heads num_local_experts original_max_position_embeddings q_lora_rank qk_nope_head_dim "
+        "qk_rope_head_dim qkv_bias rms_norm_eps rope_interleave rope_theta rope_type routed_scaling_factor "
+        "shared_expert_intermediate_size sliding_window swiglu_alpha swiglu_limit tie_word_embeddings "
+        "topk_group topk_method truncate use_sliding_window v_head_dim vocab_size ");
 }

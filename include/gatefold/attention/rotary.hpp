@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
@@ -102,6 +103,12 @@ struct Rotary {
     const bool trained = rope_type == RopeType::yarn || rope_type == RopeType::llama3;
     expect(!trained || original_max_position_embeddings >= 1, where, "rotary.original_max_position_embeddings",
            "at least 1, because rope_type is yarn or llama3", original_max_position_embeddings);
+    expect(rope_type != RopeType::yarn || (beta_slow > 0 && beta_slow < beta_fast), where, "rotary.beta_slow",
+           Joined{"above 0 and less than beta_fast = ", beta_fast, ", because rope_type is yarn"}, beta_slow);
+    for (const auto& [name, value] : {std::pair{"rotary.attention_factor", attention_factor},
+                                      {"rotary.mscale", mscale},
+                                      {"rotary.mscale_all_dim", mscale_all_dim}})
+      expect(value >= 0, where, name, "at least 0", value);
     expect(rope_type != RopeType::llama3 || low_freq_factor <= high_freq_factor, where, "rotary.low_freq_factor",
            Joined{"at most high_freq_factor = ", high_freq_factor}, low_freq_factor);
   }

@@ -165,6 +165,22 @@ void for_each_stored(const TensorMap& map, P& pack, const F& f) {
   });
 }
 
+/// Checks that files of another library have all tensors of a pack, with shapes and types that `load` reads. Only the
+/// shapes of the pack are used, so it can be a pack of the backend Shapes, which has no memory.
+/// @throws ArgumentError and FileError as `load`
+template <class P>
+void expect_stored(const TensorFiles& files, const TensorMap& map, P& pack) {
+  tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
+    for (const tensor_map::Piece& piece : pieces) {
+      const TensorInfo& info = files.info(piece.name);
+      files.expect_reads_as<std::remove_const_t<T>>(info);
+      if (!safetensors::same_but_for_leading_ones(info.shape, piece.shape))
+        files.fail(piece.name,
+                   "expected " + safetensors::shape_text(piece.shape) + ", got " + safetensors::shape_text(info.shape));
+    }
+  });
+}
+
 /// Fills a pack of tensors, which already have their shapes, from files of another library:
 ///
 ///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);
@@ -178,19 +194,8 @@ void for_each_stored(const TensorMap& map, P& pack, const F& f) {
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, so it must not be const");
+  expect_stored(files, map, pack);
   std::vector<std::vector<std::byte>> bytes;
-  tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
-    GATEFOLD_REQUIRE(
-        (std::is_same_v<B, typename C::Backend>),
-        "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
-    for (const tensor_map::Piece& piece : pieces) {
-      const TensorInfo& info = files.info(piece.name);
-      files.expect_reads_as<T>(info);
-      if (!safetensors::same_but_for_leading_ones(info.shape, piece.shape))
-        files.fail(piece.name,
-                   "expected " + safetensors::shape_text(piece.shape) + ", got " + safetensors::shape_text(info.shape));
-    }
-  });
   tensor_map::visit("io::load", map, pack, [&](const auto&, const auto& pieces) {
     for (const tensor_map::Piece& piece : pieces)
       bytes.push_back(files.read_part(piece.name, piece.run, piece.part, piece.parts));
@@ -198,6 +203,9 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   auto next = bytes.begin();
   tensor_map::visit("io::load", map, pack,
                     [&]<class T, int Rank, class B>(View<T, Rank, B> tensor, const auto& pieces) {
+                      GATEFOLD_REQUIRE((std::is_same_v<B, typename C::Backend>),
+                                       "gatefold: io needs tensors and a context of the same backend, for example Cpu "
+                                       "tensors and a Cpu::Context");
                       std::vector<T> theirs, ours;
                       for (const tensor_map::Piece& piece : pieces) {
                         theirs.resize(piece.count);

@@ -56,11 +56,10 @@ class Options {
     if (!has(name)) fail(name, "an integer", "nothing");
     return integer(name, 0);
   }
+  /// The largest integer is 1e9, so that products of two sizes do not overflow.
   Index integer(const char* name, Index otherwise) const {
     if (!has(name)) return otherwise;
-    if (!all_[name].is_number_integer() || all_[name].template get<double>() > 1e15 ||
-        all_[name].template get<double>() < 0)
-      fail(name, "an integer from 0 to 1e15");
+    expect_integer(name, all_[name], kMost);
     return all_[name].template get<Index>();
   }
   double number(const char* name, double otherwise) const {
@@ -82,15 +81,21 @@ class Options {
     if (!all_[name].is_string()) fail(name, "a text");
     return all_[name].template get<std::string>();
   }
-  std::vector<Index> integers(const char* name) const {
+  std::vector<Index> integers(const char* name, Index most = kMost) const {
     std::vector<Index> list;
     if (!has(name)) return list;
     if (!all_[name].is_array()) fail(name, "a list of integers");
     for (const Json& one : all_[name]) {
-      if (!one.is_number_integer()) fail(name, "a list of integers");
+      expect_integer(name, one, most);
       list.push_back(one.template get<Index>());
     }
     return list;
+  }
+  /// Returns a list of numbers of layers.
+  std::vector<Index> layers(const char* name, Index depth) const {
+    if (has(name) && all_[name].is_array() && all_[name].size() > static_cast<std::size_t>(depth))
+      fail(name, "at most " + std::to_string(depth) + " layers", std::to_string(all_[name].size()));
+    return integers(name, depth - 1);
   }
   std::vector<std::string> texts(const char* name) const {
     std::vector<std::string> list;
@@ -109,11 +114,20 @@ class Options {
     return {path_, all_[name]};
   }
   [[noreturn]] void fail(const char* name, const std::string& expected, std::string got = "") const {
-    if (got.empty()) got = has(name) ? all_[name].dump(-1, ' ', true, Json::error_handler_t::replace) : "nothing";
+    if (got.empty()) got = has(name) ? text_of(all_[name]) : "nothing";
     throw FileError(path_ + ": " + name + ": expected " + expected + ", got " + got.substr(0, 200));
   }
 
  private:
+  static constexpr Index kMost = 1'000'000'000;
+
+  static std::string text_of(const Json& value) { return value.dump(-1, ' ', true, Json::error_handler_t::replace); }
+  void expect_integer(const char* name, const Json& value, Index most) const {
+    const double v = value.is_number_integer() ? value.template get<double>() : -1;
+    if (v < 0 || v > static_cast<double>(most))
+      fail(name, "an integer from 0 to " + std::to_string(most), text_of(value));
+  }
+
   std::string path_;
   const Json& all_;
 };
@@ -231,7 +245,7 @@ void add_qwen(const Options<Json>& o, DecoderConfig& c) {
                       : std::vector<Index>(static_cast<std::size_t>(s.depth), o.integer("sliding_window", 0));
   }
   s.dense_dim = o.integer("intermediate_size", 1);
-  s.dense_layers = o.integers("mlp_only_layers");
+  s.dense_layers = o.layers("mlp_only_layers", s.depth);
   const Index step = o.integer("decoder_sparse_step", 1);
   if (step < 1) o.fail("decoder_sparse_step", "at least 1");
   for (Index l = 0; l < s.depth; ++l)
@@ -251,6 +265,8 @@ void add_gpt_oss(const Options<Json>& o, DecoderConfig& c) {
   s.windows = windows(o, s.depth, [](Index l) { return l % 2 == 0; });
 }
 
+inline constexpr Index kMostLayers = 10'000;  // a DecoderConfig and a decoder have options for each layer
+
 /// Adds the options of Llama 4.
 template <class Json>
 void add_llama4(const Options<Json>& o, DecoderConfig& c) {
@@ -269,7 +285,7 @@ void add_llama4(const Options<Json>& o, DecoderConfig& c) {
   s.weight_on_input = true;
   s.shared_dim = s.hidden_dim;
   s.dense_dim = o.integer("intermediate_size_mlp", 16384);
-  const std::vector<Index> mixtures = o.integers("moe_layers"), rotated = of_layers("no_rope_layers");  // 1: rotated
+  const std::vector<Index> mixtures = o.layers("moe_layers", s.depth), rotated = of_layers("no_rope_layers");  // 1: rotated
   const std::vector<std::string> types = o.texts("layer_types");
   if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
     o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
@@ -311,6 +327,7 @@ DecoderConfig config_of(const Options<Json>& all) {
   s.vocabulary = o.integer("vocab_size");
   s.model_dim = o.integer("hidden_size");
   s.depth = o.integer("num_hidden_layers");
+  if (s.depth < 1 || s.depth > kMostLayers) o.fail("num_hidden_layers", "1 to " + std::to_string(kMostLayers));
   s.experts = o.integer(o.has("num_local_experts") ? "num_local_experts"
                         : o.has("num_experts")     ? "num_experts"
                                                    : "n_routed_experts");
@@ -449,8 +466,9 @@ inline TensorMap decoder_map(const DecoderConfig& config,
 /// Llama 4 are ignored.
 /// @param model  the decoder that with_decoder makes of config.sizes
 /// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
-/// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, or
-///         a file has a tensor that the decoder does not have
+/// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, a
+///         file has a tensor that the decoder does not have, or the output layer of a file differs from the embedding
+///         although config.sizes.tied is true. Then no parameters have been allocated
 /// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
 template <class T = float, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model) {
@@ -466,15 +484,23 @@ auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConf
                        : fused                        ? published::ExpertStorage::fused
                                                       : published::ExpertStorage::one_by_one;
   const TensorMap map = decoder_map(config, experts);
-  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params{
-      uninitialised_parameters<T>(ctx, model), {}};
-  Shapes::Context shapes;
-  shape_like(params.loss, init_params<T, Shapes>(config.sizes.loss(), shapes, Seed{}));
+  Shapes::Context no_memory;
+  const ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>> shapes{
+      init_params<T, Shapes>(model, no_memory, Seed{}), init_params<T, Shapes>(config.sizes.loss(), no_memory, Seed{})};
+  expect_stored(files, map, shapes);
   std::set<std::string> ours;
-  for_each_stored(map, params, [&](const std::string& name) { ours.insert(name); });
-  for (const std::string& name : there)
-    if (!ours.contains(name) && !(config.sizes.tied && name.ends_with("lm_head.weight")))
-      files.fail(name, "a decoder with this config.json has no such tensor");
+  for_each_stored(map, shapes, [&](const std::string& name) { ours.insert(name); });
+  const std::string& embedding = map.front().theirs;
+  for (const std::string& name : there) {
+    const bool again = config.sizes.tied && name.ends_with("lm_head.weight");
+    if (!again && !ours.contains(name)) files.fail(name, "a decoder with this config.json has no such tensor");
+    if (again && files.read_bytes(name) != files.read_bytes(embedding))
+      files.fail(name, "expected the values of " + embedding + ", because tie_word_embeddings is true");
+  }
+  const auto here = ctx.here();
+  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params;
+  shape_like(params.model, shapes.model);
+  shape_like(params.loss, shapes.loss);
   load(files, ctx, map, params);
   // The speed at which the bias of a SigmoidTopK gate changes is in no file.
   for_each_tensor(

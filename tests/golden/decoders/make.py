@@ -3,9 +3,10 @@
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors
     venv/bin/python tests/golden/decoders/make.py [NAME...]
 
-Writes tests/golden/decoders/NAME/: config.json and model.safetensors as transformers saves them, and
-expected.safetensors. The tests never need these packages. transformers computes norms, softmax and positions in
-float32; here torch.float32 means float64, so that everything runs in double.
+Writes tests/golden/decoders/NAME/: config.json and model.safetensors as transformers saves them, and the results:
+expected.safetensors and, after ten steps of AdamW, adamw.safetensors. If expected.safetensors exists, make.py uses its
+tokens again. The tests never need these packages. transformers computes norms, softmax and positions in float32; here
+torch.float32 means float64, so that everything runs in double.
 """
 
 import pathlib
@@ -130,17 +131,23 @@ def quantise(model, path):
     save_file(tensors, path, {"format": "pt"})
 
 
+def loss_of(logits, ids):
+    """Returns the mean cross-entropy of each token given the tokens before it."""
+    return torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+
+
 def expected(model, to):
     config = model.config.get_text_config()
     of_text = getattr(model, "language_model", model)
-    ids = torch.randint(0, config.vocab_size, (SEQUENCES, LENGTH))
+    earlier = to / "expected.safetensors"
+    ids = load_file(earlier)["ids"] if earlier.exists() else torch.randint(0, config.vocab_size, (SEQUENCES, LENGTH))
     model = model.double()
     rotary = of_text.model.rotary_emb
     initial = ROPE_INIT_FUNCTIONS.get(rotary.rope_type, rotary.compute_default_rope_parameters)
     inverse, rotary.attention_scaling = initial(config)  # again, in double
     rotary.inv_freq = inverse.double()
     logits = of_text(ids).logits
-    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+    loss = loss_of(logits, ids)
     loss.backward()
     result = {"ids": ids, "logits": logits.detach(), "loss": loss.detach().reshape(1)}
     for key, p in model.named_parameters():
@@ -153,6 +160,27 @@ def expected(model, to):
     result["greedy"] = text[0, LENGTH:].contiguous()
     save_file(result, to / "expected.safetensors")
     print(to.name, "loss", loss.item(), "parameters", sum(p.numel() for p in model.parameters()))
+    if not to.name.endswith("mxfp4"):
+        ten_steps(of_text, [named for named in model.named_parameters() if named[1].grad is not None], ids, to)
+
+
+def ten_steps(model, parameters, ids, to):
+    """Writes the loss before each of ten steps of AdamW, and two weighted sums of each parameter after the last step.
+    The weights of element i are cos(i + 1) and cos(2 (i + 1)). The rows are sorted by the names of the parameters."""
+    optimizer = torch.optim.AdamW([p for _, p in parameters], lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = loss_of(model(ids).logits, ids)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    sums = []
+    for _, p in sorted(parameters):
+        angle = torch.arange(1, p.numel() + 1, dtype=torch.float64)
+        sums.append(torch.stack([(p.detach().flatten() * torch.cos(k * angle)).sum() for k in (1, 2)]))
+    save_file({"losses": torch.tensor(losses, dtype=torch.float64), "sums": torch.stack(sums)},
+              to / "adamw.safetensors")
 
 
 def main():
