@@ -1,10 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <gatefold/decoders.hpp>
 #include <gatefold/gatefold.hpp>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +19,9 @@ namespace generating {
 
 /// The options of the command line: see main.cpp.
 struct Options {
-  std::filesystem::path model, train, save, checkpoint;  // empty: not given
+  std::filesystem::path model, train, save, checkpoint, prompts;  // empty: not given
   std::vector<Index> prompt{1};
+  std::vector<Index> stop;  // empty: eos_token_id of the folder
   Index tokens = 32, steps = 100, length = 128;
   Sampling sampling{};
   std::string weights, only;
@@ -30,6 +35,53 @@ inline io::DecoderConfig config_of(const Options& o) {
   DecoderSizes tiny{.vocabulary = 256, .model_dim = 64, .depth = 2, .experts = 8, .picks = 2, .hidden_dim = 128};
   tiny.attention = {.model_dim = 64, .heads = 4, .kv_heads = 2};
   return {"mixtral", tiny, 4096};
+}
+
+/// Returns the content of a JSON file.
+/// @throws FileError unless it is an object
+inline nlohmann::ordered_json read_object(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(file, nullptr, false);
+  if (!json.is_object()) throw FileError(path.string() + ": expected a JSON object");
+  return json;
+}
+
+/// Returns the tokens after which a text ends: the option `stop`, or eos_token_id of generation_config.json or
+/// config.json, which is an integer or a list. Without these, returns an empty list.
+/// @throws FileError that names the file, if its eos_token_id is neither
+inline std::vector<Index> stop_ids(const Options& o) {
+  if (!o.stop.empty() || o.model.empty()) return o.stop;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const std::filesystem::path path = o.model / name;
+    if (!std::filesystem::exists(path)) continue;
+    const nlohmann::ordered_json json = read_object(path);
+    const auto found = json.find("eos_token_id");
+    if (found == json.end() || found->is_null()) continue;
+    const auto list = found->is_array() ? *found : nlohmann::ordered_json::array({*found});
+    for (const auto& id : list)
+      if (!id.is_number_integer())
+        throw FileError(path.string() + ": eos_token_id: expected an integer or a list of integers, got " +
+                        found->dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace).substr(0, 200));
+    return list.get<std::vector<Index>>();
+  }
+  return {};
+}
+
+/// Returns the prompts: the lines of the file `prompts`, or the option `prompt`.
+/// @throws ArgumentError if the file has no prompt, an empty line, or other text than ids
+inline std::vector<std::vector<Index>> prompts_of(const Options& o) {
+  if (o.prompts.empty()) return {o.prompt};
+  std::ifstream file(o.prompts);
+  std::vector<std::vector<Index>> prompts;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream text(line);
+    prompts.emplace_back();
+    for (Index id = 0; text >> id;) prompts.back().push_back(id);
+    expect(text.eof() && !prompts.back().empty(), "options", "prompts", "ids in each line",
+           Joined{"line ", prompts.size(), ": \"", line.substr(0, 100), '"'});
+  }
+  expect(!prompts.empty(), "options", "prompts", "a file with a prompt in each line", "no line");
+  return prompts;
 }
 
 /// Returns the bytes of the tensors in a folder, and the element type of the first one, for example "BF16".
@@ -55,7 +107,8 @@ inline NotTrained not_trained(const Options& o, const io::DecoderConfig& config)
 
 /// Prints the content of the folder and the memory that the run needs. Allocates no parameters.
 template <class M>
-void print_plan(const Options& o, const io::DecoderConfig& config, const M& model) {
+void print_plan(const Options& o, const io::DecoderConfig& config, const M& model,
+                const std::vector<std::vector<Index>>& prompts) {
   const DecoderSizes& s = config.sizes;
   Shapes::Context shapes;
   const ModelAndLoss<Params<M, float, Shapes>, Params<StreamedCrossEntropy, float, Shapes>> params{
@@ -71,8 +124,10 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
   };
   for_each_tensor(add, params);
   const auto [bytes, dtype] = stored_in(o.model);
-  const Index length = static_cast<Index>(o.prompt.size()) + o.tokens;
-  const double cache = 4.0 * double(s.cache(1, length).size());
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  const CacheSize kv = s.cache(1, static_cast<Index>(longest) + o.tokens);
+  const double cache = 4.0 * double(kv.layers) * double(kv.parts) * double(kv.capacity()) * double(kv.width);
   const double packed = o.weights.empty() ? 0 : o.weights == "float" ? 4 * matrices : 2 * matrices;
   const double reading = bytes > 0 ? bytes + 4 * largest : 0;
   // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.
@@ -88,6 +143,7 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
 
 /// Writes the parameters to another folder, under the names of the folder of the model, and copies config.json and the
 /// files of the tokenizer. Elements are rounded to bfloat16 if the folder of the model has bfloat16; otherwise F32.
+/// The new config.json has no quantization_config, because the new weights are not quantised.
 template <class P>
 void save(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, const P& params) {
   namespace fs = std::filesystem;
@@ -95,6 +151,8 @@ void save(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, 
   expect(!fs::equivalent(o.save, o.model), "options", "save", "another folder than model", o.save);
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
     if (fs::exists(o.model / name)) fs::copy_file(o.model / name, o.save / name, fs::copy_options::overwrite_existing);
+  nlohmann::ordered_json json = read_object(o.model / "config.json");
+  if (json.erase("quantization_config") > 0) std::ofstream(o.save / "config.json") << json.dump(2) << '\n';
   const bool rounded = stored_in(o.model).second == "BF16";
   io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params,
            rounded ? io::Stored::bf16 : io::Stored::f32);

@@ -1,6 +1,6 @@
-// Reads a decoder from a folder of Hugging Face's hub (Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, gpt-oss, DeepSeek, Llama
-// 4), optionally trains it on ids of tokens and saves it in another folder, and generates tokens. The ids of the tokens
-// are on stdout; all other lines are on stderr. ids.py converts text to ids and back.
+// Reads a decoder from a folder of Hugging Face's hub, optionally trains it on ids of tokens and saves it in another
+// folder, and generates tokens. The ids of the tokens are on stdout, in one line for each prompt; all other lines are
+// on stderr. ids.py converts text to ids and back.
 // Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 
@@ -13,8 +13,13 @@ int main(int argc, char** argv) {
   const auto add = [&](const char* name, auto& value, const char* text) { return app.add_option(name, value, text); };
   const auto whole = [](long long least) { return CLI::Range(least, 1LL << 40); };
   auto* model = add("--model", o.model, "folder with config.json and model.safetensors (none: a tiny random decoder)");
-  add("--prompt-ids", o.prompt, "ids that the generated tokens continue, separated by commas")->delimiter(',');
-  add("--tokens", o.tokens, "number of generated tokens")->check(whole(0));
+  auto* prompt = add("--prompt-ids", o.prompt, "ids that the generated tokens continue, separated by commas");
+  add("--prompts", o.prompts, "file with a prompt in each line, ids separated by spaces")
+      ->check(CLI::ExistingFile)
+      ->excludes(prompt->delimiter(','));
+  add("--tokens", o.tokens, "largest number of generated tokens of each prompt")->check(whole(0));
+  add("--stop-ids", o.stop, "ids of last tokens, separated by commas (none: eos_token_id of the folder; -1: no id)")
+      ->delimiter(',');
   add("--temperature", o.sampling.temperature, "0: the most probable token")->check(command_line::above_zero(true));
   add("--top-k", o.sampling.top_k, "draw only from the k most probable tokens (0: all)")->check(whole(0));
   add("--top-p", o.sampling.top_p, "only the fewest tokens with this probability")->check(command_line::within(0, 1));

@@ -49,18 +49,21 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
   return std::move(trainer.params);
 }
 
-/// Prints tokens that continue the prompt, each as soon as it is known. The first pass reads the whole prompt, and each
-/// later pass reads one token, because the KV cache keeps the keys and values of earlier tokens.
+/// Prints a line of tokens that continue a prompt, each as soon as it is known. The first pass reads the whole prompt,
+/// and each later pass reads one token, because the KV cache keeps the keys and values of earlier tokens. The last
+/// token is one of `stop`, or number `o.tokens`.
 /// @param params  parameters of the model, or the result of freeze
 template <class M, class P>
 void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,
-              const Params<StreamedCrossEntropy, float, Cpu>& output) {
-  KvCache<float, Cpu> cache(ctx, s.cache(1, static_cast<Index>(o.prompt.size()) + o.tokens));
+              const Params<StreamedCrossEntropy, float, Cpu>& output, const std::vector<Index>& prompt,
+              const std::vector<Index>& stop) {
+  KvCache<float, Cpu> cache(ctx, s.cache(1, static_cast<Index>(prompt.size()) + o.tokens));
   Carry<M, float, Cpu> carry;
   Tensor<float, 2, Cpu> logits(1, s.vocabulary);
-  std::vector<Index> ids = o.prompt;
+  std::vector<Index> ids = prompt;
   double prefill = 0, decoding = 0;  // seconds
-  for (Index i = 0; i < o.tokens; ++i) {
+  Index i = 0;
+  for (bool last = false; !last; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     const Index count = static_cast<Index>(ids.size());
     const Segment<float, Cpu> segment{.length = count, .cache = cache.of(count)};
@@ -72,19 +75,23 @@ void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const 
     ids = {sample({logits.data(), static_cast<std::size_t>(s.vocabulary)}, o.sampling, i)};
     (i == 0 ? prefill : decoding) += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::cout << (i == 0 ? "" : " ") << ids[0] << std::flush;
+    last = i + 1 == o.tokens || std::find(stop.begin(), stop.end(), ids[0]) != stop.end();
   }
   std::cout << std::endl;
-  std::cerr << "prefill: " << o.prompt.size() << " tokens, " << double(o.prompt.size()) / prefill
-            << " tokens/s; decoding: " << o.tokens - 1 << " tokens, "
-            << (o.tokens > 1 ? double(o.tokens - 1) / decoding : 0) << " tokens/s\n";
+  std::cerr << "prefill: " << prompt.size() << " tokens, " << double(prompt.size()) / prefill
+            << " tokens/s; decoding: " << i - 1 << " tokens, " << (i > 1 ? double(i - 1) / decoding : 0)
+            << " tokens/s\n";
 }
 
 /// Runs the program with one type of decoder.
 template <class M>
 void run(const Options& o, const io::DecoderConfig& config, const M& model) {
-  print_plan(o, config, model);
+  const std::vector<std::vector<Index>> prompts = prompts_of(o);
+  const std::vector<Index> stop = stop_ids(o);
+  print_plan(o, config, model, prompts);
   const DecoderSizes& s = config.sizes;
-  expect_ids("prompt-ids", o.prompt, s.vocabulary);
+  for (const auto& prompt : prompts) expect_ids(o.prompts.empty() ? "prompt-ids" : "prompts", prompt, s.vocabulary);
+  if (o.stop != std::vector<Index>{-1}) expect_ids("stop-ids", o.stop, s.vocabulary);
   Cpu::Context ctx(o.threads);
   const Seed seed{o.sampling.seed};
   using P = ModelAndLoss<Params<M, float, Cpu>, Params<StreamedCrossEntropy, float, Cpu>>;
@@ -94,9 +101,12 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
   if (!o.train.empty()) params = train(o, ctx, config, model, std::move(params));
   if (!o.save.empty()) save(o, ctx, config, params);
   if (o.tokens == 0) return;
-  if (o.weights.empty()) return generate(o, ctx, s, model, params.model, params.loss);
+  if (o.weights.empty()) {
+    for (const auto& prompt : prompts) generate(o, ctx, s, model, params.model, params.loss, prompt, stop);
+    return;
+  }
   const auto frozen = freeze(ctx, std::move(params.model), {.bfloat16 = o.weights == "bfloat16"});
-  generate(o, ctx, s, model, frozen, params.loss);
+  for (const auto& prompt : prompts) generate(o, ctx, s, model, frozen, params.loss, prompt, stop);
 }
 
 }  // namespace generating

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM FOLDERS: tests generate with the tiny decoders of FOLDERS (tests/golden/decoders).
 # - The greedy tokens are those of transformers, in expected.safetensors.
+# - The last token is a stop token of the command line or of the folder. Several prompts give the tokens of each prompt.
 # - Drawn tokens depend on the seed and not on the number of threads.
 # - A trained decoder is saved in the format of the folder. A run that continues from a checkpoint gives the same bytes.
 # - Wrong folders and options give one line and exit code 2.
@@ -30,12 +31,58 @@ for name in mixtral qwen2_moe deepseek_v2 deepseek_v3 gpt_oss gpt_oss_mxfp4 llam
   golden=$folders/$name/expected.safetensors
   ids=$(numbers "$golden" ids 11) expected=$(numbers "$golden" greedy 64)
   for more in "" "--weights float --threads 2"; do
-    run --model "$folders/$name" --prompt-ids "${ids// /,}" --tokens 64 $more
+    run --model "$folders/$name" --prompt-ids "${ids// /,}" --tokens 64 --stop-ids -1 $more
     [ "$(cat "$dir/out")" = "$expected" ] || fail "$name $more: expected $expected, got $(cat "$dir/out")"
   done
 done
 
-model=(--model "$folders/mixtral" --tokens 40)
+# expect_line TEXT: the program must have printed this line.
+expect_line() { [ "$(cat "$dir/out")" = "$1" ] || fail "expected $1, got $(cat "$dir/out")"; }
+# until_stop STOP... <TOKENS: prints the tokens up to the first that is one of STOP.
+until_stop() { awk -v stop=" $* " '{ for (i = 1; i <= NF; ++i) {
+  printf "%s%s", (i == 1 ? "" : " "), $i; if (index(stop, " " $i " ")) break } print "" }'; }
+golden=$folders/gpt_oss/expected.safetensors
+ids=$(numbers "$golden" ids 22) tokens=$(numbers "$golden" greedy 64)
+first=$(echo "$tokens" | cut -d ' ' -f 5) second=$(echo "$tokens" | cut -d ' ' -f 20)
+mkdir "$dir/stop"
+cp "$folders/gpt_oss"/{config.json,model.safetensors} "$dir/stop"
+stop=(--model "$dir/stop" --tokens 64 --prompt-ids "$(echo "$ids" | cut -d ' ' -f 1-11 | tr ' ' ,)")
+run "${stop[@]}" --stop-ids "$first"
+expect_line "$(echo "$tokens" | until_stop "$first")"
+run "${stop[@]}"
+expect_line "$(echo "$tokens" | until_stop 2)"  # of config.json
+echo "{\"eos_token_id\": [$first, $second]}" >"$dir/stop/generation_config.json"
+run "${stop[@]}"
+expect_line "$(echo "$tokens" | until_stop "$first" "$second")"
+echo '{"eos_token_id": null}' >"$dir/stop/generation_config.json"
+run "${stop[@]}" --stop-ids -1
+expect_line "$tokens"
+refused "options: stop-ids: expected ids from 0 to 36, got 37" "${stop[@]}" --stop-ids 1,37
+echo '{"eos_token_id": ["</s>"]}' >"$dir/stop/generation_config.json"
+refused 'generation_config.json: eos_token_id: expected an integer or a list of integers, got ["</s>"]' "${stop[@]}"
+echo '[]' >"$dir/stop/generation_config.json"
+refused 'generation_config.json: expected a JSON object' "${stop[@]}"
+
+both=(--model "$folders/mixtral" --tokens 6 --stop-ids -1)
+one=$("$program" "${both[@]}" --prompt-ids 3,1,4 2>/dev/null)
+other=$("$program" "${both[@]}" --prompt-ids 5 2>/dev/null)
+printf '3 1 4\n5\n' >"$dir/prompts"
+for more in "" "--weights float"; do
+  run "${both[@]}" --prompts "$dir/prompts" $more
+  expect_line "$one
+$other"
+done
+printf '3 1\n\n' >"$dir/prompts"
+refused 'options: prompts: expected ids in each line, got line 2: ""' "${both[@]}" --prompts "$dir/prompts"
+echo '3 x' >"$dir/prompts"
+refused 'options: prompts: expected ids in each line, got line 1: "3 x"' "${both[@]}" --prompts "$dir/prompts"
+: >"$dir/prompts"
+refused 'options: prompts: expected a file with a prompt in each line, got no line' "${both[@]}" \
+  --prompts "$dir/prompts"
+echo 37 >"$dir/prompts"
+refused 'options: prompts: expected ids from 0 to 36, got 37' "${both[@]}" --prompts "$dir/prompts"
+
+model=(--model "$folders/mixtral" --tokens 40 --stop-ids -1)
 drawn() { run "${model[@]}" --temperature 2 --top-k 20 --top-p 0.95 "$@"; cat "$dir/out"; }
 first=$(drawn --seed 1 --threads 1)
 [ "$(drawn --seed 1 --threads 2)" = "$first" ] || fail "other tokens on 2 threads"
@@ -54,8 +101,19 @@ train parts --steps 5
 train parts --steps 12 --threads 1
 cmp "$dir/whole/model.safetensors" "$dir/parts/model.safetensors" || fail "a continued run has other parameters"
 cmp "$dir/whole/config.json" "$folders/mixtral/config.json" || fail "the saved config.json differs"
-run --model "$dir/whole" --tokens 40
+run --model "$dir/whole" --tokens 40 --stop-ids -1
 [ "$(cat "$dir/out")" = "$whole" ] || fail "the saved decoder: expected $whole, got $(cat "$dir/out")"
+# A folder with quantised weights is saved without quantization_config.
+mkdir "$dir/four_bits"
+cp "$folders/gpt_oss_mxfp4/model.safetensors" "$dir/four_bits"
+sed '2i\  "quantization_config": {"quant_method": "mxfp4"},' "$folders/gpt_oss_mxfp4/config.json" \
+  >"$dir/four_bits/config.json"
+run --model "$dir/four_bits" --save "$dir/floats"
+grep -q mxfp4 "$dir/four_bits/config.json" || fail "the config.json of the test has no quantization_config"
+if grep -q quantization_config "$dir/floats/config.json"; then fail "floats are saved with a quantization_config"; fi
+before=$(cat "$dir/out")
+run --model "$dir/floats"
+expect_line "$before"
 # Only the gates are trained: the bytes that change are in the two tensors of 40 floats each.
 train gates --steps 3 --only block_sparse_moe.gate
 run --model "$folders/mixtral" --train "$dir/ids" --steps 1 --only lm_head --save "$dir/same" --lr 1e-30 --tokens 0
