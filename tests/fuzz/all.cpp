@@ -7,7 +7,9 @@
 #include <iterator>
 #include <string_view>
 
+#include "fuzz/blocks.cpp"
 #include "fuzz/checkpoint.cpp"
+#include "fuzz/config.cpp"
 #include "fuzz/idx.cpp"
 #include "fuzz/index.cpp"
 #include "fuzz/safetensors.cpp"
@@ -19,11 +21,9 @@ struct Target {
   std::string_view name;
   int (*run)(const std::uint8_t*, std::size_t);
 };
-constexpr Target targets[] = {{"checkpoint", fuzz::checkpoint},
-                              {"idx", fuzz::idx},
-                              {"index", fuzz::index},
-                              {"safetensors", fuzz::safetensors},
-                              {"text", fuzz::text}};
+constexpr Target targets[] = {
+    {"blocks", fuzz::blocks}, {"checkpoint", fuzz::checkpoint},   {"config", fuzz::config}, {"idx", fuzz::idx},
+    {"index", fuzz::index},   {"safetensors", fuzz::safetensors}, {"text", fuzz::text}};
 const Target* target = nullptr;
 
 }  // namespace

@@ -15,7 +15,9 @@
 namespace fuzz {
 
 /// The targets, each in a source file with its name. Each is the LLVMFuzzerTestOneInput of its target.
+int blocks(const std::uint8_t* bytes, std::size_t size);
 int checkpoint(const std::uint8_t* bytes, std::size_t size);
+int config(const std::uint8_t* bytes, std::size_t size);
 int idx(const std::uint8_t* bytes, std::size_t size);
 int index(const std::uint8_t* bytes, std::size_t size);
 int safetensors(const std::uint8_t* bytes, std::size_t size);

@@ -16,7 +16,8 @@ build() {  # PROGRAM
   local cache=()
   command -v ccache >/dev/null && cache=(ccache)
   "${cache[@]}" clang++ -std=c++20 -O1 -g1 "${flags[@]}" -fno-sanitize-recover=all -Wall -Wextra -Werror \
-    -I"$root/include" -I"$root/tests" -I"$root/examples" -c "$root/tests/fuzz/all.cpp" -o "$1.o" &&
+    -I"$root/include" -I"$root/tests" -I"$root/examples" -DGATEFOLD_TEST_DIR="\"$root/tests\"" \
+    -c "$root/tests/fuzz/all.cpp" -o "$1.o" &&
     clang++ "${flags[@]}" "$1.o" -lz -o "$1" || exit 1
 }
 if [[ $1 == build ]]; then
