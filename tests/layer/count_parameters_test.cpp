@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
@@ -21,6 +23,8 @@
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/learned_heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
+
+#include "support/pass.hpp"
 
 using namespace gatefold;
 
@@ -69,6 +73,15 @@ TEST_CASE("count_parameters: works for models larger than memory") {
   const Index dim = 16384, hidden = 4 * dim, experts = 2048, depth = 128;
   CHECK(count_parameters(transformer(dim, hidden, experts, depth)) ==
         depth * (4 * dim * dim + 4 * dim + (dim + 1) * experts + experts * (2 * dim * hidden + hidden + dim)));
+}
+
+TEST_CASE("count_parameters: 2^63 values or more throw") {
+  const Linear layer{.model_dim = Index(1) << 30, .output_dim = Index(1) << 30, .bias = false};  // 2^60 values
+  CHECK(count_parameters(Stack{NoResidual{OneExpert{layer}}, 7}) == 7 * (Index(1) << 60));
+  const auto message = [&](const auto&... parts) { return support::message_of([&] { count_parameters(parts...); }); };
+  const std::string expected = "count_values: values: expected less than 2^63, got more";
+  CHECK(message(Stack{NoResidual{OneExpert{layer}}, 8}) == expected);
+  CHECK(message(layer, layer, layer, layer, layer, layer, layer, layer) == expected);
 }
 
 TEST_CASE("count_parameters: wrong options throw") {

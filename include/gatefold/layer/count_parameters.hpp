@@ -35,13 +35,12 @@ using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())),
 ///
 ///     count = Σ over all tensors of the product of the extents                                           (1)
 ///
-/// @throws ArgumentError if options do not fit, as init does
+/// @throws ArgumentError if options do not fit, as init does, or if there are 2^63 values or more
 /// @cost   visits each tensor once
 template <class... L>
 Index count_parameters(const L&... parts) {
   Shapes::Context ctx;
-  return (Index(0) + ... +
-          count_values(init_params<float, Shapes>(detail_::lookup::with_init<float, Shapes>(parts), ctx, Seed{})));
+  return count_values(init_params<float, Shapes>(detail_::lookup::with_init<float, Shapes>(parts), ctx, Seed{})...);
 }
 
 }  // namespace gatefold

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -496,11 +497,16 @@ bool holds_sharded(const P& p) {
   return found;
 }
 
-/// Returns the number of values in a pack: the elements of all its tensors.
-template <class P>
-Index count_values(const P& p) {
+/// Returns the number of values in packs: the elements of all their tensors.
+/// @throws ArgumentError if there are 2^63 values or more, which is possible only on the backend Shapes
+template <class... P>
+Index count_values(const P&... packs) {
   Index n = 0;
-  detail_::pack::visit_any([&](const Name&, const AnyTensor* t) { n += t->size; }, Name{}, false, p);
+  [[maybe_unused]] const auto add = [&](const Name&, const AnyTensor* t) {
+    expect(t->size <= std::numeric_limits<Index>::max() - n, "count_values", "values", "less than 2^63", "more");
+    n += t->size;
+  };
+  (detail_::pack::visit_any(add, Name{}, false, packs), ...);
   return n;
 }
 
