@@ -34,7 +34,7 @@ std::vector<T> in_segments(typename B::Context& ctx, const DecoderSizes& sizes, 
                            const std::vector<Index>& lengths) {
   const std::vector<Index> ids = tokens(sizes.vocabulary);
   std::vector<T> all(static_cast<std::size_t>(sequences * length * sizes.model_dim));
-  SegmentMemory<T, B> memory(ctx, sizes.memory(sequences, length));
+  KvCache<T, B> cache(ctx, sizes.cache(sequences, length));
   Carry<M, T, B> carry;
   Index begin = 0;
   for (const Index count : lengths) {
@@ -45,8 +45,8 @@ std::vector<T> in_segments(typename B::Context& ctx, const DecoderSizes& sizes, 
     Tensor<T, 2, B> y(x.extent(0), sizes.model_dim);
     model.begin(ctx, params.model, x.extent(0), carry);
     infer(model, ctx, params.model, x, carry, y.view(),
-          extra_of<Extra<M, T, B>>(Segment<T, B>{.length = count, .memory = memory.of(count)}));
-    memory.advance();
+          extra_of<Extra<M, T, B>>(Segment<T, B>{.length = count, .cache = cache.of(count)}));
+    cache.advance();
     for (Index s = 0; s < sequences; ++s)
       std::copy_n(y.data() + s * count * sizes.model_dim, count * sizes.model_dim,
                   all.data() + (s * length + begin) * sizes.model_dim);

@@ -122,7 +122,7 @@ Tensor<T, 2, Naive> in_segments(Backends& on, const DecoderSizes& sizes, const M
   auto& ctx = on.of<B>();
   const Tensor<Index, 1, Naive> ids = tokens(0);
   Tensor<T, 2, Naive> all(items, sizes.model_dim);
-  SegmentMemory<T, B> memory(ctx, sizes.memory(sequences, length));
+  KvCache<T, B> cache(ctx, sizes.cache(sequences, length));
   Carry<M, T, B> carry;
   Index begin = 0;
   for (const Index count : lengths) {
@@ -134,8 +134,8 @@ Tensor<T, 2, Naive> in_segments(Backends& on, const DecoderSizes& sizes, const M
     Tensor<T, 2, B> y(now.size(), sizes.model_dim);
     model.begin(ctx, params, now.size(), carry);
     infer(model, ctx, params, x, carry, y,
-          extra_of<Extra<M, T, B>>(Segment<T, B>{.length = count, .memory = memory.of(count)}));
-    memory.advance();
+          extra_of<Extra<M, T, B>>(Segment<T, B>{.length = count, .cache = cache.of(count)}));
+    cache.advance();
     std::vector<T> host(static_cast<std::size_t>(y.size()));
     B::to_host(ctx, y.size(), std::as_const(y).data(), host.data());
     for (Index s = 0; s < sequences; ++s)

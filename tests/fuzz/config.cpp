@@ -131,8 +131,9 @@ void build(const io::DecoderConfig& config) {
   const DecoderSizes& sizes = config.sizes;
   with_decoder(sizes, [&](const auto& model) {
     FUZZ_REQUIRE(count_parameters(model, sizes.loss()) > 0);
-    const MemorySize memory = sizes.memory(1, 1000);
-    FUZZ_REQUIRE(memory.layers == sizes.depth && memory.width > 0 && 0 <= memory.most && memory.most <= 1000);
+    const CacheSize cache = sizes.cache(1, 1000);
+    FUZZ_REQUIRE(cache.layers == sizes.depth && cache.parts > 0 && cache.width > 0);
+    FUZZ_REQUIRE(cache.keep >= 0 && 0 < cache.capacity() && cache.capacity() <= 1000);
     FUZZ_REQUIRE(io::decoder_map(config).size() >= static_cast<std::size_t>(2 + 9 * sizes.depth));
     const bool latent = sizes.latent.latent_dim > 0;
     check_rotary(latent ? sizes.latent.rotary : sizes.attention.rotary,
