@@ -425,6 +425,16 @@ TEST_CASE("load_decoder: tensors must be those of config.json") {
         "model.safetensors: tensor \"model.norm.bias\": a decoder with this config.json has no such tensor");
 }
 
+TEST_CASE("load_decoder: layers for multi-token prediction are not read") {
+  const auto with_tensor = [](const std::string& name) {
+    return CopiedFolder("deepseek_v3").weights("deepseek_v3", {{name, {2}, {1, 2}}}).error();
+  };
+  CHECK(with_tensor("model.layers.2.enorm.weight") == "no error");
+  CHECK(with_tensor("model.layers.3.enorm.weight") ==
+        "model.safetensors: tensor \"model.layers.3.enorm.weight\": a decoder with this config.json has no such "
+        "tensor");
+}
+
 TEST_CASE("load_decoder: a tied output layer must equal the embedding") {
   const io::TensorFiles files(folders / "qwen3_moe/model.safetensors");
   GivenTensor<float> output{"lm_head.weight", {37, 8}, files.read<float>("model.embed_tokens.weight")};
@@ -531,7 +541,8 @@ TEST_CASE("read_decoder_config: each option with a wrong type is an error") {
         "low_freq_factor max_position_embeddings max_window_layers mlp_only_layers model_type "
         "moe_intermediate_size mscale mscale_all_dim n_group n_routed_experts n_shared_experts "
         "norm_topk_prob num_attention_heads num_experts num_experts_per_tok num_hidden_layers "
-        "num_key_value_heads num_local_experts original_max_position_embeddings q_lora_rank qk_nope_head_dim "
+        "num_key_value_heads num_local_experts num_nextn_predict_layers original_max_position_embeddings q_lora_rank "
+        "qk_nope_head_dim "
         "qk_rope_head_dim qkv_bias rms_norm_eps rope_interleave rope_theta rope_type routed_scaling_factor "
         "shared_expert_intermediate_size sliding_window swiglu_alpha swiglu_limit tie_word_embeddings "
         "topk_group topk_method truncate use_sliding_window v_head_dim vocab_size ");

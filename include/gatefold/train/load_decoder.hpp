@@ -39,7 +39,8 @@ struct DecoderConfig {
   // model with images)
   std::string model_type;
   DecoderSizes sizes{};
-  Index max_positions = 0;  // the longest sequence for which the decoder was trained
+  Index max_positions = 0;   // the longest sequence for which the decoder was trained
+  Index ignored_layers = 0;  // layers after the last one, for multi-token prediction; their tensors are not read
 };
 
 namespace config_json {
@@ -230,6 +231,7 @@ void add_deepseek(const Options<Json>& o, DecoderConfig& c) {
   s.shared_dim = s.hidden_dim * o.integer("n_shared_experts");
   if (s.shared_dim == 0) o.fail("n_shared_experts", "at least 1");
   s.dense_dim = o.integer("intermediate_size");
+  c.ignored_layers = o.integer("num_nextn_predict_layers", 0);
   for (Index l = 0; l < std::min(o.integer("first_k_dense_replace", s.sigmoid_router ? 3 : 0), s.depth); ++l)
     s.dense_layers.push_back(l);
 }
@@ -347,9 +349,11 @@ DecoderConfig config_of(const Options<Json>& all) {
   return c;
 }
 
-/// Returns true if a decoder ignores a tensor: a buffer of positions, which are computed from config.json, or a tensor
-/// for images in a folder of Llama 4.
+/// Returns true if a decoder ignores a tensor: a buffer of positions, which are computed from config.json, a tensor of
+/// an ignored layer, or a tensor for images in a folder of Llama 4.
 inline bool is_ignored(const DecoderConfig& config, const std::string& name) {
+  for (Index l = 0; l < std::min(config.ignored_layers, kMostLayers); ++l)
+    if (name.starts_with("model.layers." + std::to_string(config.sizes.depth + l) + ".")) return true;
   return name.ends_with("rotary_emb.inv_freq") ||
          (config.model_type == "llama4" &&
           (name.starts_with("vision_model.") || name.starts_with("multi_modal_projector.")));
