@@ -287,7 +287,8 @@ void add_llama4(const Options<Json>& o, DecoderConfig& c) {
   s.weight_on_input = true;
   s.shared_dim = s.hidden_dim;
   s.dense_dim = o.integer("intermediate_size_mlp", 16384);
-  const std::vector<Index> mixtures = o.layers("moe_layers", s.depth), rotated = of_layers("no_rope_layers");  // 1: rotated
+  const std::vector<Index> mixtures = o.layers("moe_layers", s.depth),
+                           rotated = of_layers("no_rope_layers");  // 1: rotated
   const std::vector<std::string> types = o.texts("layer_types");
   if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
     o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
