@@ -35,8 +35,8 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs, in the order of the printed table, and a filter that selects their rows.
-programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling decoder loss_optim
-  threads growth) filter=.
+programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling decoder
+  loss_optim threads growth) filter=.
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # leaves out these rows
 if [[ -n $only ]]; then
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
