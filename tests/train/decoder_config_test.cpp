@@ -1,0 +1,204 @@
+#include "gatefold/train/decoder_config.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "support/decoder_folders.hpp"
+#include "support/temp_directory.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+std::string error_of(const CopiedFolder& folder) {
+  return folder.error_of([](const std::filesystem::path& path) { io::read_decoder_config(path); });
+}
+
+}  // namespace
+
+TEST_CASE("read_decoder_config: errors name file, option and value") {
+  const auto error = [](const std::string& text, const std::string& by) {
+    return error_of(CopiedFolder().config(text, by));
+  };
+  CHECK(error_of(CopiedFolder()) == "no error");
+  CHECK(error_of(CopiedFolder().remove("config.json")) == "config.json: cannot open: No such file or directory");
+  CHECK(error_of(CopiedFolder().cut("config.json", 10)) == "config.json: expected a JSON object");
+  CHECK(error("\"mixtral\"", "\"llama\"") ==
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, "
+        "llama4_text or llama4, got \"llama\"");
+  CHECK(error("\"model_type\"", "\"kind\"") ==
+        "config.json: model_type: expected mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, "
+        "llama4_text or llama4, got nothing");
+  CHECK(error("\"hidden_size\"", "\"size\"") == "config.json: hidden_size: expected an integer, got nothing");
+  CHECK(error("\"vocab_size\": 37", "\"vocab_size\": \"37\"") ==
+        "config.json: vocab_size: expected an integer from 0 to 1e15, got \"37\"");
+  CHECK(error("\"vocab_size\": 37", "\"vocab_size\": -1") ==
+        "config.json: vocab_size: expected an integer from 0 to 1e15, got -1");
+  CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2.5") ==
+        "config.json: num_hidden_layers: expected an integer from 0 to 1e15, got 2.5");
+  CHECK(error("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0") ==
+        "config.json: tie_word_embeddings: expected true or false, got 0");
+  CHECK(error("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"small\"") ==
+        "config.json: rms_norm_eps: expected a number, got \"small\"");
+}
+
+TEST_CASE("read_decoder_config: unsupported options are errors") {
+  const auto error = [](const std::string& text, const std::string& by) {
+    return error_of(CopiedFolder().config(text, by));
+  };
+  CHECK(error("\"silu\"", "\"gelu\"") == "config.json: hidden_act: expected silu, got \"gelu\"");
+  CHECK(error("\"use_cache\": false", "\"clip_qkv\": 8") ==
+        "config.json: clip_qkv: expected null, because clipping is not supported, got 8");
+  CHECK(error("\"default\"", "\"dynamic\"") ==
+        "config.json: rope_type: expected default, linear, llama3 or yarn, got \"dynamic\"");
+  CHECK(error_of(CopiedFolder("qwen2_moe").config("\"full_attention\"", "\"linear_attention\"")) ==
+        "config.json: layer_types: expected sliding_attention or full_attention, got \"linear_attention\"");
+  CHECK(error_of(CopiedFolder("gpt_oss").config("\"swiglu_limit\": 7.0", "\"swiglu_limit\": 6.0")) ==
+        "config.json: swiglu_limit: expected 7, got 6.0");
+  CHECK(error_of(
+            CopiedFolder("deepseek_v2").config("\"routed_scaling_factor\": 1.0", "\"routed_scaling_factor\": 16.0")) ==
+        "config.json: routed_scaling_factor: expected 1, because the softmax router has no factor, got 16.0");
+  CHECK(error_of(CopiedFolder("qwen2_moe").config("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0")) ==
+        "config.json: decoder_sparse_step: expected at least 1, got 0");
+}
+
+TEST_CASE("read_decoder_config: Llama 4 has a kind of each layer") {
+  const auto sizes = [](const CopiedFolder& folder) { return io::read_decoder_config(folder.to.path).sizes; };
+  using List = std::vector<Index>;
+  const DecoderSizes text = sizes(CopiedFolder("llama4_text"));
+  CHECK(text.weight_on_input);
+  CHECK(text.chunks == List{5, 0, 5});
+  CHECK(text.unrotated_layers == List{1});
+  CHECK(text.dense_layers == List{1});
+  CHECK(text.attention_of(0).chunk == 5);
+  CHECK(text.attention_of(0).norm == QueryKeyNorm::rotated_head);
+  CHECK(text.attention_of(0).temperature.floor_scale == 0);
+  CHECK(text.attention_of(0).rotary.interleaved);
+  CHECK(text.attention_of(0).rotary.partial_rotary_factor == 1);
+  CHECK(text.attention_of(1).chunk == 0);
+  CHECK(text.attention_of(1).norm == QueryKeyNorm::none);
+  CHECK(text.attention_of(1).temperature.floor_scale == 3);
+  CHECK(text.attention_of(1).rotary.partial_rotary_factor == 0);
+  CHECK(text.cache(1, 100).keep == 0);
+
+  // Without the lists, the layers follow from the steps: layers 1, 3, … are mixtures, layer 2 has no positions.
+  CopiedFolder short_form("llama4");
+  const auto without_lists = [&](const std::string& more) {
+    short_form.to.write(
+        "{\"model_type\": \"llama4\", \"text_config\": {\"vocab_size\": 23, \"hidden_size\": 8, "
+        "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 6, \"intermediate_size\": 5, \"intermediate_size_mlp\": 7, "
+        "\"num_local_experts\": 3, \"num_experts_per_tok\": 1" +
+            more + "}}",
+        "config.json");
+    return sizes(short_form);
+  };
+  const DecoderSizes steps = without_lists(", \"interleave_moe_layer_step\": 2, \"no_rope_layer_interval\": 3");
+  CHECK(steps.dense_layers == List{0, 2});
+  CHECK(steps.unrotated_layers == List{2});
+  CHECK(steps.chunks == List{8192, 8192, 0});
+  CHECK(steps.attention.rotary.rope_theta == 500000);
+  CHECK(steps.attention.temperature.floor_scale == 8192);
+  CHECK(steps.epsilon == 1e-5);
+  CHECK(error_of(short_form) == "no error");
+  const DecoderSizes defaults = without_lists(", \"attention_chunk_size\": null, \"no_rope_layers\": []");
+  CHECK(defaults.dense_layers.empty());
+  CHECK(defaults.unrotated_layers.empty());  // of three layers; the fourth would be one
+  CHECK(defaults.chunks == List{0, 0, 0});
+  CHECK(without_lists(", \"attn_temperature_tuning\": 4").attention.temperature.floor_scale == 8192);
+  CHECK(without_lists(", \"attn_temperature_tuning\": false").attention.temperature.floor_scale == 0);
+  CHECK(without_lists(", \"use_qk_norm\": false").attention.norm == QueryKeyNorm::none);
+
+  const auto error = [](const std::string& option, const std::string& by) {
+    return error_of(CopiedFolder("llama4_text").config(option, by));
+  };
+  CHECK(error_of(CopiedFolder("llama4").config("\"text_config\"", "\"text\"")) ==
+        "config.json: text_config: expected an object, got nothing");
+  CHECK(error("\"full_attention\"", "\"sliding_attention\"") ==
+        "config.json: layer_types: expected chunked_attention or full_attention, got \"sliding_attention\"");
+  CHECK(error("\"interleave_moe_layer_step\": 1", "\"interleave_moe_layer_step\": 0") ==
+        "config.json: interleave_moe_layer_step: expected at least 1, got 0");
+  CHECK(error("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4") ==
+        "config.json: no_rope_layers: expected one integer for each of 4 layers, got [1,0,1]");
+  CHECK(error("\"attn_temperature_tuning\": true", "\"attn_temperature_tuning\": \"on\"") ==
+        "config.json: attn_temperature_tuning: expected true or false, got \"on\"");
+}
+
+namespace {
+
+io::DecoderConfig read(const std::string& json) {
+  const TempDirectory to;
+  to.write(json, "config.json");
+  return io::read_decoder_config(to.path);
+}
+/// Returns the options that config.json must have, and `more`.
+std::string json(const std::string& more) {
+  return R"({"vocab_size": 37, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4, )" + more + "}";
+}
+
+}  // namespace
+
+TEST_CASE("read_decoder_config: absent options have the defaults of transformers") {
+  const io::DecoderConfig mixtral =
+      read(json(R"("model_type": "mixtral", "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 7,
+                   "rope_theta": 1e6, "head_dim": null)"));
+  CHECK(mixtral.model_type == "mixtral");
+  CHECK(mixtral.max_positions == 0);
+  CHECK(mixtral.sizes.vocabulary == 37);
+  CHECK(mixtral.sizes.depth == 4);
+  CHECK(mixtral.sizes.experts == 5);
+  CHECK(mixtral.sizes.picks == 2);
+  CHECK(mixtral.sizes.hidden_dim == 7);
+  CHECK(mixtral.sizes.renormalise);
+  CHECK_FALSE(mixtral.sizes.tied);
+  CHECK(mixtral.sizes.epsilon == 1e-5);
+  CHECK(mixtral.sizes.attention.kv_heads == 4);
+  CHECK(mixtral.sizes.attention.window == 0);
+  CHECK(mixtral.sizes.attention.rotary.rope_theta == 1e6);
+  const io::DecoderConfig deepseek = read(json(
+      R"("model_type": "deepseek_v3", "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 5,
+         "n_shared_experts": 2, "intermediate_size": 9, "kv_lora_rank": 6, "qk_nope_head_dim": 3, "v_head_dim": 5,
+         "qk_rope_head_dim": 4)"));
+  CHECK(deepseek.sizes.router_scale == 2.5);
+  CHECK(deepseek.sizes.groups == 8);
+  CHECK(deepseek.sizes.top_groups == 4);
+  CHECK(deepseek.sizes.shared_dim == 10);
+  CHECK(deepseek.sizes.dense_layers == std::vector<Index>{0, 1, 2});
+  CHECK(deepseek.sizes.latent.rotary.interleaved);
+  CHECK(deepseek.sizes.latent.query_rank == 0);
+}
+
+TEST_CASE("read_decoder_config: windows and dense layers differ by layer") {
+  const std::string qwen = R"("num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 5,
+    "intermediate_size": 9, "shared_expert_intermediate_size": 9, "sliding_window": 3, "use_sliding_window": true, )";
+  using Layers = std::vector<Index>;
+  // In Qwen2-MoE, even layers below max_window_layers have the window, unless there is a list.
+  CHECK(read(json(qwen + R"("model_type": "qwen2_moe", "max_window_layers": 3)")).sizes.windows == Layers{3, 0, 3, 0});
+  CHECK(read(json(qwen + R"("model_type": "qwen2_moe", "layer_types": ["full_attention", "sliding_attention",
+                            "sliding_attention", "full_attention"])"))
+            .sizes.windows == Layers{0, 3, 3, 0});
+  CHECK(read(json(qwen + R"("model_type": "qwen3_moe")")).sizes.windows == Layers{3, 3, 3, 3});
+  CHECK(read(json(qwen + R"("model_type": "qwen3_moe", "decoder_sparse_step": 2, "mlp_only_layers": [1])"))
+            .sizes.dense_layers == Layers{1, 0, 2});
+  CHECK(read(json(R"("model_type": "gpt_oss", "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 6,
+                     "sliding_window": 4)"))
+            .sizes.windows == Layers{4, 0, 4, 0});
+}
+
+TEST_CASE("read_decoder_config: scaled positions have the names of config.json") {
+  const io::DecoderConfig config = io::read_decoder_config(decoder_folders() / "mixtral_llama3");
+  const Rotary& llama3 = config.sizes.attention.rotary;
+  CHECK(llama3.rope_type == RopeType::llama3);
+  CHECK(llama3.factor == 8);
+  CHECK(llama3.original_max_position_embeddings == 16);
+  CHECK(config.max_positions == 128);
+  const Rotary yarn = io::read_decoder_config(decoder_folders() / "gpt_oss").sizes.attention.rotary;
+  CHECK(yarn.rope_type == RopeType::yarn);
+  CHECK(yarn.rope_theta == 150000);
+  CHECK_FALSE(yarn.truncate);
+}
