@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -42,11 +43,16 @@ TEST_CASE("decode_fp8 (1): each square of 128 x 128 has its scale") {
   const std::vector<std::byte> ones(2 * rows * columns, std::byte{0x38});  // 1.0
   const std::vector<float> scale{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<float> to(ones.size());
-  block_scales::decode_fp8(ones.data(), scale.data(), 2, rows, columns, to.data());
+  block_scales::decode_fp8(ones.data(), scale.data(), 0, 2 * rows, rows, columns, to.data());
   for (std::uint64_t m = 0; m < 2; ++m)
     for (std::uint64_t o : {0, 127, 128})
       for (std::uint64_t i : {0, 127, 128, 255, 256})
         CHECK(to[(m * rows + o) * columns + i] == scale[(m * 2 + o / 128) * 3 + i / 128]);
+
+  // Rows from the middle, which begin with the second row of scales, have the same values.
+  std::vector<float> some(30 * columns);
+  block_scales::decode_fp8(ones.data(), scale.data() + 3, 128, 30, rows, columns, some.data());
+  CHECK(std::equal(some.begin(), some.end(), to.begin() + 128 * columns));
 }
 
 TEST_CASE("decode_mxfp4 (2): the lower four bits come first") {

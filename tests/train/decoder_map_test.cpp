@@ -26,7 +26,7 @@ std::string theirs_of(const io::TensorMap& map, const std::string& ours) {
 
 }  // namespace
 
-TEST_CASE("decoder_map: names are those of transformers") {
+TEST_CASE("decoder_map: gives the names of transformers") {
   const io::DecoderConfig mixtral = io::read_decoder_config(folders / "mixtral");
   const io::TensorMap map = io::decoder_map(mixtral),
                       fused = io::decoder_map(mixtral, io::published::ExpertStorage::fused, "a.");

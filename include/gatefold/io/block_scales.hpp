@@ -38,17 +38,23 @@ inline float e8m0(std::uint8_t bits) {
   return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, static_cast<int>(bits) - 127);
 }
 
-/// Computes (1) for `matrices` matrices [rows, columns].
-/// @param scale  [matrices, ⌈rows / 128⌉, ⌈columns / 128⌉]
-inline void decode_fp8(const std::byte* from, const float* scale, std::uint64_t matrices, std::uint64_t rows,
-                       std::uint64_t columns, float* to) {
+/// Returns the row of scales of (1) that belongs to a row of matrices of `rows` rows. Both numbers are counted over all
+/// matrices.
+inline std::uint64_t scale_row(std::uint64_t row, std::uint64_t rows) {
+  return row / rows * ((rows + kSquare - 1) / kSquare) + row % rows / kSquare;
+}
+/// Computes (1) for rows of matrices [rows, columns]. Rows are counted over all matrices, which follow each other.
+/// @param from   [count, columns], row number `first` and those after it
+/// @param scale  [rows of scales, ⌈columns / 128⌉], from row number scale_row(first, rows) on
+inline void decode_fp8(const std::byte* from, const float* scale, std::uint64_t first, std::uint64_t count,
+                       std::uint64_t rows, std::uint64_t columns, float* to) {
   float values[256];
   for (int bits = 0; bits < 256; ++bits) values[bits] = e4m3(static_cast<std::uint8_t>(bits));
-  const std::uint64_t across = (columns + kSquare - 1) / kSquare, down = (rows + kSquare - 1) / kSquare;
-  for (std::uint64_t m = 0; m < matrices; ++m, scale += down * across)
-    for (std::uint64_t o = 0; o < rows; ++o, from += columns, to += columns)
-      for (std::uint64_t i = 0; i < columns; ++i)
-        to[i] = values[static_cast<std::uint8_t>(from[i])] * scale[o / kSquare * across + i / kSquare];
+  const std::uint64_t across = (columns + kSquare - 1) / kSquare;
+  for (std::uint64_t row = first; row < first + count; ++row, from += columns, to += columns) {
+    const float* const by = scale + (scale_row(row, rows) - scale_row(first, rows)) * across;
+    for (std::uint64_t i = 0; i < columns; ++i) to[i] = values[static_cast<std::uint8_t>(from[i])] * by[i / kSquare];
+  }
 }
 /// Computes (2) for `blocks` blocks of 32 values. The lower four bits of a byte come first.
 /// @param from   [blocks, 16]

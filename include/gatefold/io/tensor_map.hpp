@@ -67,6 +67,7 @@ using TensorMap = std::vector<MapEntry>;
 namespace tensor_map {
 
 inline constexpr std::size_t kWriteAtOnce = std::size_t(1) << 20;  // bytes
+inline constexpr std::size_t kReadAtOnce = std::size_t(1) << 20;   // bytes
 
 /// A tensor in a file of another library, and the elements of a gatefold tensor that are stored in it.
 struct Piece {
@@ -154,6 +155,74 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
       for (std::size_t i = 0; i < rows; ++i) to[first + j * rows + i] = from[first + i * columns + j];
 }
 
+/// Checks that the files have all tensors that store the pack, with types that can be read and the right shapes. Reads
+/// no elements, and does not access those of the pack.
+/// @throws ArgumentError, FileError as load
+template <class P>
+void expect_stored(const TensorFiles& files, const TensorMap& map, P& pack) {
+  visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
+    for (const Piece& piece : pieces) {
+      const TensorInfo& info = files.info(piece.name);
+      files.expect_reads_as<std::remove_const_t<T>>(info);
+      if (!safetensors::same_but_for_leading_ones(info.shape, piece.shape))
+        files.fail(piece.name,
+                   "expected " + safetensors::shape_text(piece.shape) + ", got " + safetensors::shape_text(info.shape));
+    }
+  });
+}
+
+/// Converts elements from a file to elements of gatefold's tensors. It keeps its memory between calls.
+template <class T>
+class Converted {
+ public:
+  /// Returns `count` elements of a piece as T, in the order of gatefold's tensor.
+  /// @param bytes  the elements in the file's type; whole matrices, if the piece has them transposed
+  const T* operator()(const Piece& piece, std::string_view dtype, const std::vector<std::byte>& bytes,
+                      std::size_t count) {
+    theirs_.resize(count);
+    safetensors::decode(dtype, bytes.data(), count, theirs_.data());
+    if (piece.rows == 0) return theirs_.data();
+    ours_.resize(count);
+    transpose(theirs_.data(), piece.columns, piece.rows, count, ours_.data());
+    return ours_.data();
+  }
+
+ private:
+  std::vector<T> theirs_{}, ours_{};
+};
+
+/// Reads all tensors that store the pack, some elements at a time, and calls put(tensor, first, count, values) for
+/// elements [first, first + count) of each tensor. For tensors of rank 3, these are whole matrices.
+/// @cost  host memory of four copies of kReadAtOnce bytes, or of one matrix
+template <class P, class F>
+void for_each_block(const TensorFiles& files, const TensorMap& map, P& pack, const F& put) {
+  visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B> tensor, const auto& pieces) {
+    Converted<T> converted;
+    for (const Piece& piece : pieces) {
+      std::size_t unit = piece.rows * piece.columns;
+      if (Rank == 3 && unit == 0) unit = static_cast<std::size_t>(tensor.extent(Rank - 2) * tensor.extent(Rank - 1));
+      unit = std::max<std::size_t>(unit, 1);
+      const std::size_t at_once = std::max(kReadAtOnce / sizeof(T) / unit, std::size_t(1)) * unit;
+      for (std::size_t first = 0; first < piece.count; first += at_once) {
+        const std::size_t count = std::min(at_once, piece.count - first);
+        const auto bytes = files.read_part(piece.name, {piece.run, piece.part, piece.parts}, first, count);
+        put(tensor, piece.offset + first, count, converted(piece, files.info(piece.name).dtype, bytes, count));
+      }
+    }
+  });
+}
+/// Fills a pack from files, as load does, but needs memory only for some elements at a time. If the system cannot read
+/// the elements, a part of the pack has been written.
+template <class C, class P>
+void fill(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
+  expect_stored(files, map, pack);
+  for_each_block(
+      files, map, pack,
+      [&]<class T, int Rank, class B>(View<T, Rank, B> to, std::size_t first, std::size_t count, const T* values) {
+        B::from_host(ctx, static_cast<Index>(count), values, to.data() + first);
+      });
+}
+
 }  // namespace tensor_map
 
 /// Calls f(name) with the name of each tensor of the other library in which tensors of the pack are stored.
@@ -178,37 +247,25 @@ void for_each_stored(const TensorMap& map, P& pack, const F& f) {
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, so it must not be const");
-  std::vector<std::vector<std::byte>> bytes;
-  tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
+  tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto&) {
     GATEFOLD_REQUIRE(
         (std::is_same_v<B, typename C::Backend>),
         "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
-    for (const tensor_map::Piece& piece : pieces) {
-      const TensorInfo& info = files.info(piece.name);
-      files.expect_reads_as<T>(info);
-      if (!safetensors::same_but_for_leading_ones(info.shape, piece.shape))
-        files.fail(piece.name,
-                   "expected " + safetensors::shape_text(piece.shape) + ", got " + safetensors::shape_text(info.shape));
-    }
   });
+  tensor_map::expect_stored(files, map, pack);
+  std::vector<std::vector<std::byte>> bytes;
   tensor_map::visit("io::load", map, pack, [&](const auto&, const auto& pieces) {
     for (const tensor_map::Piece& piece : pieces)
-      bytes.push_back(files.read_part(piece.name, piece.run, piece.part, piece.parts));
+      bytes.push_back(files.read_part(piece.name, {piece.run, piece.part, piece.parts}));
   });
   auto next = bytes.begin();
   tensor_map::visit("io::load", map, pack,
                     [&]<class T, int Rank, class B>(View<T, Rank, B> tensor, const auto& pieces) {
-                      std::vector<T> theirs, ours;
-                      for (const tensor_map::Piece& piece : pieces) {
-                        theirs.resize(piece.count);
-                        safetensors::decode(files.info(piece.name).dtype, (next++)->data(), piece.count, theirs.data());
-                        if (piece.rows > 0) {
-                          ours.resize(piece.count);
-                          tensor_map::transpose(theirs.data(), piece.columns, piece.rows, piece.count, ours.data());
-                        }
-                        B::from_host(ctx, static_cast<Index>(piece.count), (piece.rows > 0 ? ours : theirs).data(),
+                      tensor_map::Converted<T> converted;
+                      for (const tensor_map::Piece& piece : pieces)
+                        B::from_host(ctx, static_cast<Index>(piece.count),
+                                     converted(piece, files.info(piece.name).dtype, *next++, piece.count),
                                      tensor.data() + piece.offset);
-                      }
                     });
 }
 

@@ -46,6 +46,15 @@ inline std::set<std::string> names(const TensorFiles& files, const DecoderConfig
   return all;
 }
 
+/// Returns the parameters of a decoder and its loss with their extents, but without elements.
+template <class T, class M>
+auto shapes_of(const DecoderConfig& config, const M& model) {
+  Shapes::Context ctx;
+  const auto of_model = detail_::lookup::with_init<T, Shapes>(model);
+  return ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>>{
+      init_params<T, Shapes>(of_model, ctx, Seed{}), init_params<T, Shapes>(config.sizes.loss(), ctx, Seed{})};
+}
+
 }  // namespace decoder_folder
 
 /// Returns the parameters of a decoder from the tensors of a folder, converted to T. Tensors for images in a folder of
@@ -54,7 +63,8 @@ inline std::set<std::string> names(const TensorFiles& files, const DecoderConfig
 /// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
 /// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, or
 ///         a file has a tensor that the decoder does not have
-/// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
+/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters. All checks come before the
+///         parameters are allocated
 template <class T = float, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model) {
   using B = typename C::Backend;
@@ -69,16 +79,17 @@ auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConf
                        : fused                        ? published::ExpertStorage::fused
                                                       : published::ExpertStorage::one_by_one;
   const TensorMap map = decoder_map(config, experts);
-  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params{
-      uninitialised_parameters<T>(ctx, model), {}};
-  Shapes::Context shapes;
-  shape_like(params.loss, init_params<T, Shapes>(config.sizes.loss(), shapes, Seed{}));
+  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params;
+  const auto shapes = decoder_folder::shapes_of<T>(config, model);
   std::set<std::string> ours;
-  for_each_stored(map, params, [&](const std::string& name) { ours.insert(name); });
+  for_each_stored(map, shapes, [&](const std::string& name) { ours.insert(name); });
   for (const std::string& name : there)
     if (!ours.contains(name) && !(config.sizes.tied && name.ends_with("lm_head.weight")))
       files.fail(name, "a decoder with this config.json has no such tensor");
-  load(files, ctx, map, params);
+  tensor_map::expect_stored(files, map, shapes);
+  const auto here = ctx.here();
+  shape_like(params, shapes);
+  tensor_map::fill(files, ctx, map, params);
   // The speed at which the bias of a SigmoidTopK gate changes is in no file.
   for_each_tensor(
       [&]<class Tensor>(const Name& name, Tensor& t) {
