@@ -87,6 +87,14 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
   expect_ids("prompt-ids", o.prompt, s.vocabulary);
   Cpu::Context ctx(o.threads);
   const Seed seed{o.sampling.seed};
+  const FreezeOptions packing{.bfloat16 = o.weights == "bfloat16"};
+  if (serves(o)) {
+    // [snippet frozen]
+    const auto frozen = io::load_frozen_decoder(o.model, ctx, config, model, packing);  // or {.bfloat16 = true}
+    generate(o, ctx, s, model, frozen.model, frozen.loss);
+    // [/snippet]
+    return;
+  }
   using P = ModelAndLoss<Params<M, float, Cpu>, Params<StreamedCrossEntropy, float, Cpu>>;
   P params = !o.model.empty()
                  ? io::load_decoder(o.model, ctx, config, model)
@@ -95,7 +103,7 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
   if (!o.save.empty()) save(o, ctx, config, params);
   if (o.tokens == 0) return;
   if (o.weights.empty()) return generate(o, ctx, s, model, params.model, params.loss);
-  const auto frozen = freeze(ctx, std::move(params.model), {.bfloat16 = o.weights == "bfloat16"});
+  const auto frozen = freeze(ctx, std::move(params.model), packing);
   generate(o, ctx, s, model, frozen, params.loss);
 }
 

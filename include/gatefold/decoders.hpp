@@ -11,4 +11,5 @@
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/load_decoder.hpp"
+#include "gatefold/train/load_frozen_decoder.hpp"
 // clang-format on

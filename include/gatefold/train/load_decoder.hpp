@@ -46,13 +46,47 @@ inline std::set<std::string> names(const TensorFiles& files, const DecoderConfig
   return all;
 }
 
-/// Returns the parameters of a decoder and its loss with their extents, but without elements.
+/// Returns the map from the tensors of a decoder to tensors in its files. The names in the files show how they store
+/// experts.
+inline TensorMap map_of(const TensorFiles& files, const DecoderConfig& config) {
+  bool fused = false, scaled = false;
+  for (const TensorInfo& tensor : files.tensors())
+    if (tensor.name.ends_with("experts.gate_up_proj")) {
+      fused = true;
+      scaled = scaled || files.has_scales(tensor.name);
+    }
+  return decoder_map(config, config.sizes.clamped && scaled ? published::ExpertStorage::mxfp4
+                             : fused                        ? published::ExpertStorage::fused
+                                                            : published::ExpertStorage::one_by_one);
+}
+
+/// Returns the parameters of a decoder and its loss with their extents, but without elements. Checks that the files
+/// have all tensors of the decoder, and no others.
+/// @throws FileError as load_decoder
 template <class T, class M>
-auto shapes_of(const DecoderConfig& config, const M& model) {
+auto checked_shapes(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const M& model) {
   Shapes::Context ctx;
-  const auto of_model = detail_::lookup::with_init<T, Shapes>(model);
-  return ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>>{
-      init_params<T, Shapes>(of_model, ctx, Seed{}), init_params<T, Shapes>(config.sizes.loss(), ctx, Seed{})};
+  ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>> shapes{
+      init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{}),
+      init_params<T, Shapes>(config.sizes.loss(), ctx, Seed{})};
+  std::set<std::string> ours;
+  for_each_stored(map, shapes, [&](const std::string& name) { ours.insert(name); });
+  for (const std::string& name : names(files, config))
+    if (!ours.contains(name) && !(config.sizes.tied && name.ends_with("lm_head.weight")))
+      files.fail(name, "a decoder with this config.json has no such tensor");
+  tensor_map::expect_stored(files, map, shapes);
+  return shapes;
+}
+
+/// Sets the tensors of a decoder that are in no file: the speed at which the bias of a SigmoidTopK gate changes.
+template <class C, class P>
+void set_others(C& ctx, P& params) {
+  for_each_tensor(
+      [&]<class Tensor>(const Name& name, Tensor& t) {
+        if constexpr (Tensor::rank == 1)
+          if (name.str().ends_with(".selection.speed")) fill(ctx, t.view(), SigmoidBias{}.speed);
+      },
+      params);
 }
 
 }  // namespace decoder_folder
@@ -62,41 +96,18 @@ auto shapes_of(const DecoderConfig& config, const M& model) {
 /// @param model  the decoder that with_decoder makes of config.sizes
 /// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
 /// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, or
-///         a file has a tensor that the decoder does not have
-/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters. All checks come before the
-///         parameters are allocated
+///         a file has a tensor that the decoder does not have. Nothing has been allocated then
+/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters
 template <class T = float, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model) {
-  using B = typename C::Backend;
   const TensorFiles files(folder / "model.safetensors");
-  const std::set<std::string> there = decoder_folder::names(files, config);
-  const auto any = [&](const auto& is) { return std::any_of(there.begin(), there.end(), is); };
-  const bool fused = any([](const std::string&name) { return name.ends_with("experts.gate_up_proj"); }),
-             scaled = any([&](const std::string&name) {
-               return name.ends_with("experts.gate_up_proj") && files.has_scales(name);
-             });
-  const auto experts = config.sizes.clamped && scaled ? published::ExpertStorage::mxfp4
-                       : fused                        ? published::ExpertStorage::fused
-                                                      : published::ExpertStorage::one_by_one;
-  const TensorMap map = decoder_map(config, experts);
-  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params;
-  const auto shapes = decoder_folder::shapes_of<T>(config, model);
-  std::set<std::string> ours;
-  for_each_stored(map, shapes, [&](const std::string& name) { ours.insert(name); });
-  for (const std::string& name : there)
-    if (!ours.contains(name) && !(config.sizes.tied && name.ends_with("lm_head.weight")))
-      files.fail(name, "a decoder with this config.json has no such tensor");
-  tensor_map::expect_stored(files, map, shapes);
+  const TensorMap map = decoder_folder::map_of(files, config);
+  const auto shapes = decoder_folder::checked_shapes<T>(files, map, config, model);
   const auto here = ctx.here();
+  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, typename C::Backend>> params;
   shape_like(params, shapes);
   tensor_map::fill(files, ctx, map, params);
-  // The speed at which the bias of a SigmoidTopK gate changes is in no file.
-  for_each_tensor(
-      [&]<class Tensor>(const Name& name, Tensor& t) {
-        if constexpr (Tensor::rank == 1)
-          if (name.str().ends_with(".selection.speed")) fill(ctx, t.view(), SigmoidBias{}.speed);
-      },
-      params);
+  decoder_folder::set_others(ctx, params);
   return params;
 }
 
