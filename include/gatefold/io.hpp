@@ -11,6 +11,7 @@
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/output_file.hpp"
 #include "gatefold/io/replacement.hpp"
+#include "gatefold/io/folder_replacement.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/opened.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -66,8 +67,7 @@ using TensorMap = std::vector<MapEntry>;
 
 namespace tensor_map {
 
-inline constexpr std::size_t kWriteAtOnce = std::size_t(1) << 20;  // bytes
-inline constexpr std::size_t kReadAtOnce = std::size_t(1) << 20;   // bytes
+inline constexpr std::size_t kReadAtOnce = std::size_t(1) << 20;  // bytes
 
 /// A tensor in a file of another library, and the elements of a gatefold tensor that are stored in it.
 struct Piece {
@@ -276,6 +276,117 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
   load(TensorFiles(path), ctx, map, pack);
 }
 
+namespace tensor_map {
+
+/// Describes a tensor in a file of another library that is stored in tensors of a pack, and copies its elements.
+template <class C>
+struct Gathered {
+  struct Source {
+    Piece piece;
+    const void* data;
+  };
+  std::string name;
+  std::vector<std::uint64_t> shape;  // in the file
+  std::size_t element;               // bytes of an element in memory
+  const char* (*dtype)(Stored);      // the type of its elements in a file
+  std::vector<std::byte> (*copy)(C&, const Source&);
+  std::vector<Source> sources;  // its parts, in their order
+
+  std::size_t size() const { return sources[0].piece.count * sources.size(); }
+  /// Returns the elements in the type that they have in memory, in the order of the file.
+  /// @cost  host memory of twice the tensor
+  std::vector<std::byte> elements(C& ctx) const {
+    if (sources.size() == 1) return copy(ctx, sources[0]);
+    std::vector<std::byte> all(size() * element);
+    const std::size_t run = sources[0].piece.run * element;
+    for (std::size_t part = 0; part < sources.size(); ++part) {
+      const std::vector<std::byte> bytes = copy(ctx, sources[part]);
+      for (std::size_t at = 0, to = part * run; at < bytes.size(); at += run, to += sources.size() * run)
+        std::memcpy(all.data() + to, bytes.data() + at, run);
+    }
+    return all;
+  }
+};
+
+/// Copies elements of a tensor of type T to host memory, in the order of a file.
+template <class C, class T>
+std::vector<std::byte> copied(C& ctx, const typename Gathered<C>::Source& source) {
+  const Piece& piece = source.piece;
+  const auto to_bytes = [&](const std::vector<T>& from) {
+    std::vector<std::byte> bytes(piece.count * sizeof(T));
+    if (piece.count > 0) std::memcpy(bytes.data(), from.data(), bytes.size());
+    return bytes;
+  };
+  std::vector<T> ours(piece.count);
+  C::Backend::to_host(ctx, static_cast<Index>(piece.count), static_cast<const T*>(source.data), ours.data());
+  if (piece.rows == 0) return to_bytes(ours);
+  std::vector<T> theirs(piece.count);
+  transpose(ours.data(), piece.rows, piece.columns, piece.count, theirs.data());
+  ours = {};
+  return to_bytes(theirs);
+}
+
+/// Returns the tensors of the other library in which tensors of the pack are stored, sorted by name.
+/// @throws ArgumentError as save
+template <class C, class P>
+std::vector<Gathered<C>> gather(const TensorMap& map, P& pack) {
+  std::vector<Gathered<C>> all;
+  visit("io::save", map, pack, [&]<class E, int Rank, class B>(View<E, Rank, B> tensor, const auto& pieces) {
+    GATEFOLD_REQUIRE(
+        (std::is_same_v<B, typename C::Backend>),
+        "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
+    using T = std::remove_const_t<E>;
+    for (const Piece& piece : pieces)
+      all.push_back({piece.name,
+                     piece.shape,
+                     sizeof(T),
+                     safetensors::dtype<T>,
+                     copied<C, T>,
+                     {{piece, tensor.data() + piece.offset}}});
+  });
+  std::sort(all.begin(), all.end(), [](const Gathered<C>& a, const Gathered<C>& b) {
+    return a.name != b.name ? a.name < b.name : a.sources[0].piece.part < b.sources[0].piece.part;
+  });
+  // Joins the parts of each tensor.
+  std::vector<Gathered<C>> joined;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Piece& piece = all[i].sources[0].piece;
+    Gathered<C>* const before = !joined.empty() && joined.back().name == all[i].name ? &joined.back() : nullptr;
+    const bool last = i + 1 == all.size() || all[i + 1].name != all[i].name;
+    const Index of_name = before ? static_cast<Index>(before->sources.size()) : 0;
+    expect(all[i].name != "__metadata__", "io::save", "tensor name", "any name except \"__metadata__\"", all[i].name);
+    expect(!before || before->sources.back().piece.part != piece.part, "io::save", "tensor names", "distinct names",
+           "two of \"" + all[i].name + "\"");
+    const bool alike =
+        !before || (before->shape == all[i].shape && before->dtype == all[i].dtype &&
+                    before->sources[0].piece.parts == piece.parts && before->sources[0].piece.run == piece.run);
+    expect(alike && static_cast<Index>(piece.part) == of_name && (!last || piece.part + 1 == piece.parts), "io::save",
+           "map", "all parts of \"" + all[i].name + "\", with the same shape and element type",
+           Joined{"part ", piece.part, " of ", piece.parts});
+    if (before)
+      before->sources.push_back(std::move(all[i].sources[0]));
+    else
+      joined.push_back(std::move(all[i]));
+  }
+  return joined;
+}
+
+/// Converts the elements of a gathered tensor to a type of a file.
+template <class C>
+std::vector<std::byte> encoded(const Gathered<C>& tensor, std::vector<std::byte> elements, std::string_view dtype) {
+  const std::string_view own = tensor.dtype(Stored::as_they_are);
+  if (dtype == own) return elements;
+  std::vector<std::byte> bytes;
+  safetensors::with_element(dtype, [&]<class S>(S) { bytes.resize(tensor.size() * sizeof(S)); });
+  safetensors::with_element(own, [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>)
+      safetensors::encode(dtype, reinterpret_cast<const T*>(elements.data()), tensor.size(), bytes.data());
+  });
+  return bytes;
+}
+
+}  // namespace tensor_map
+
 /// Writes a pack to a safetensors file with the names, the shapes and, optionally, the element types of another
 /// library. `load` with the same map reads this file. An earlier index and parts of the same path are removed.
 /// @param stored  the type in which floats and doubles are written; types of 16 bits are rounded to nearest, ties to
@@ -288,85 +399,26 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
 template <class C, class P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const TensorMap& map, P& pack,
           Stored stored = Stored::as_they_are) {
-  struct Source {
-    safetensors::Entry entry;
-    std::uint64_t element;
-    tensor_map::Piece piece;
-    const void* data;
-    std::vector<std::byte> (*bytes)(C&, const Source&);
-  };
   safetensors::expect_no_index(path);
-  std::vector<Source> sources;
-  tensor_map::visit(
-      "io::save", map, pack, [&]<class E, int Rank, class B>(View<E, Rank, B> tensor, const auto& pieces) {
-        GATEFOLD_REQUIRE(
-            (std::is_same_v<B, typename C::Backend>),
-            "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
-        using T = std::remove_const_t<E>;
-        for (const tensor_map::Piece& piece : pieces) {
-          const char* const dtype = safetensors::dtype<T>(stored);
-          std::uint64_t element = 0;
-          safetensors::with_element(dtype, [&]<class S>(S) { element = sizeof(S); });
-          sources.push_back(
-              {{piece.name, dtype, piece.shape, piece.count * piece.parts * element},
-               element,
-               piece,
-               tensor.data() + piece.offset,
-               [](C& context, const Source& source) {
-                 const std::size_t count = source.piece.count;
-                 std::vector<T> ours(count), theirs;
-                 B::to_host(context, static_cast<Index>(count), static_cast<const T*>(source.data), ours.data());
-                 if (source.piece.rows > 0) {
-                   theirs.resize(count);
-                   tensor_map::transpose(ours.data(), source.piece.rows, source.piece.columns, count, theirs.data());
-                 }
-                 std::vector<std::byte> bytes(count * source.element);
-                 safetensors::encode(source.entry.dtype, (source.piece.rows > 0 ? theirs : ours).data(), count,
-                                     bytes.data());
-                 return bytes;
-               }});
-        }
-      });
-  const auto by_name = [](const Source& a, const Source& b) {
-    return a.entry.name != b.entry.name ? a.entry.name < b.entry.name : a.piece.part < b.piece.part;
+  std::vector<tensor_map::Gathered<C>> tensors = tensor_map::gather<C>(map, pack);
+  const auto element = [&](const tensor_map::Gathered<C>& tensor) {
+    std::size_t bytes = 0;
+    safetensors::with_element(tensor.dtype(stored), [&]<class S>(S) { bytes = sizeof(S); });
+    return bytes;
   };
-  std::sort(sources.begin(), sources.end(), by_name);
-  for (std::size_t i = 0, of_name = 0; i < sources.size(); ++i) {
-    const auto& [entry, element, piece, data, bytes] = sources[i];
-    const Source* const before = i > 0 && sources[i - 1].entry.name == entry.name ? &sources[i - 1] : nullptr;
-    const bool last = i + 1 == sources.size() || sources[i + 1].entry.name != entry.name;
-    of_name = before ? of_name + 1 : 0;
-    expect(entry.name != "__metadata__", "io::save", "tensor name", "any name except \"__metadata__\"", entry.name);
-    expect(!before || before->piece.part != piece.part, "io::save", "tensor names", "distinct names",
-           "two of \"" + entry.name + "\"");
-    const bool alike = !before || (before->entry.shape == entry.shape && before->element == element &&
-                                   before->piece.parts == piece.parts && before->piece.run == piece.run);
-    expect(alike && piece.part == of_name && (!last || piece.part + 1 == piece.parts), "io::save", "map",
-           "all parts of \"" + entry.name + "\", with the same shape and element type",
-           Joined{"part ", piece.part, " of ", piece.parts});
-  }
-  std::sort(sources.begin(), sources.end(), [&](const Source& a, const Source& b) {
-    return a.element != b.element ? a.element > b.element : by_name(a, b);
-  });
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [&](const auto& a, const auto& b) { return element(a) > element(b); });
+  std::vector<safetensors::Entry> entries;
   std::vector<const safetensors::Entry*> in_order;
-  for (const Source& source : sources)
-    if (source.piece.part == 0) in_order.push_back(&source.entry);
+  for (const auto& tensor : tensors)
+    entries.push_back({tensor.name, tensor.dtype(stored), tensor.shape, tensor.size() * element(tensor)});
+  for (const safetensors::Entry& entry : entries) in_order.push_back(&entry);
   const std::string header = safetensors::header_bytes(metadata, in_order);
   Replacement file(path);
   file.write(header.data(), header.size());
-  for (std::size_t i = 0; i < sources.size(); i += sources[i].piece.parts) {
-    const std::size_t parts = sources[i].piece.parts, run = sources[i].piece.run * sources[i].element;
-    std::vector<std::vector<std::byte>> bytes;
-    for (std::size_t part = 0; part < parts; ++part) bytes.push_back(sources[i + part].bytes(ctx, sources[i + part]));
-    std::vector<std::byte> block;  // collects short runs of elements, which are written together
-    for (std::size_t at = 0; at < bytes[0].size(); at += run)
-      for (const std::vector<std::byte>& part : bytes) {
-        block.insert(block.end(), part.data() + at, part.data() + at + run);
-        if (block.size() < tensor_map::kWriteAtOnce) continue;
-        file.write(block.data(), block.size());
-        block.clear();
-      }
-    file.write(block.data(), block.size());
+  for (const auto& tensor : tensors) {
+    const std::vector<std::byte> bytes = tensor_map::encoded(tensor, tensor.elements(ctx), tensor.dtype(stored));
+    file.write(bytes.data(), bytes.size());
   }
   safetensors::commit_whole(file, path);
 }
