@@ -90,19 +90,4 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
             << ", packed weights " << packed / mb << " + KV cache " << cache / mb << std::endl;
 }
 
-/// Writes the parameters to another folder, under the names of the folder of the model, and copies config.json and the
-/// files of the tokenizer. Elements are rounded to bfloat16 if the folder of the model has bfloat16; otherwise F32.
-template <class P>
-void save(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, const P& params) {
-  namespace fs = std::filesystem;
-  fs::create_directories(o.save);
-  expect(!fs::equivalent(o.save, o.model), "options", "save", "another folder than model", o.save);
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
-    if (fs::exists(o.model / name)) fs::copy_file(o.model / name, o.save / name, fs::copy_options::overwrite_existing);
-  const bool rounded = stored_in(o.model).second == "BF16";
-  io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params,
-           rounded ? io::Stored::bf16 : io::Stored::f32);
-  std::cerr << "saved " << o.save.string() << (rounded ? ", rounded to bfloat16\n" : "\n");
-}
-
 }  // namespace generating

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <gatefold/decoders.hpp>
 #include <gatefold/gatefold.hpp>
 #include <iostream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -85,6 +87,9 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
   print_plan(o, config, model);
   const DecoderSizes& s = config.sizes;
   expect_ids("prompt-ids", o.prompt, s.vocabulary);
+  std::error_code unknown;
+  expect(!std::filesystem::equivalent(o.save, o.model, unknown), "options", "save", "another folder than model",
+         o.save.string());
   Cpu::Context ctx(o.threads);
   const Seed seed{o.sampling.seed};
   const FreezeOptions packing{.bfloat16 = o.weights == "bfloat16"};
@@ -100,7 +105,10 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
                  ? io::load_decoder(o.model, ctx, config, model)
                  : P{init_params<float, Cpu>(model, ctx, seed), init_params<float, Cpu>(s.loss(), ctx, seed.fork(1))};
   if (!o.train.empty()) params = train(o, ctx, config, model, std::move(params));
-  if (!o.save.empty()) save(o, ctx, config, params);
+  if (!o.save.empty()) {
+    io::save_decoder(o.save, ctx, config, params, o.model);
+    std::cerr << "saved " << o.save.string() << '\n';
+  }
   if (o.tokens == 0) return;
   if (o.weights.empty()) return generate(o, ctx, s, model, params.model, params.loss);
   const auto frozen = freeze(ctx, std::move(params.model), packing);

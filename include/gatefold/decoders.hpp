@@ -12,4 +12,5 @@
 #include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/load_decoder.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"
+#include "gatefold/train/save_decoder.hpp"
 // clang-format on

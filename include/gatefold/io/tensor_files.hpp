@@ -65,6 +65,25 @@ class TensorFiles {
   /// Returns whether a tensor has scales for its blocks in the files.
   bool has_scales(std::string_view name) const { return !at(name).scales.empty(); }
 
+  /// A tensor with scales as it is in the files: its numbers of eight or four bits, and its scales.
+  struct Encoded {
+    TensorInfo numbers, scales;
+    std::vector<std::byte> bytes, scale_bytes;
+  };
+  /// Returns a tensor with scales as it is in the files.
+  /// @pre has_scales(name)
+  Encoded read_encoded(std::string_view name) const {
+    const Place& place = at(name);
+    const Place& scales = scales_.at(place.scales);
+    return {place.stored, scales.info, raw_bytes(place, place.begin, place.end - place.begin),
+            raw_bytes(scales, scales.begin, scales.end - scales.begin)};
+  }
+  /// Returns the name of the tensor to which the scales with this name belong, or an empty text.
+  std::string scaled_by(std::string_view scales) const {
+    const auto found = scales_.find(scales);
+    return found == scales_.end() ? std::string() : found->second.scales;
+  }
+
   /// Returns all elements of a tensor, in row-major order.
   /// @tparam T  float, double or Index
   /// @throws FileError if there is no tensor with this name, if its elements cannot be read as T (for BOOL, use
@@ -155,7 +174,8 @@ class TensorFiles {
     TensorInfo info;
     RegularFile* file;
     std::uint64_t begin, end;
-    std::string scales{};  // the name of its scales in scales_; empty: the tensor has none
+    std::string scales{};  // a tensor with scales: their name in scales_. Scales: the name of their tensor. Else empty
+    TensorInfo stored{};   // a tensor with scales: its numbers as they are in the file
   };
 
   std::vector<std::byte> raw_bytes(const Place& place, std::uint64_t begin, std::uint64_t count) const {
@@ -208,6 +228,7 @@ class TensorFiles {
       const auto found = places_.find(fp8 ? base : base + "_blocks");
       if (found == places_.end() || found->second.info.dtype != (fp8 ? "F8_E4M3" : "U8")) continue;
       Place place = found->second;
+      place.stored = place.info;
       const Place& scales = places_.find(name)->second;
       std::vector<std::uint64_t>& shape = place.info.shape;
       std::vector<std::uint64_t> expected = shape;
@@ -229,7 +250,9 @@ class TensorFiles {
       place.info.name = base;
       place.info.dtype = "F32";
       place.scales = name;
-      scales_.insert(places_.extract(name));
+      auto of_base = places_.extract(name);
+      of_base.mapped().scales = base;
+      scales_.insert(std::move(of_base));
       places_.erase(found);
       places_.emplace(base, std::move(place));
     }

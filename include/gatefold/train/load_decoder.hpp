@@ -60,21 +60,26 @@ inline TensorMap map_of(const TensorFiles& files, const DecoderConfig& config) {
                                                             : published::ExpertStorage::one_by_one);
 }
 
-/// Returns the parameters of a decoder and its loss with their extents, but without elements. Checks that the files
-/// have all tensors of the decoder, and no others.
+/// Checks that the files have all tensors of the decoder, and no others. Does not access the elements of `params`.
 /// @throws FileError as load_decoder
+template <class P>
+void expect_tensors(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const P& params) {
+  std::set<std::string> ours;
+  for_each_stored(map, params, [&](const std::string& name) { ours.insert(name); });
+  for (const std::string& name : names(files, config))
+    if (!ours.contains(name) && !(config.sizes.tied && name.ends_with("lm_head.weight")))
+      files.fail(name, "a decoder with this config.json has no such tensor");
+  tensor_map::expect_stored(files, map, params);
+}
+
+/// Returns the parameters of a decoder and its loss with their extents, but without elements, after expect_tensors.
 template <class T, class M>
 auto checked_shapes(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const M& model) {
   Shapes::Context ctx;
   ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>> shapes{
       init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{}),
       init_params<T, Shapes>(config.sizes.loss(), ctx, Seed{})};
-  std::set<std::string> ours;
-  for_each_stored(map, shapes, [&](const std::string& name) { ours.insert(name); });
-  for (const std::string& name : names(files, config))
-    if (!ours.contains(name) && !(config.sizes.tied && name.ends_with("lm_head.weight")))
-      files.fail(name, "a decoder with this config.json has no such tensor");
-  tensor_map::expect_stored(files, map, shapes);
+  expect_tensors(files, map, config, shapes);
   return shapes;
 }
 
