@@ -20,6 +20,8 @@
 #include "gatefold/io/snapshot.hpp"
 #include "gatefold/io/strings.hpp"
 #include "gatefold/io/tensor_files.hpp"
+#include "gatefold/io/tensor_pieces.hpp"
+#include "gatefold/io/gathered.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/train/checkpoint.hpp"

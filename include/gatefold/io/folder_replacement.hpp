@@ -61,8 +61,11 @@ class FolderReplacement {
     std::error_code error;
     std::filesystem::remove_all(old_, error);
     expect_done("cannot remove " + old_.string(), error);
-    const bool replaces = std::filesystem::exists(target_);
+    const std::filesystem::file_status status = std::filesystem::status(target_, error);
+    const bool replaces = std::filesystem::exists(status);
     if (replaces) {
+      std::filesystem::permissions(temporary_, status.permissions(), error);
+      expect_done("cannot set permissions", error);
       std::filesystem::rename(target_, old_, error);
       expect_done("cannot replace", error);
     }
@@ -81,7 +84,9 @@ class FolderReplacement {
   /// Returns the absolute path of a folder, without links and without a slash at the end.
   static std::filesystem::path resolved(const std::filesystem::path& target) {
     if (target.empty()) throw FileError("cannot write: the name of the folder is empty");
-    const std::filesystem::path path = std::filesystem::weakly_canonical(std::filesystem::absolute(target));
+    std::error_code error;
+    std::filesystem::path path = std::filesystem::weakly_canonical(std::filesystem::absolute(target), error);
+    if (error) throw FileError(target.string() + ": cannot open: " + error.message());
     return path.has_filename() ? path : path.parent_path();
   }
   std::filesystem::path beside(const char* ending) const { return std::filesystem::path(target_) += ending; }

@@ -130,10 +130,10 @@ class NewBytes {
     const bool is_blocks = name.ends_with(blocks) && !files_.contains(name);
     const std::string base = !scaled.empty() ? scaled
                              : is_blocks     ? name.substr(0, name.size() - blocks.size())
-                             : find(name)    ? name
-                                             : tied_;
+                             : name.ends_with("lm_head.weight") && !find(name) ? tied_
+                                                                               : name;
     const tensor_map::Gathered<C>* const tensor = find(base);
-    if (!tensor || (base == tied_ && name != tied_ && !name.ends_with("lm_head.weight"))) return false;
+    if (!tensor) return false;
     if (!files_.has_scales(base)) {
       bytes = tensor_map::encoded(*tensor, tensor->elements(ctx_), dtype);
       return true;
@@ -184,7 +184,8 @@ void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& 
   for (const auto& tensor : tensors)
     if (const std::string_view dtype = files.info(tensor.name).dtype; dtype[0] != 'F' && dtype != "BF16")
       files.fail(tensor.name, "dtype: expected floating-point numbers, got " + std::string(dtype));
-  decoder_folder::NewBytes<C> bytes_of(ctx, files, std::move(tensors), config.sizes.tied ? map[0].theirs : "");
+  const std::string embedding = map.front().theirs;
+  decoder_folder::NewBytes<C> bytes_of(ctx, files, std::move(tensors), config.sizes.tied ? embedding : "");
 
   safetensors::Opened opened = safetensors::open(path, [](const std::string&) { return true; });
   const std::set<std::string> copied = decoder_folder::other_files(from);
