@@ -41,6 +41,11 @@ TEST_CASE("read_decoder_config: errors name file, option and value") {
         "config.json: vocab_size: expected an integer from 0 to 1e15, got -1");
   CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2.5") ==
         "config.json: num_hidden_layers: expected an integer from 0 to 1e15, got 2.5");
+  for (const char* layers : {"0", "100000000000"})
+    CHECK(error("\"num_hidden_layers\": 2", "\"num_hidden_layers\": " + std::string(layers)) ==
+          "config.json: num_hidden_layers: expected 1 to 10000, got " + std::string(layers));
+  CHECK(error("\"num_local_experts\": 5", "\"num_local_experts\": 100001") ==
+        "config.json: num_local_experts: expected at most 100000, got 100001");
   CHECK(error("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0") ==
         "config.json: tie_word_embeddings: expected true or false, got 0");
   CHECK(error("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"small\"") ==

@@ -300,9 +300,13 @@ DecoderConfig config_of(const Options<Json>& all) {
   s.vocabulary = o.integer("vocab_size");
   s.model_dim = o.integer("hidden_size");
   s.depth = o.integer("num_hidden_layers");
-  s.experts = o.integer(o.has("num_local_experts") ? "num_local_experts"
-                        : o.has("num_experts")     ? "num_experts"
-                                                   : "n_routed_experts");
+  const char* const of_experts = o.has("num_local_experts") ? "num_local_experts"
+                                 : o.has("num_experts")     ? "num_experts"
+                                                            : "n_routed_experts";
+  s.experts = o.integer(of_experts);
+  // Larger numbers are damaged files, and would need memory for each layer and expert before any tensor is looked up.
+  if (s.depth < 1 || s.depth > 10'000) o.fail("num_hidden_layers", "1 to 10000");
+  if (s.experts > 100'000) o.fail(of_experts, "at most 100000");
   s.picks = o.integer("num_experts_per_tok");
   s.hidden_dim = o.integer(qwen || deepseek ? "moe_intermediate_size" : "intermediate_size");
   s.renormalise = mixtral || gpt_oss || o.flag("norm_topk_prob", false);
