@@ -12,6 +12,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/model/decoder.hpp"
+#include "gatefold/train/config_options.hpp"
 
 /// Reads config.json, the architecture and the sizes of a decoder in a folder of Hugging Face's hub.
 namespace gatefold::io {
@@ -33,81 +34,6 @@ DecoderConfig read_decoder_config(const std::filesystem::path& folder);
 
 namespace config_json {
 
-/// Reads single options of config.json. An option with the value null counts as absent.
-template <class Json>
-class Options {
- public:
-  Options(const std::string& path, const Json& all) : path_(path), all_(all) {}
-
-  bool has(const char* name) const { return all_.contains(name) && !all_[name].is_null(); }
-  bool is_null(const char* name) const { return all_.contains(name) && all_[name].is_null(); }
-  Index integer(const char* name) const {
-    if (!has(name)) fail(name, "an integer", "nothing");
-    return integer(name, 0);
-  }
-  Index integer(const char* name, Index otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!all_[name].is_number_integer() || all_[name].template get<double>() > 1e15 ||
-        all_[name].template get<double>() < 0)
-      fail(name, "an integer from 0 to 1e15");
-    return all_[name].template get<Index>();
-  }
-  double number(const char* name, double otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!all_[name].is_number()) fail(name, "a number");
-    return all_[name].template get<double>();
-  }
-  bool flag(const char* name, bool otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!all_[name].is_boolean()) fail(name, "true or false");
-    return all_[name].template get<bool>();
-  }
-  /// Returns a flag that can be a number, of which 0 is false.
-  bool flag_or_number(const char* name, bool otherwise) const {
-    return has(name) && all_[name].is_number() ? number(name, 0) != 0 : flag(name, otherwise);
-  }
-  std::string text(const char* name, const std::string& otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!all_[name].is_string()) fail(name, "a text");
-    return all_[name].template get<std::string>();
-  }
-  std::vector<Index> integers(const char* name) const {
-    std::vector<Index> list;
-    if (!has(name)) return list;
-    if (!all_[name].is_array()) fail(name, "a list of integers");
-    for (const Json& one : all_[name]) {
-      if (!one.is_number_integer()) fail(name, "a list of integers");
-      list.push_back(one.template get<Index>());
-    }
-    return list;
-  }
-  std::vector<std::string> texts(const char* name) const {
-    std::vector<std::string> list;
-    if (!has(name)) return list;
-    if (!all_[name].is_array()) fail(name, "a list of texts");
-    for (const Json& one : all_[name]) {
-      if (!one.is_string()) fail(name, "a list of texts");
-      list.push_back(one.template get<std::string>());
-    }
-    return list;
-  }
-  /// Returns the options in the object `name`, or these options if there is no such object.
-  Options inside(const char* name) const {
-    if (!has(name)) return *this;
-    if (!all_[name].is_object()) fail(name, "an object");
-    return {path_, all_[name]};
-  }
-  [[noreturn]] void fail(const char* name, const std::string& expected, std::string got = "") const {
-    if (got.empty()) got = has(name) ? all_[name].dump(-1, ' ', true, Json::error_handler_t::replace) : "nothing";
-    throw FileError(path_ + ": " + name + ": expected " + expected + ", got " + got.substr(0, 200));
-  }
-
- private:
-  std::string path_;
-  const Json& all_;
-};
-
-/// @param theta  rope_theta of files without this option
 template <class Json>
 Rotary rotary(const Options<Json>& config, Index max_positions, double theta = 10000) {
   const Options<Json> of = config.inside(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
