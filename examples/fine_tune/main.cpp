@@ -49,9 +49,7 @@ void run(const std::filesystem::path& folder, const std::filesystem::path& to) {
     generate(ctx, config.sizes, model, trainer.params, {0, 1, 2, 3});
     // [/snippet]
     // [snippet save]
-    std::filesystem::create_directories(to);
-    std::filesystem::copy_file(folder / "config.json", to / "config.json");
-    io::save(to / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), trainer.params);
+    io::save_decoder(to, ctx, config, trainer.params, folder);
     // [/snippet]
   });
 }

@@ -105,6 +105,11 @@ inline NotTrained not_trained(const Options& o, const io::DecoderConfig& config)
   return others;
 }
 
+/// Returns whether the run only generates tokens, with weights that exist only packed.
+inline bool serves(const Options& o) {
+  return !o.model.empty() && !o.weights.empty() && o.train.empty() && o.save.empty();
+}
+
 /// Prints the content of the folder and the memory that the run needs. Allocates no parameters.
 template <class M>
 void print_plan(const Options& o, const io::DecoderConfig& config, const M& model,
@@ -115,12 +120,11 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
       init_params<float, Shapes>(model, shapes, Seed{}), init_params<float, Shapes>(s.loss(), shapes, Seed{})};
   const std::vector<bool> fixed = not_trained(o, config).of(params);
   auto is_fixed = fixed.begin();
-  double all = 0, matrices = 0, trained = 0, largest = 0;  // numbers of values; matrices: rank 3, which freeze packs
+  double all = 0, matrices = 0, trained = 0;  // numbers of values; matrices: rank 3, which are packed
   const auto add = [&]<class Tensor>(const Name&, const Tensor& tensor) {
     all += double(tensor.size());
     matrices += Tensor::rank == 3 ? double(tensor.size()) : 0;
     trained += *is_fixed++ ? 0 : double(tensor.size());
-    largest = std::max(largest, double(tensor.size()));
   };
   for_each_tensor(add, params);
   const auto [bytes, dtype] = stored_in(o.model);
@@ -129,34 +133,16 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
   const CacheSize kv = s.cache(1, static_cast<Index>(longest) + o.tokens);
   const double cache = 4.0 * double(kv.layers) * double(kv.parts) * double(kv.capacity()) * double(kv.width);
   const double packed = o.weights.empty() ? 0 : o.weights == "float" ? 4 * matrices : 2 * matrices;
-  const double reading = bytes > 0 ? bytes + 4 * largest : 0;
+  const double plain = serves(o) ? 4 * (all - matrices) : 4 * all;
   // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.
   const double training = o.train.empty() ? 0 : 4 * all + 12 * trained, mb = 1e6;
   std::cerr << config.model_type << ": " << s.depth << " layers of width " << s.model_dim << ", vocabulary "
             << s.vocabulary << ", " << s.experts << " experts, " << s.picks << " for each token, trained for "
             << config.max_positions << " positions\n"
             << count_parameters(model, s.loss()) << " parameters; files: " << bytes / mb << " MB of " << dtype
-            << "\nmemory without activations: " << (4 * all + std::max({reading, training, packed + cache})) / mb
-            << " MB = parameters " << 4 * all / mb << "\n  + the largest of: reading " << reading / mb << ", training "
-            << training / mb << ", packed weights " << packed / mb << " + KV cache " << cache / mb << std::endl;
-}
-
-/// Writes the parameters to another folder, under the names of the folder of the model, and copies config.json and the
-/// files of the tokenizer. Elements are rounded to bfloat16 if the folder of the model has bfloat16; otherwise F32.
-/// The new config.json has no quantization_config, because the new weights are not quantised.
-template <class P>
-void save(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, const P& params) {
-  namespace fs = std::filesystem;
-  fs::create_directories(o.save);
-  expect(!fs::equivalent(o.save, o.model), "options", "save", "another folder than model", o.save);
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
-    if (fs::exists(o.model / name)) fs::copy_file(o.model / name, o.save / name, fs::copy_options::overwrite_existing);
-  nlohmann::ordered_json json = read_object(o.model / "config.json");
-  if (json.erase("quantization_config") > 0) std::ofstream(o.save / "config.json") << json.dump(2) << '\n';
-  const bool rounded = stored_in(o.model).second == "BF16";
-  io::save(o.save / "model.safetensors", ctx, {{"format", "pt"}}, io::decoder_map(config), params,
-           rounded ? io::Stored::bf16 : io::Stored::f32);
-  std::cerr << "saved " << o.save.string() << (rounded ? ", rounded to bfloat16\n" : "\n");
+            << "\nmemory without activations: " << (plain + std::max(training, packed + cache)) / mb
+            << " MB = parameters " << plain / mb << "\n  + the larger of: training " << training / mb
+            << ", packed weights " << packed / mb << " + KV cache " << cache / mb << std::endl;
 }
 
 }  // namespace generating

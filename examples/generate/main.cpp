@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   add("--lr", o.lr, "learning rate")->check(command_line::above_zero())->needs(train);
   add("--only", o.only, "train only tensors whose name in the folder contains this text")->needs(train);
   add("--checkpoint", o.checkpoint, "file of the state of training, which a later run continues")->needs(train);
-  add("--save", o.save, "folder to write: config.json and model.safetensors")->needs(model);
+  add("--save", o.save, "folder to write, with the files and types of the folder of the model")->needs(model);
   return command_line::run("generate", app, argc, argv, [&] {
     command_line::limit_memory();
     const gatefold::io::DecoderConfig config = generating::config_of(o);

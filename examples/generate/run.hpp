@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <gatefold/decoders.hpp>
 #include <gatefold/gatefold.hpp>
 #include <iostream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -92,21 +94,35 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
   const DecoderSizes& s = config.sizes;
   for (const auto& prompt : prompts) expect_ids(o.prompts.empty() ? "prompt-ids" : "prompts", prompt, s.vocabulary);
   if (o.stop != std::vector<Index>{-1}) expect_ids("stop-ids", o.stop, s.vocabulary);
+  std::error_code unknown;
+  expect(!std::filesystem::equivalent(o.save, o.model, unknown), "options", "save", "another folder than model",
+         o.save.string());
   Cpu::Context ctx(o.threads);
   const Seed seed{o.sampling.seed};
+  const FreezeOptions packing{.bfloat16 = o.weights == "bfloat16"};
+  const auto answer = [&](const auto& params, const auto& output) {
+    for (const auto& prompt : prompts) generate(o, ctx, s, model, params, output, prompt, stop);
+  };
+  if (serves(o)) {
+    // [snippet frozen]
+    const auto frozen = io::load_frozen_decoder(o.model, ctx, config, model, packing);  // or {.bfloat16 = true}
+    answer(frozen.model, frozen.loss);
+    // [/snippet]
+    return;
+  }
   using P = ModelAndLoss<Params<M, float, Cpu>, Params<StreamedCrossEntropy, float, Cpu>>;
   P params = !o.model.empty()
                  ? io::load_decoder(o.model, ctx, config, model)
                  : P{init_params<float, Cpu>(model, ctx, seed), init_params<float, Cpu>(s.loss(), ctx, seed.fork(1))};
   if (!o.train.empty()) params = train(o, ctx, config, model, std::move(params));
-  if (!o.save.empty()) save(o, ctx, config, params);
-  if (o.tokens == 0) return;
-  if (o.weights.empty()) {
-    for (const auto& prompt : prompts) generate(o, ctx, s, model, params.model, params.loss, prompt, stop);
-    return;
+  if (!o.save.empty()) {
+    io::save_decoder(o.save, ctx, config, params, o.model);
+    std::cerr << "saved " << o.save.string() << '\n';
   }
-  const auto frozen = freeze(ctx, std::move(params.model), {.bfloat16 = o.weights == "bfloat16"});
-  for (const auto& prompt : prompts) generate(o, ctx, s, model, frozen, params.loss, prompt, stop);
+  if (o.tokens == 0) return;
+  if (o.weights.empty()) return answer(params.model, params.loss);
+  const auto frozen = freeze(ctx, std::move(params.model), packing);
+  answer(frozen, params.loss);
 }
 
 }  // namespace generating

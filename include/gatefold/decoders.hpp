@@ -8,5 +8,10 @@
 // clang-format off
 #include "gatefold/layer/latent_attention.hpp"
 #include "gatefold/model/decoder.hpp"
+#include "gatefold/train/config_options.hpp"
+#include "gatefold/train/decoder_config.hpp"
+#include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/load_decoder.hpp"
+#include "gatefold/train/load_frozen_decoder.hpp"
+#include "gatefold/train/save_decoder.hpp"
 // clang-format on

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -54,7 +55,7 @@ TEST_CASE("TensorFiles: read_part reads only one part of a tensor") {
   const auto part = [&](std::uint64_t run, std::uint64_t number, std::uint64_t parts) {
     std::string text;
     try {
-      for (const std::byte b : files.read_part("x", run, number, parts)) text += static_cast<char>(b);
+      for (const std::byte b : files.read_part("x", {run, number, parts})) text += static_cast<char>(b);
     } catch (const gatefold::ArgumentError& error) {
       text = error.what();
     }
@@ -71,6 +72,43 @@ TEST_CASE("TensorFiles: read_part reads only one part of a tensor") {
   CHECK(part(3, 2, 2) == wrong + "3, 2, 2");
   CHECK(part(0, 0, 1) == wrong + "0, 0, 1");
   CHECK(part(12, 0, 0) == wrong + "12, 0, 0");
+}
+
+TEST_CASE("TensorFiles: read_part reads some elements of a part") {
+  const std::filesystem::path folder = std::filesystem::path(GATEFOLD_TEST_DIR) / "golden/block_scales";
+  const TensorFiles scaled(folder / "scaled.safetensors");
+  const TempDirectory temp;
+  std::string long_text;  // runs of more than a megabyte
+  for (int i = 0; i < 6'000'000; ++i) long_text += static_cast<char>(i * i / 7);
+  const TensorFiles long_runs(
+      temp.write(file("{" + entry("x", "U16", "[3000000]", 0, 6'000'000) + "}", long_text), "long.safetensors"));
+  const auto check = [](const TensorFiles& files, const char* name, const TensorFiles::Part& of, std::size_t element,
+                        std::uint64_t all) {
+    // The part from the whole tensor by the definition: run r of the tensor belongs to part r mod parts.
+    const std::vector<std::byte> bytes = files.read_bytes(name);
+    std::vector<std::byte> part;
+    for (std::uint64_t i = 0; i < all; ++i)
+      if (i / of.run % of.parts == of.part)
+        for (std::size_t b = 0; b < element; ++b) part.push_back(bytes[i * element + b]);
+    for (const std::uint64_t first : {std::uint64_t(0), std::uint64_t(1), all / of.parts / 3, all / of.parts})
+      for (const std::uint64_t count : {std::uint64_t(0), std::uint64_t(1), std::uint64_t(700), all}) {
+        CAPTURE(first);
+        CAPTURE(count);
+        const std::uint64_t end = std::min(first + count, all / of.parts);
+        const std::vector<std::byte> expected(part.begin() + std::ptrdiff_t(first * element),
+                                              part.begin() + std::ptrdiff_t(end * element));
+        CHECK(files.read_part(name, of, first, count) == expected);
+      }
+  };
+  check(scaled, "expert.weight", {130 * 129, 0, 1}, 4, 130 * 129);
+  check(scaled, "expert.weight", {129, 1, 2}, 4, 130 * 129);
+  check(scaled, "experts.gate_up_proj", {2 * 6 * 96, 0, 1}, 4, 2 * 6 * 96);
+  check(scaled, "experts.gate_up_proj", {96, 1, 2}, 4, 2 * 6 * 96);
+  check(scaled, "experts.gate_up_proj", {1, 2, 3}, 4, 2 * 6 * 96);
+  check(long_runs, "x", {1'500'000, 1, 2}, 2, 3'000'000);
+  check(long_runs, "x", {3, 1, 2}, 2, 3'000'000);
+  CHECK_THROWS_WITH_AS((void)long_runs.read_part("x", {1, 0, 1}, 3'000'001),
+                       "TensorFiles.read_part: first: expected at most 3000000, got 3000001", gatefold::ArgumentError);
 }
 
 TEST_CASE("TensorFiles: errors name the path and the tensor") {
@@ -146,7 +184,7 @@ TEST_CASE("TensorFiles: weights with scales are read as PyTorch reads them") {
   CHECK(files.read<float>("expert.weight") == files.read<float>("expected.fp8"));
   CHECK(files.info("experts.gate_up_proj").shape == std::vector<std::uint64_t>{2, 6, 96});
   CHECK(files.read<double>("experts.gate_up_proj") == files.read<double>("expected.mxfp4"));
-  const auto part = [&](const char* name) { return files.read_part(name, 96, 1, 2); };
+  const auto part = [&](const char* name) { return files.read_part(name, {96, 1, 2}); };
   CHECK(part("experts.gate_up_proj") == part("expected.mxfp4"));
 }
 

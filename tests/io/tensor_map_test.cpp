@@ -34,6 +34,11 @@ struct Bank {
   GATEFOLD_PACK(weight, bias, rest, none, count)
 };
 
+struct Pair {
+  Bank<float> a, b;
+  GATEFOLD_PACK(a, b)
+};
+
 template <class T>
 Bank<T> counted() {
   Bank<T> bank;
@@ -105,6 +110,42 @@ TEST_CASE("TensorMap: save removes old parts and their index") {
                         (temp.path / "m.safetensors.index.json").string())
                            .c_str(),
                        ArgumentError);
+}
+
+TEST_CASE("fill: blocks of large tensors give the saved values") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  for (const bool interleaved : {false, true})
+    for (const auto layout : {MapEntry::as_it_is, MapEntry::transposed}) {
+      CAPTURE(interleaved);
+      CAPTURE(layout);
+      // A matrix of 300 x 500 floats has 600 kB, so a block has one; 600 x 500 exceeds a block.
+      for (const Index depth : {300, 600}) {
+        Pair pair, read;
+        for (Bank<float>* bank : {&pair.a, &pair.b, &read.a, &read.b}) {
+          bank->weight.resize(3, depth, 500);
+          bank->bias.resize(700, 1000);
+          set_zero(ctx, *bank);
+        }
+        Index next = 0;
+        for_each_tensor(
+            [&](const Name&, auto& t) {
+              for (Index i = 0; i < t.size(); ++i) t.data()[i] = ++next % 65521;
+            },
+            pair);
+        io::TensorMap of_pair;
+        for (const Index part : {0, 1}) {
+          const std::string at = part == 0 ? "a." : "b.";
+          of_pair.push_back({at + "weight", "w", layout, part, 2, false, interleaved});
+          of_pair.push_back({at + "bias", "b", layout, part, 2, false, interleaved});
+          of_pair.push_back({at + "rest", at + "rest"});
+          of_pair.push_back({at + "count", at + "count"});
+        }
+        io::save(temp.file(), ctx, {}, of_pair, pair);
+        io::tensor_map::fill(TensorFiles(temp.file()), ctx, of_pair, read);
+        CHECK(values(read) == values(pair));
+      }
+    }
 }
 
 TEST_CASE("TensorMap: wrong maps throw before anything is written") {

@@ -237,6 +237,21 @@ TEST_CASE("Tensor: a skipped tensor is empty until it is resized") {
 }
 
 #ifndef NDEBUG
+TEST_CASE("Tensor: without memory it has extents and an address") {
+  double address = 0;
+  Matrix a(2, 3);
+  a.resize_without_memory(&address, 4, 5);
+  CHECK(a.size() == 20);
+  CHECK(a.data() == &address);
+  Matrix b = std::move(a);
+  CHECK(b.data() == &address);
+  CHECK(b.extent(1) == 5);
+  b.resize(1, 2);
+  CHECK(b.data() != &address);
+  b(0, 1) = 3;
+  CHECK(b(0, 1) == 3);
+}
+
 TEST_CASE("Tensor: debug builds poison elements that resize drops") {
   Matrix a(2, 3);
   CHECK(Counting::poisoned == 6 * sizeof(double));

@@ -70,11 +70,15 @@ class Replacement {
   const std::filesystem::path& temporary() const { return temporary_; }
   /// Flushes the directory entries of the target's folder to the disk, so that a rename survives a power failure. Does
   /// nothing outside POSIX systems.
-  void sync_folder() const;
+  void sync_folder() const { sync_folder(folder(), path_); }
+  /// Flushes the directory entries of a folder to the disk, as the other sync_folder.
+  /// @param path  names the file or folder in an error
+  static void sync_folder(const std::filesystem::path& folder, const std::string& path);
 
  private:
-  [[noreturn]] void fail(const std::string& what, int reason = errno) const {
-    throw FileError(path_ + ": " + what + ": " + std::generic_category().message(reason));
+  [[noreturn]] void fail(const std::string& what, int reason = errno) const { fail(path_, what, reason); }
+  [[noreturn]] static void fail(const std::string& path, const std::string& what, int reason) {
+    throw FileError(path + ": " + what + ": " + std::generic_category().message(reason));
   }
 
   // Follows symbolic links from `path` and returns the path to which the last one points, even if no file exists there.
@@ -174,13 +178,13 @@ inline void Replacement::write(const void* bytes, std::size_t count) {
   }
 }
 
-inline void Replacement::sync_folder() const {
-  const int entries = ::open(folder().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (entries < 0) fail("cannot open its folder");
+inline void Replacement::sync_folder(const std::filesystem::path& folder, const std::string& path) {
+  const int entries = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (entries < 0) fail(path, "cannot open its folder", errno);
   const int result = ::fsync(entries), reason = errno;
   ::close(entries);
   if (result != 0 && reason != EINVAL)
-    fail("cannot write its folder to the disk", reason);  // EINVAL: not supported there
+    fail(path, "cannot write its folder to the disk", reason);  // EINVAL: not supported there
 }
 
 inline void Replacement::commit() {
@@ -209,7 +213,7 @@ inline void Replacement::write(const void* bytes, std::size_t count) {
   errno = 0;
   if (count > 0 && std::fwrite(bytes, 1, count, file_.get()) != count) fail("cannot write");
 }
-inline void Replacement::sync_folder() const {}
+inline void Replacement::sync_folder(const std::filesystem::path&, const std::string&) {}
 inline void Replacement::commit() {
   errno = 0;
   // fclose writes the bytes that are still buffered. It fails if the disk is full.

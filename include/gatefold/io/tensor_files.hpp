@@ -65,6 +65,25 @@ class TensorFiles {
   /// Returns whether a tensor has scales for its blocks in the files.
   bool has_scales(std::string_view name) const { return !at(name).scales.empty(); }
 
+  /// A tensor with scales as it is in the files: its numbers of eight or four bits, and its scales.
+  struct Encoded {
+    TensorInfo numbers, scales;
+    std::vector<std::byte> bytes, scale_bytes;
+  };
+  /// Returns a tensor with scales as it is in the files.
+  /// @pre has_scales(name)
+  Encoded read_encoded(std::string_view name) const {
+    const Place& place = at(name);
+    const Place& scales = scales_.at(place.scales);
+    return {place.stored, scales.info, raw_bytes(place, place.begin, place.end - place.begin),
+            raw_bytes(scales, scales.begin, scales.end - scales.begin)};
+  }
+  /// Returns the name of the tensor to which the scales with this name belong, or an empty text.
+  std::string scaled_by(std::string_view scales) const {
+    const auto found = scales_.find(scales);
+    return found == scales_.end() ? std::string() : found->second.scales;
+  }
+
   /// Returns all elements of a tensor, in row-major order.
   /// @tparam T  float, double or Index
   /// @throws FileError if there is no tensor with this name, if its elements cannot be read as T (for BOOL, use
@@ -81,49 +100,48 @@ class TensorFiles {
   /// Returns the bytes of a tensor as they are in the file; of a tensor with scales, those of its floats.
   std::vector<std::byte> read_bytes(std::string_view name) const {
     const Place& place = at(name);
-    return place.scales.empty() ? raw_bytes(place) : scaled_bytes(place);
+    if (!place.scales.empty()) return scaled_bytes(place, 0, count(place.info));
+    return raw_bytes(place, place.begin, place.end - place.begin);
   }
-  /// Returns the bytes of part number `part` of a tensor whose parts are stored in turns: of every `parts` consecutive
-  /// runs of `run` elements, run number `part` belongs to this part.
-  /// @throws ArgumentError unless part < parts, and the number of elements is a multiple of run · parts
-  std::vector<std::byte> read_part(std::string_view name, std::uint64_t run, std::uint64_t part,
-                                   std::uint64_t parts) const {
+  /// A part of a tensor whose parts are stored in turns: of every `parts` consecutive runs of `run` elements, run
+  /// number `part` belongs to this part.
+  struct Part {
+    std::uint64_t run, part, parts;
+  };
+  /// Returns the bytes of elements of a part of a tensor: of `elements` elements from element number `first` of the
+  /// part on, or of all that follow.
+  /// @throws ArgumentError unless part < parts, the number of elements of the tensor is a multiple of run · parts, and
+  ///         the part has the elements
+  std::vector<std::byte> read_part(std::string_view name, const Part& of, std::uint64_t first = 0,
+                                   std::uint64_t elements = ~std::uint64_t(0)) const {
     const Place& place = at(name);
-    const std::uint64_t elements = count(place.info), size = place.end - place.begin;
-    if (elements == 0) return {};
-    const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0 &&
-                       (size % elements == 0 || !place.scales.empty());  // excludes elements of less than a byte
+    const std::uint64_t all = count(place.info), size = place.end - place.begin;
+    if (all == 0) return {};
+    const std::uint64_t run = of.run, part = of.part, parts = of.parts;
+    const bool whole = part < parts && run > 0 && run <= all / parts && all % (run * parts) == 0 &&
+                       (size % all == 0 || !place.scales.empty());  // excludes elements of less than a byte
     expect(whole, "TensorFiles.read_part", "run, part, parts",
-           Joined{"part < parts, and run * parts to divide ", elements, " elements"},
-           Joined{run, ", ", part, ", ", parts});
-    if (!place.scales.empty()) {
-      const std::vector<std::byte> all = scaled_bytes(place);
-      std::vector<std::byte> bytes;
-      bytes.reserve(all.size() / parts);
-      const std::size_t step = run * sizeof(float);
-      for (std::size_t from = part * step; from < all.size(); from += parts * step)
-        bytes.insert(bytes.end(), all.begin() + static_cast<std::ptrdiff_t>(from),
-                     all.begin() + static_cast<std::ptrdiff_t>(from + step));
-      return bytes;
-    }
-    const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of one run, of `parts` runs
-    std::vector<std::byte> bytes(size / parts);
-    // If runs are short, reads them together with the bytes between them, because one system call per run would take
-    // longer than reading these bytes.
-    const std::uint64_t at_once = std::max<std::uint64_t>(kReadAtOnce / all, 1);
-    std::vector<std::byte> block(step < kReadAtOnce ? all * at_once : 0);
-    for (std::uint64_t from = 0, to = 0; to < bytes.size();) {
-      if (block.empty()) {
-        place.file->read(bytes.data() + to, step, place.begin + from + part * step);
-        from += all;
-        to += step;
-        continue;
+           Joined{"part < parts, and run * parts to divide ", all, " elements"}, Joined{run, ", ", part, ", ", parts});
+    expect(first <= all / parts, "TensorFiles.read_part", "first", Joined{"at most ", all / parts}, first);
+    const std::uint64_t end = first + std::min(elements, all / parts - first), turn = parts * run;
+    const std::uint64_t element = place.scales.empty() ? size / all : sizeof(float);
+    if (parts == 1) return elements_of(place, first, end - first, element);
+    const auto stored = [&](std::uint64_t i) { return i / run * turn + part * run + i % run; };
+    std::vector<std::byte> bytes;
+    bytes.reserve((end - first) * element);
+    for (std::uint64_t i = first; i < end;) {
+      // Short runs are read together with the elements between them, because one system call per run would take longer
+      // than reading these elements. A long run is read in blocks.
+      const std::uint64_t turns = kReadAtOnce / (turn * element), in_run = run - i % run;
+      const std::uint64_t most = turns == 0 ? std::min(in_run, kReadAtOnce / element) : in_run + (turns - 1) * run;
+      const std::uint64_t next = i + std::min(end - i, most), begin = stored(i);
+      const std::vector<std::byte> block = elements_of(place, begin, stored(next - 1) + 1 - begin, element);
+      while (i < next) {
+        const std::uint64_t step = std::min(run - i % run, next - i);
+        const auto from = block.begin() + static_cast<std::ptrdiff_t>((stored(i) - begin) * element);
+        bytes.insert(bytes.end(), from, from + static_cast<std::ptrdiff_t>(step * element));
+        i += step;
       }
-      const std::uint64_t count = std::min<std::uint64_t>(block.size(), size - from);
-      place.file->read(block.data(), count, place.begin + from);
-      for (std::uint64_t run_at = part * step; run_at < count; run_at += all, to += step)
-        std::memcpy(bytes.data() + to, block.data() + run_at, static_cast<std::size_t>(step));
-      from += count;
     }
     return bytes;
   }
@@ -156,31 +174,46 @@ class TensorFiles {
     TensorInfo info;
     RegularFile* file;
     std::uint64_t begin, end;
-    std::string scales{};  // the name of its scales in scales_; empty: the tensor has none
+    std::string scales{};  // a tensor with scales: their name in scales_. Scales: the name of their tensor. Else empty
+    TensorInfo stored{};   // a tensor with scales: its numbers as they are in the file
   };
 
-  std::vector<std::byte> raw_bytes(const Place& place) const {
-    std::vector<std::byte> bytes(place.end - place.begin);
-    place.file->read(bytes.data(), bytes.size(), place.begin);
+  std::vector<std::byte> raw_bytes(const Place& place, std::uint64_t begin, std::uint64_t count) const {
+    std::vector<std::byte> bytes(count);
+    place.file->read(bytes.data(), bytes.size(), begin);
     return bytes;
   }
-  /// Returns the bytes of the floats that a tensor with scales stands for.
-  std::vector<std::byte> scaled_bytes(const Place& place) const {
+  std::vector<std::byte> elements_of(const Place& place, std::uint64_t first, std::uint64_t count,
+                                     std::uint64_t element) const {
+    if (!place.scales.empty()) return scaled_bytes(place, first, count);
+    return raw_bytes(place, place.begin + first * element, count * element);
+  }
+  /// Returns the bytes of floats that a tensor with scales stands for: of `count` floats from number `first` on.
+  std::vector<std::byte> scaled_bytes(const Place& place, std::uint64_t first, std::uint64_t count) const {
+    if (count == 0) return {};
     const Place& of = scales_.at(place.scales);
-    const std::vector<std::byte> stored = raw_bytes(place), scales = raw_bytes(of);
-    std::vector<float> floats(count(place.info));
-    if (of.info.dtype == "U8") {
-      block_scales::decode_mxfp4(stored.data(), scales.data(), floats.size() / block_scales::kRow, floats.data());
+    const bool fp8 = of.info.dtype != "U8";
+    // Whole rows are decoded (MXFP4: whole blocks), because they share scales.
+    const std::uint64_t unit = fp8 ? place.info.shape.back() : block_scales::kRow;
+    const std::uint64_t begin = first / unit, rows = (first + count + unit - 1) / unit - begin;
+    std::vector<float> floats(rows * unit);
+    const std::uint64_t bytes_of_row = fp8 ? unit : unit / 2;
+    const std::vector<std::byte> stored = raw_bytes(place, place.begin + begin * bytes_of_row, rows * bytes_of_row);
+    if (fp8) {
+      const std::uint64_t of_matrix = place.info.shape.rbegin()[1], across = of.info.shape.back();
+      const std::uint64_t row = block_scales::scale_row(begin, of_matrix),
+                          count_of = (block_scales::scale_row(begin + rows - 1, of_matrix) + 1 - row) * across;
+      const std::uint64_t element = (of.end - of.begin) / TensorFiles::count(of.info);
+      const std::vector<std::byte> bytes = raw_bytes(of, of.begin + row * across * element, count_of * element);
+      std::vector<float> scale(count_of);
+      safetensors::decode(of.info.dtype, bytes.data(), scale.size(), scale.data());
+      block_scales::decode_fp8(stored.data(), scale.data(), begin, rows, of_matrix, unit, floats.data());
     } else {
-      std::vector<float> scale(count(of.info));
-      safetensors::decode(of.info.dtype, scales.data(), scale.size(), scale.data());
-      const std::uint64_t rows = place.info.shape.rbegin()[1], columns = place.info.shape.back();
-      const std::uint64_t matrix = rows * columns;
-      block_scales::decode_fp8(stored.data(), scale.data(), matrix == 0 ? 0 : floats.size() / matrix, rows, columns,
-                               floats.data());
+      const std::vector<std::byte> scale = raw_bytes(of, of.begin + begin, rows);
+      block_scales::decode_mxfp4(stored.data(), scale.data(), rows, floats.data());
     }
-    std::vector<std::byte> bytes(floats.size() * sizeof(float));
-    if (!bytes.empty()) std::memcpy(bytes.data(), floats.data(), bytes.size());
+    std::vector<std::byte> bytes(count * sizeof(float));
+    std::memcpy(bytes.data(), floats.data() + (first - begin * unit), bytes.size());
     return bytes;
   }
   /// Replaces each tensor with scales by the F32 tensor that it stands for, and hides its scales.
@@ -195,6 +228,7 @@ class TensorFiles {
       const auto found = places_.find(fp8 ? base : base + "_blocks");
       if (found == places_.end() || found->second.info.dtype != (fp8 ? "F8_E4M3" : "U8")) continue;
       Place place = found->second;
+      place.stored = place.info;
       const Place& scales = places_.find(name)->second;
       std::vector<std::uint64_t>& shape = place.info.shape;
       std::vector<std::uint64_t> expected = shape;
@@ -216,7 +250,9 @@ class TensorFiles {
       place.info.name = base;
       place.info.dtype = "F32";
       place.scales = name;
-      scales_.insert(places_.extract(name));
+      auto of_base = places_.extract(name);
+      of_base.mapped().scales = base;
+      scales_.insert(std::move(of_base));
       places_.erase(found);
       places_.emplace(base, std::move(place));
     }

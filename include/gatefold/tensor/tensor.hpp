@@ -79,6 +79,15 @@ class Tensor {
     const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
     parts(std::make_index_sequence<std::size_t{Rank}>{});
   }
+  /// Gives the tensor extents without memory, for weights of which a backend has only a packed copy (layer/frozen.hpp).
+  /// Products find the copy by the address. There are no elements, so nothing may read or write them.
+  /// @param address  the address that data() returns
+  template <class... Extent>
+  void resize_without_memory(T* address, Extent... extents) {
+    GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: resize_without_memory takes an address and Rank extents");
+    outgrow();
+    view_ = View<T, Rank, B>(address, static_cast<Index>(extents)...);
+  }
   /// Marks the tensor as a gradient that is not needed. It becomes empty, frees its memory, and backward passes skip it
   /// (see gradient_is_optional in tensor/pack.hpp). `resize` removes the mark.
   void skip() {

@@ -1,25 +1,21 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <filesystem>
 #include <set>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
-#include "gatefold/io/json.hpp"
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/model/decoder.hpp"
+#include "gatefold/train/decoder_config.hpp"
+#include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/load_parameters.hpp"
 
 /// Reads decoders from folders of Hugging Face's hub: config.json, and the tensors in model.safetensors or in the parts
@@ -33,327 +29,12 @@
 ///     });
 namespace gatefold::io {
 
-/// The architecture and the sizes of a decoder.
-struct DecoderConfig {
-  // mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, llama4_text or llama4 (the text part of a
-  // model with images)
-  std::string model_type;
-  DecoderSizes sizes{};
-  Index max_positions = 0;   // the longest sequence for which the decoder was trained
-  Index ignored_layers = 0;  // layers after the last one, for multi-token prediction; their tensors are not read
-};
-
-namespace config_json {
-
-/// Reads single options of config.json. An option with the value null counts as absent.
-template <class Json>
-class Options {
- public:
-  Options(const std::string& path, const Json& all) : path_(path), all_(all) {}
-
-  bool has(const char* name) const { return all_.contains(name) && !all_[name].is_null(); }
-  bool is_null(const char* name) const { return all_.contains(name) && all_[name].is_null(); }
-  Index integer(const char* name) const {
-    if (!has(name)) fail(name, "an integer", "nothing");
-    return integer(name, 0);
-  }
-  /// The largest integer is 1e9, so that products of two sizes do not overflow.
-  Index integer(const char* name, Index otherwise) const {
-    if (!has(name)) return otherwise;
-    expect_integer(name, all_[name], kMost);
-    return all_[name].template get<Index>();
-  }
-  double number(const char* name, double otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!all_[name].is_number()) fail(name, "a number");
-    return all_[name].template get<double>();
-  }
-  bool flag(const char* name, bool otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!all_[name].is_boolean()) fail(name, "true or false");
-    return all_[name].template get<bool>();
-  }
-  /// Returns a flag that can be a number, of which 0 is false.
-  bool flag_or_number(const char* name, bool otherwise) const {
-    return has(name) && all_[name].is_number() ? number(name, 0) != 0 : flag(name, otherwise);
-  }
-  std::string text(const char* name, const std::string& otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!all_[name].is_string()) fail(name, "a text");
-    return all_[name].template get<std::string>();
-  }
-  std::vector<Index> integers(const char* name, Index most = kMost) const {
-    std::vector<Index> list;
-    if (!has(name)) return list;
-    if (!all_[name].is_array()) fail(name, "a list of integers");
-    for (const Json& one : all_[name]) {
-      expect_integer(name, one, most);
-      list.push_back(one.template get<Index>());
-    }
-    return list;
-  }
-  /// Returns a list of numbers of layers.
-  std::vector<Index> layers(const char* name, Index depth) const {
-    if (has(name) && all_[name].is_array() && all_[name].size() > static_cast<std::size_t>(depth))
-      fail(name, "at most " + std::to_string(depth) + " layers", std::to_string(all_[name].size()));
-    return integers(name, depth - 1);
-  }
-  std::vector<std::string> texts(const char* name) const {
-    std::vector<std::string> list;
-    if (!has(name)) return list;
-    if (!all_[name].is_array()) fail(name, "a list of texts");
-    for (const Json& one : all_[name]) {
-      if (!one.is_string()) fail(name, "a list of texts");
-      list.push_back(one.template get<std::string>());
-    }
-    return list;
-  }
-  /// Returns the options in the object `name`, or these options if there is no such object.
-  Options inside(const char* name) const {
-    if (!has(name)) return *this;
-    if (!all_[name].is_object()) fail(name, "an object");
-    return {path_, all_[name]};
-  }
-  [[noreturn]] void fail(const char* name, const std::string& expected, std::string got = "") const {
-    if (got.empty()) got = has(name) ? text_of(all_[name]) : "nothing";
-    throw FileError(path_ + ": " + name + ": expected " + expected + ", got " + got.substr(0, 200));
-  }
-
- private:
-  static constexpr Index kMost = 1'000'000'000;
-
-  static std::string text_of(const Json& value) { return value.dump(-1, ' ', true, Json::error_handler_t::replace); }
-  void expect_integer(const char* name, const Json& value, Index most) const {
-    const double v = value.is_number_integer() ? value.template get<double>() : -1;
-    if (v < 0 || v > static_cast<double>(most))
-      fail(name, "an integer from 0 to " + std::to_string(most), text_of(value));
-  }
-
-  std::string path_;
-  const Json& all_;
-};
-
-/// @param theta  rope_theta of files without this option
-template <class Json>
-Rotary rotary(const Options<Json>& config, Index max_positions, double theta = 10000) {
-  const Options<Json> of = config.inside(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-  const bool scaled = config.has("rope_parameters") || config.has("rope_scaling");
-  const std::string type = scaled ? of.text("rope_type", of.text("type", "default")) : "default";
-  Rotary r{.rope_theta = of.number("rope_theta", config.number("rope_theta", theta)),
-           .partial_rotary_factor = of.number("partial_rotary_factor", config.number("partial_rotary_factor", 1))};
-  if (type == "default") return r;
-  r.rope_type = type == "linear" ? RopeType::linear : type == "llama3" ? RopeType::llama3 : RopeType::yarn;
-  if (type != "linear" && type != "llama3" && type != "yarn")
-    of.fail(of.has("rope_type") ? "rope_type" : "type", "default, linear, llama3 or yarn");
-  r.factor = of.number("factor", 1);
-  r.original_max_position_embeddings = of.integer("original_max_position_embeddings", max_positions);
-  r.low_freq_factor = of.number("low_freq_factor", r.low_freq_factor);
-  r.high_freq_factor = of.number("high_freq_factor", r.high_freq_factor);
-  r.beta_fast = of.number("beta_fast", r.beta_fast);
-  r.beta_slow = of.number("beta_slow", r.beta_slow);
-  r.truncate = of.flag("truncate", true);
-  r.attention_factor = of.number("attention_factor", 0);
-  r.mscale = of.number("mscale", 0);
-  r.mscale_all_dim = of.number("mscale_all_dim", 0);
-  return r;
-}
-
-/// Stops if the file has an option that changes the results and that the decoders do not have.
-template <class Json>
-void expect_supported(const Options<Json>& o) {
-  if (o.text("hidden_act", "silu") != "silu") o.fail("hidden_act", "silu");
-  if (o.has("clip_qkv")) o.fail("clip_qkv", "null, because clipping is not supported");
-}
-/// Returns the window of each layer from `layer_types`, or from is_sliding(l) if the file has no such list.
-template <class Json, class F>
-std::vector<Index> windows(const Options<Json>& o, Index depth, const F& is_sliding) {
-  const Index window = o.integer("sliding_window", 0);
-  const std::vector<std::string> types = o.texts("layer_types");
-  if (!types.empty() && static_cast<Index>(types.size()) != depth)
-    o.fail("layer_types", "one type for each of " + std::to_string(depth) + " layers");
-  std::vector<Index> list;
-  for (Index l = 0; l < depth; ++l) {
-    const std::string type = !types.empty()  ? types[static_cast<std::size_t>(l)]
-                             : is_sliding(l) ? "sliding_attention"
-                                             : "full_attention";
-    if (type != "sliding_attention" && type != "full_attention")
-      o.fail("layer_types", "sliding_attention or full_attention", '"' + type + '"');
-    list.push_back(type == "full_attention" ? 0 : window);
-  }
-  return list;
-}
-
-template <class Json>
-GroupedQueryAttention grouped_queries(const Options<Json>& o, const DecoderConfig& c) {
-  const bool mixtral = c.model_type == "mixtral", qwen2 = c.model_type == "qwen2_moe";
-  const bool bias = o.flag("attention_bias", false);
-  GroupedQueryAttention a{.model_dim = c.sizes.model_dim,
-                          .heads = o.integer("num_attention_heads"),
-                          .rotary = rotary(o, c.max_positions, c.model_type.starts_with("llama4") ? 500000 : 10000),
-                          .bias = qwen2 ? o.flag("qkv_bias", true) : bias,
-                          .output_bias = !qwen2 && bias,
-                          .norm = c.model_type == "qwen3_moe" ? QueryKeyNorm::head
-                                  : c.model_type == "olmoe"   ? QueryKeyNorm::all
-                                                              : QueryKeyNorm::none,
-                          .epsilon = c.sizes.epsilon,
-                          .window = mixtral ? o.integer("sliding_window", 0) : 0};
-  a.kv_heads = o.integer("num_key_value_heads", a.heads);
-  a.head_dim = o.integer("head_dim", 0);
-  return a;
-}
-template <class Json>
-LatentAttention latent(const Options<Json>& o, const DecoderConfig& c) {
-  LatentAttention a{.model_dim = c.sizes.model_dim,
-                    .heads = o.integer("num_attention_heads"),
-                    .query_rank = o.integer("q_lora_rank", 0),
-                    .latent_dim = o.integer("kv_lora_rank"),
-                    .plain_dim = o.integer("qk_nope_head_dim"),
-                    .rotary_dim = o.integer("qk_rope_head_dim"),
-                    .value_dim = o.integer("v_head_dim"),
-                    .rotary = rotary(o, c.max_positions),
-                    .bias = o.flag("attention_bias", false)};
-  a.rotary.interleaved = o.flag("rope_interleave", true);
-  return a;
-}
-/// Adds the options of the mixtures of DeepSeek-V2 and V3.
-template <class Json>
-void add_deepseek(const Options<Json>& o, DecoderConfig& c) {
-  DecoderSizes& s = c.sizes;
-  s.latent = latent(o, c);
-  s.sigmoid_router = c.model_type == "deepseek_v3";
-  s.renormalise = s.sigmoid_router && o.flag("norm_topk_prob", true);
-  s.router_scale = o.number("routed_scaling_factor", s.sigmoid_router ? 2.5 : 1);
-  s.groups = o.integer("n_group", s.sigmoid_router ? 8 : 1);
-  s.top_groups = o.integer("topk_group", s.sigmoid_router ? 4 : 1);
-  if (!s.sigmoid_router && s.router_scale != 1)
-    o.fail("routed_scaling_factor", "1, because the softmax router has no factor");
-  if (!s.sigmoid_router && o.text("topk_method", "greedy") != "greedy") o.fail("topk_method", "greedy");
-  s.shared_dim = s.hidden_dim * o.integer("n_shared_experts");
-  if (s.shared_dim == 0) o.fail("n_shared_experts", "at least 1");
-  s.dense_dim = o.integer("intermediate_size");
-  c.ignored_layers = o.integer("num_nextn_predict_layers", 0);
-  for (Index l = 0; l < std::min(o.integer("first_k_dense_replace", s.sigmoid_router ? 3 : 0), s.depth); ++l)
-    s.dense_layers.push_back(l);
-}
-/// Adds the options of the mixtures of Qwen2-MoE and Qwen3-MoE.
-template <class Json>
-void add_qwen(const Options<Json>& o, DecoderConfig& c) {
-  DecoderSizes& s = c.sizes;
-  const bool qwen2 = c.model_type == "qwen2_moe";
-  if (qwen2) s.shared_dim = o.integer("shared_expert_intermediate_size");
-  if (o.flag("use_sliding_window", false)) {
-    const Index last = o.integer("max_window_layers", 28);  // in Qwen3-MoE, all layers have the window
-    s.windows = qwen2 ? windows(o, s.depth, [&](Index l) { return l % 2 == 0 && l < last; })
-                      : std::vector<Index>(static_cast<std::size_t>(s.depth), o.integer("sliding_window", 0));
-  }
-  s.dense_dim = o.integer("intermediate_size", 1);
-  s.dense_layers = o.layers("mlp_only_layers", s.depth);
-  const Index step = o.integer("decoder_sparse_step", 1);
-  if (step < 1) o.fail("decoder_sparse_step", "at least 1");
-  for (Index l = 0; l < s.depth; ++l)
-    if ((l + 1) % step != 0 && std::find(s.dense_layers.begin(), s.dense_layers.end(), l) == s.dense_layers.end())
-      s.dense_layers.push_back(l);
-}
-
-/// Adds the options of gpt-oss.
-template <class Json>
-void add_gpt_oss(const Options<Json>& o, DecoderConfig& c) {
-  DecoderSizes& s = c.sizes;
-  s.clamped = true;
-  if (o.number("swiglu_limit", 7) != 7) o.fail("swiglu_limit", "7");
-  if (o.number("swiglu_alpha", 1.702) != 1.702) o.fail("swiglu_alpha", "1.702");
-  s.attention.bias = s.attention.output_bias = o.flag("attention_bias", true);
-  s.attention.sinks = true;
-  s.windows = windows(o, s.depth, [](Index l) { return l % 2 == 0; });
-}
-
-inline constexpr Index kMostLayers = 10'000;  // a DecoderConfig and a decoder have options for each layer
-
-/// Adds the options of Llama 4.
-template <class Json>
-void add_llama4(const Options<Json>& o, DecoderConfig& c) {
-  DecoderSizes& s = c.sizes;
-  const auto of_layers = [&](const char* name) {
-    const std::vector<Index> list = o.integers(name);
-    if (!list.empty() && static_cast<Index>(list.size()) < s.depth)
-      o.fail(name, "one integer for each of " + std::to_string(s.depth) + " layers");
-    return list;
-  };
-  const auto step = [&](const char* name, Index otherwise) {
-    const Index every = o.integer(name, otherwise);
-    if (every < 1) o.fail(name, "at least 1");
-    return every;
-  };
-  s.weight_on_input = true;
-  s.shared_dim = s.hidden_dim;
-  s.dense_dim = o.integer("intermediate_size_mlp", 16384);
-  const std::vector<Index> mixtures = o.layers("moe_layers", s.depth),
-                           rotated = of_layers("no_rope_layers");  // 1: rotated
-  const std::vector<std::string> types = o.texts("layer_types");
-  if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
-    o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
-  const Index every = step("interleave_moe_layer_step", 1), unrotated_every = step("no_rope_layer_interval", 4),
-              chunk = o.is_null("attention_chunk_size") ? 0 : o.integer("attention_chunk_size", 8192);
-  for (Index l = 0; l < s.depth; ++l) {
-    const auto at = static_cast<std::size_t>(l);
-    const bool rotates = rotated.empty() ? (l + 1) % unrotated_every != 0 : rotated[at] != 0;
-    if (!rotates) s.unrotated_layers.push_back(l);
-    if (o.has("moe_layers") ? std::find(mixtures.begin(), mixtures.end(), l) == mixtures.end() : (l + 1) % every != 0)
-      s.dense_layers.push_back(l);
-    const std::string type = !types.empty() ? types[at] : rotates && chunk > 0 ? "chunked_attention" : "full_attention";
-    if (type != "chunked_attention" && type != "full_attention")
-      o.fail("layer_types", "chunked_attention or full_attention", '"' + type + '"');
-    s.chunks.push_back(type == "full_attention" ? 0 : chunk);
-  }
-  s.attention.rotary.interleaved = true;
-  if (o.flag("use_qk_norm", true)) s.attention.norm = QueryKeyNorm::rotated_head;
-  if (o.flag_or_number("attn_temperature_tuning", true))
-    s.attention.temperature = {.floor_scale = o.integer("floor_scale", 8192),
-                               .attn_scale = o.number("attn_scale", 0.1)};
-}
-
-template <class Json>
-DecoderConfig config_of(const Options<Json>& all) {
-  DecoderConfig c{.model_type = all.text("model_type", "")};
-  const bool llama4 = c.model_type == "llama4" || c.model_type == "llama4_text";
-  if (c.model_type == "llama4" && !all.has("text_config")) all.fail("text_config", "an object");
-  const Options<Json> o = c.model_type == "llama4" ? all.inside("text_config") : all;
-  const bool mixtral = c.model_type == "mixtral", olmoe = c.model_type == "olmoe", gpt_oss = c.model_type == "gpt_oss",
-             qwen = c.model_type == "qwen2_moe" || c.model_type == "qwen3_moe",
-             deepseek = c.model_type == "deepseek_v2" || c.model_type == "deepseek_v3";
-  if (!mixtral && !olmoe && !gpt_oss && !qwen && !deepseek && !llama4)
-    o.fail("model_type",
-           "mixtral, qwen2_moe, qwen3_moe, olmoe, gpt_oss, deepseek_v2, deepseek_v3, llama4_text or llama4");
-  expect_supported(o);
-  DecoderSizes& s = c.sizes;
-  c.max_positions = o.integer("max_position_embeddings", 0);
-  s.vocabulary = o.integer("vocab_size");
-  s.model_dim = o.integer("hidden_size");
-  s.depth = o.integer("num_hidden_layers");
-  if (s.depth < 1 || s.depth > kMostLayers) o.fail("num_hidden_layers", "1 to " + std::to_string(kMostLayers));
-  s.experts = o.integer(o.has("num_local_experts") ? "num_local_experts"
-                        : o.has("num_experts")     ? "num_experts"
-                                                   : "n_routed_experts");
-  s.picks = o.integer("num_experts_per_tok");
-  s.hidden_dim = o.integer(qwen || deepseek ? "moe_intermediate_size" : "intermediate_size");
-  s.renormalise = mixtral || gpt_oss || o.flag("norm_topk_prob", false);
-  s.epsilon = o.number("rms_norm_eps", mixtral || olmoe || gpt_oss || llama4 ? 1e-5 : 1e-6);
-  s.tied = o.flag("tie_word_embeddings", false);
-  if (deepseek) {
-    add_deepseek(o, c);
-  } else {
-    s.attention = grouped_queries(o, c);
-    if (qwen) add_qwen(o, c);
-    if (gpt_oss) add_gpt_oss(o, c);
-    if (llama4) add_llama4(o, c);
-  }
-  return c;
-}
+namespace decoder_folder {
 
 /// Returns true if a decoder ignores a tensor: a buffer of positions, which are computed from config.json, a tensor of
 /// an ignored layer, or a tensor for images in a folder of Llama 4.
 inline bool is_ignored(const DecoderConfig& config, const std::string& name) {
-  for (Index l = 0; l < std::min(config.ignored_layers, kMostLayers); ++l)
+  for (Index l = 0; l < std::min(config.ignored_layers, config_json::kMostLayers); ++l)
     if (name.starts_with("model.layers." + std::to_string(config.sizes.depth + l) + ".")) return true;
   return name.ends_with("rotary_emb.inv_freq") ||
          (config.model_type == "llama4" &&
@@ -367,105 +48,59 @@ inline std::set<std::string> names(const TensorFiles& files, const DecoderConfig
   return all;
 }
 
-}  // namespace config_json
-
-/// Reads the architecture and the sizes of a decoder from `config.json` in a folder.
-/// @throws FileError with the path, the name of the option, what was expected and what the file has: if the file is
-///         missing or not JSON, an option is missing or has another type, or an architecture or option is not supported
-template <class Json = nlohmann::json>
-DecoderConfig read_decoder_config(const std::filesystem::path& folder) {
-  RegularFile file(folder / "config.json");
-  if (file.size() > 10'000'000) file.fail("expected at most 10000000 bytes, got " + std::to_string(file.size()));
-  std::string text(file.size(), '\0');
-  file.read(text.data(), text.size(), 0);
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) file.fail("expected a JSON object");
-  return config_json::config_of(config_json::Options<Json>(file.path(), json));
-}
-
-#if defined(GATEFOLD_IO_KERNEL)
-GATEFOLD_IO_KERNEL DecoderConfig read_decoder_config<nlohmann::json>(const std::filesystem::path&);
-#endif
-
-namespace decoder_maps {
-
-/// Adds the entry of a gain or bias, which is [1, D] here and [D] in the file.
-inline void vector(TensorMap& map, const std::string& ours, const std::string& theirs) {
-  map.push_back({.ours = ours, .theirs = theirs, .one_expert = true});
-}
-/// Adds the entries of linear maps without an extent for the experts.
-inline void linear(TensorMap& map, const std::string& ours, const std::string& theirs, bool bias) {
-  map.push_back(
-      {.ours = ours + ".weight", .theirs = theirs + ".weight", .layout = MapEntry::transposed, .one_expert = true});
-  if (bias) vector(map, ours + ".bias", theirs + ".bias");
-}
-inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& ours, const std::string& theirs) {
-  if (s.latent.latent_dim == 0) {
-    linear(map, ours + "query", theirs + "q_proj", s.attention.bias);
-    linear(map, ours + "key", theirs + "k_proj", s.attention.bias);
-    linear(map, ours + "value", theirs + "v_proj", s.attention.bias);
-    linear(map, ours + "output", theirs + "o_proj", s.attention.output_bias);
-    if (s.attention.sinks) vector(map, ours + "sink", theirs + "sinks");
-    if (s.attention.norm == QueryKeyNorm::none || s.attention.norm == QueryKeyNorm::rotated_head) return;
-    vector(map, ours + "query_norm.gain", theirs + "q_norm.weight");
-    vector(map, ours + "key_norm.gain", theirs + "k_norm.weight");
-    return;
-  }
-  const bool two_steps = s.latent.query_rank > 0;
-  if (two_steps) {
-    linear(map, ours + "query_down", theirs + "q_a_proj", s.latent.bias);
-    vector(map, ours + "query_norm.gain", theirs + "q_a_layernorm.weight");
-  }
-  linear(map, ours + "query", theirs + (two_steps ? "q_b_proj" : "q_proj"), false);
-  linear(map, ours + "latent", theirs + "kv_a_proj_with_mqa", s.latent.bias);
-  vector(map, ours + "latent_norm.gain", theirs + "kv_a_layernorm.weight");
-  linear(map, ours + "key_value", theirs + "kv_b_proj", false);
-  linear(map, ours + "output", theirs + "o_proj", s.latent.bias);
-}
-/// Returns the entries of the mixture of a layer, whose names begin with `at`.
-inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage experts, const std::string& at) {
-  const bool one_by_one = experts == published::ExpertStorage::one_by_one;
-  if (config.model_type == "mixtral" && one_by_one) return published::mixtral(at + "block_sparse_moe.");
-  if (config.sizes.weight_on_input) return published::llama4(at + "feed_forward.");
-  if (config.sizes.clamped) return published::gpt_oss(at + "mlp.", experts == published::ExpertStorage::mxfp4);
-  if (config.model_type == "qwen2_moe") return published::qwen2_moe(at + "mlp.", experts);
-  if (config.sizes.latent.latent_dim == 0) return published::qwen3_moe(at + "mlp.", experts);
-  TensorMap map = published::deepseek_v3(at + "mlp.", experts);
-  if (!config.sizes.sigmoid_router)
-    std::erase_if(map, [](const MapEntry& entry) { return entry.ours.find(".selection.") != std::string::npos; });
-  return map;
-}
-
-}  // namespace decoder_maps
-
-/// Returns the map from the tensors of a decoder and its loss (a ModelAndLoss) to their names in a folder of the hub.
-/// @param experts  how the file stores the experts of a mixture; has no effect for Llama 4
-/// @param first    begins each name in the file, before `language_model.` of a Llama 4 with images
-inline TensorMap decoder_map(const DecoderConfig& config,
-                             published::ExpertStorage experts = published::ExpertStorage::one_by_one,
-                             const std::string& first = "") {
-  const DecoderSizes& s = config.sizes;
-  const std::string prefix = first + (config.model_type == "llama4" ? "language_model." : "");
-  TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"}};
-  decoder_maps::vector(map, "model.layers.2.gain", prefix + "model.norm.weight");
-  if (!s.tied) map.push_back({"loss.weight", prefix + "lm_head.weight"});
-  for (Index l = 0; l < s.depth; ++l) {
-    const std::string number = std::to_string(l), ours = "model.layers.1.layers." + number + ".layers.",
-                      branch = ours + "1.branch.branch.", at = prefix + "model.layers." + number + ".";
-    decoder_maps::vector(map, ours + "0.branch.norm.gain", at + "input_layernorm.weight");
-    decoder_maps::vector(map, ours + "1.branch.norm.gain", at + "post_attention_layernorm.weight");
-    decoder_maps::attention(map, s, ours + "0.branch.branch.", at + "self_attn.");
-    if (std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end()) {
-      published::maps::gated(map, branch + "second.", at + (s.weight_on_input ? "feed_forward." : "mlp."));
-      continue;
+/// Returns the map from the tensors of a decoder to tensors in its files. The names in the files show how they store
+/// experts.
+inline TensorMap map_of(const TensorFiles& files, const DecoderConfig& config) {
+  bool fused = false, scaled = false;
+  for (const TensorInfo& tensor : files.tensors())
+    if (tensor.name.ends_with("experts.gate_up_proj")) {
+      fused = true;
+      scaled = scaled || files.has_scales(tensor.name);
     }
-    for (MapEntry& entry : decoder_maps::mixture(config, experts, at)) {
-      entry.ours = branch + "first." + entry.ours;
-      map.push_back(std::move(entry));
-    }
-  }
-  return map;
+  return decoder_map(config, config.sizes.clamped && scaled ? published::ExpertStorage::mxfp4
+                             : fused                        ? published::ExpertStorage::fused
+                                                            : published::ExpertStorage::one_by_one);
 }
+
+/// Checks that the files have all tensors of the decoder, and no others. Does not access the elements of `params`.
+/// @throws FileError as load_decoder
+template <class P>
+void expect_tensors(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const P& params) {
+  tensor_map::expect_stored(files, map, params);
+  std::set<std::string> ours;
+  for_each_stored(map, params, [&](const std::string& name) { ours.insert(name); });
+  const std::string& embedding = map.front().theirs;
+  for (const std::string& name : names(files, config)) {
+    const bool again = config.sizes.tied && name.ends_with("lm_head.weight");
+    if (!again && !ours.contains(name)) files.fail(name, "a decoder with this config.json has no such tensor");
+    if (again && files.read<double>(name) != files.read<double>(embedding))
+      files.fail(name, "expected the values of " + embedding + ", because tie_word_embeddings is true");
+  }
+}
+
+/// Returns the parameters of a decoder and its loss with their extents, but without elements, after expect_tensors.
+template <class T, class M>
+auto checked_shapes(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const M& model) {
+  Shapes::Context ctx;
+  ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>> shapes{
+      init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{}),
+      init_params<T, Shapes>(config.sizes.loss(), ctx, Seed{})};
+  expect_tensors(files, map, config, shapes);
+  return shapes;
+}
+
+/// Sets the tensors of a decoder that are in no file: the speed at which the bias of a SigmoidTopK gate changes.
+template <class C, class P>
+void set_others(C& ctx, P& params) {
+  for_each_tensor(
+      [&]<class Tensor>(const Name& name, Tensor& t) {
+        if constexpr (Tensor::rank == 1)
+          if (name.str().ends_with(".selection.speed")) fill(ctx, t.view(), SigmoidBias{}.speed);
+      },
+      params);
+}
+
+}  // namespace decoder_folder
 
 /// Returns the parameters of a decoder from the tensors of a folder, converted to T. Tensors for images in a folder of
 /// Llama 4 are ignored.
@@ -474,46 +109,17 @@ inline TensorMap decoder_map(const DecoderConfig& config,
 /// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, a
 ///         file has a tensor that the decoder does not have, or the output layer of a file differs from the embedding
 ///         although config.sizes.tied is true. Then no parameters have been allocated
-/// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
+/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters
 template <class T = float, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model) {
-  using B = typename C::Backend;
   const TensorFiles files(folder / "model.safetensors");
-  const std::set<std::string> there = config_json::names(files, config);
-  const auto any = [&](const auto& is) { return std::any_of(there.begin(), there.end(), is); };
-  const bool fused = any([](const std::string&name) { return name.ends_with("experts.gate_up_proj"); }),
-             scaled = any([&](const std::string&name) {
-               return name.ends_with("experts.gate_up_proj") && files.has_scales(name);
-             });
-  const auto experts = config.sizes.clamped && scaled ? published::ExpertStorage::mxfp4
-                       : fused                        ? published::ExpertStorage::fused
-                                                      : published::ExpertStorage::one_by_one;
-  const TensorMap map = decoder_map(config, experts);
-  Shapes::Context no_memory;
-  const ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>> shapes{
-      init_params<T, Shapes>(model, no_memory, Seed{}), init_params<T, Shapes>(config.sizes.loss(), no_memory, Seed{})};
-  expect_stored(files, map, shapes);
-  std::set<std::string> ours;
-  for_each_stored(map, shapes, [&](const std::string& name) { ours.insert(name); });
-  const std::string& embedding = map.front().theirs;
-  for (const std::string& name : there) {
-    const bool again = config.sizes.tied && name.ends_with("lm_head.weight");
-    if (!again && !ours.contains(name)) files.fail(name, "a decoder with this config.json has no such tensor");
-    if (again && files.read_bytes(name) != files.read_bytes(embedding))
-      files.fail(name, "expected the values of " + embedding + ", because tie_word_embeddings is true");
-  }
+  const TensorMap map = decoder_folder::map_of(files, config);
+  const auto shapes = decoder_folder::checked_shapes<T>(files, map, config, model);
   const auto here = ctx.here();
-  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>> params;
-  shape_like(params.model, shapes.model);
-  shape_like(params.loss, shapes.loss);
-  load(files, ctx, map, params);
-  // The speed at which the bias of a SigmoidTopK gate changes is in no file.
-  for_each_tensor(
-      [&]<class Tensor>(const Name& name, Tensor& t) {
-        if constexpr (Tensor::rank == 1)
-          if (name.str().ends_with(".selection.speed")) fill(ctx, t.view(), SigmoidBias{}.speed);
-      },
-      params);
+  ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, typename C::Backend>> params;
+  shape_like(params, shapes);
+  tensor_map::fill(files, ctx, map, params);
+  decoder_folder::set_others(ctx, params);
   return params;
 }
 

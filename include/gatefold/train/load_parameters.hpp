@@ -63,13 +63,14 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& m
 /// @param seed  seed of the tensors that the map leaves out (an empty `theirs`). If there are any, `init` first sets
 ///              all parameters with this seed. The values of the files then overwrite all parameters that the map names
 /// @throws ArgumentError, FileError under the same conditions as `load` with a TensorMap
+/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {
   using B = typename C::Backend;
   const bool all = std::none_of(map.begin(), map.end(), [](const MapEntry& entry) { return entry.theirs.empty(); });
   auto params = all ? uninitialised_parameters<T>(ctx, model)
                     : init_params<T, B>(detail_::lookup::with_init<T, B>(model), ctx, seed);
-  load(files, ctx, map, params);
+  tensor_map::fill(files, ctx, map, params);
   return params;
 }
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>

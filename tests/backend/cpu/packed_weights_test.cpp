@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -53,6 +54,34 @@ TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel
               CHECK(equal);
             }
       }
+  }
+}
+
+TEST_CASE_TEMPLATE("PackedWeights: reserved memory gets the bits of add", P, float, double, Bfloat16) {
+  using T = cpu::SumOf<P>;
+  const Index experts = 5, depth = 300, columns = 70, matrix = depth * columns;
+  const auto w = naive::random_vector<T>(experts * matrix, 3);
+  Cpu::Context ctx(2);
+  for (const bool round : {false, true}) {
+    PackedWeights plain, reserved;
+    plain.add<P>(ctx, w.data(), experts, depth, columns, round);
+    T* const address = reserved.reserve<P>(experts, depth, columns, round);
+    T* const other = reserved.reserve<P>(1, depth, columns, round);
+    CHECK(address != other);
+    reserved.pack<P>(ctx, address, 2, 3, w.data() + 2 * matrix, depth, columns);
+    reserved.pack<P>(ctx, address, 0, 2, w.data(), depth, columns);
+    reserved.pack<P>(ctx, other, 0, 1, w.data(), depth, columns);
+    const PackedWeights moved = std::move(reserved);
+    const PackedMatrix<P> a = plain.find<P>(w.data()), b = moved.find<P>(address);
+    REQUIRE(bool(b));
+    REQUIRE(bool(a.half) == bool(b.half));
+    const auto words = static_cast<std::size_t>(experts * PackedMatrix<P>::size(depth, columns));
+    if (a.half)
+      CHECK(std::memcmp(a.half, b.half, words * sizeof(Bfloat16)) == 0);
+    else
+      CHECK(std::memcmp(a.full, b.full, words * sizeof(T)) == 0);
+    CHECK_NOTHROW(cpu::expect_elements("here", w.data()));
+    CHECK_THROWS_AS(cpu::expect_elements("here", address), ArgumentError);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,6 +21,15 @@
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
+
+/// Checks that weights have elements. The address of weights that exist only packed is odd (PackedWeights::reserve).
+/// @throws ArgumentError if they exist only packed
+template <class T>
+void expect_elements(const char* where, const T* w) {
+  expect(reinterpret_cast<std::uintptr_t>(w) % alignof(T) == 0, where, "weights",
+         "weights with elements, or the frozen parameters that have their packed copy",
+         "parameters without elements; pass the FrozenParams to infer");
+}
 
 /// Packed copies of expert weights, which make matrix products faster. A copy is found by the address of the plain
 /// weights. Frozen models (models prepared for inference) hold a PackedWeights.
@@ -44,26 +54,28 @@ class PackedWeights {
   /// @param round  whether float weights are rounded to bfloat16; with P = Bfloat16 they are always rounded
   template <class P, class Context>
   void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
-    using T = SumOf<P>;
-    using Matrix = PackedMatrix<P>;
-    constexpr bool rounds = std::is_same_v<P, Bfloat16>;
-    const bool half = values_of_word<P> == 1 && std::is_same_v<T, float> && (round || rounds);
-    const Index size = Matrix::size(depth, columns), blocks = divide_up(depth, Tile<P>::depth);
-    if (experts * size == 0) return;
-    const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
-    void* const packed = memory({w, nullptr, half_tile<P>(), bytes, half, rounds});
-    parallel_for(ctx.executor(), ctx.threads(), experts * blocks, [&](Index i, int) noexcept {
-      const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
-      const Operand<T> b{w + e * depth * columns, columns, false};
-      const Index to = e * size + Matrix::at(columns, k, length, 0), panel = words<P>(length) * Tile<P>::columns;
-      if (!half) return pack_panels<P>(b, 0, columns, k, length, static_cast<T*>(packed) + to);
-      alignas(64) T buffer[Tile<P>::depth * Tile<P>::columns];
-      Bfloat16* halves = static_cast<Bfloat16*>(packed) + to;
-      for (Index j = 0; j < columns; j += Tile<P>::columns, halves += panel) {
-        pack_panels<P>(b, j, std::min<Index>(Tile<P>::columns, columns - j), k, length, buffer);
-        for (Index x = 0; x < panel; ++x) halves[x] = Bfloat16::from(static_cast<float>(buffer[x]));
-      }
-    });
+    if (experts * PackedMatrix<P>::size(depth, columns) == 0) return;
+    pack<P>(ctx, memory(entry<P>(w, experts, depth, columns, round)), 0, experts, w, depth, columns);
+  }
+  /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own. `pack`
+  /// writes the copy, some experts at a time.
+  /// @return the address by which products find the copy, as the address of the weights. It is odd, so that it cannot
+  ///         be the address of elements (expect_elements)
+  template <class P>
+  SumOf<P>* reserve(Index experts, Index depth, Index columns, bool round) {
+    Entry& made = memory(entry<P>(nullptr, experts, depth, columns, round));
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    const auto address = reinterpret_cast<SumOf<P>*>(reinterpret_cast<std::uintptr_t>(made.packed) + 1);
+    made.plain = address;
+    return address;
+  }
+  /// Packs the weights w [count, depth, columns] of the experts from number `first` on into reserved memory.
+  /// @param address  the address that `reserve` returned
+  template <class P, class Context>
+  void pack(Context& ctx, const SumOf<P>* address, Index first, Index count, const SumOf<P>* w, Index depth,
+            Index columns) {
+    for (const Entry& entry : entries_)
+      if (entry.plain == address) pack<P>(ctx, entry, first, count, w, depth, columns);
   }
 
   /// Checks that the code that calls this can read the packed weights. A model can hold weights that a file compiled
@@ -95,12 +107,42 @@ class PackedWeights {
     std::size_t bytes;
     bool half, rounds;
   };
-  /// Returns memory for the packed weights that `entry` describes. If the same weights already have an entry of this
+  /// Returns the description of the packed copy of weights [E, depth, columns], without memory.
+  template <class P>
+  static Entry entry(const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
+    using T = SumOf<P>;
+    constexpr bool rounds = std::is_same_v<P, Bfloat16>;
+    const bool half = values_of_word<P> == 1 && std::is_same_v<T, float> && (round || rounds);
+    const auto size = static_cast<std::size_t>(experts * PackedMatrix<P>::size(depth, columns));
+    return {w, nullptr, half_tile<P>(), size * (half ? sizeof(Bfloat16) : sizeof(T)), half, rounds};
+  }
+  /// Packs the weights w [count, depth, columns] of the experts from number `first` on into the memory of an entry.
+  template <class P, class Context>
+  static void pack(Context& ctx, const Entry& to, Index first, Index count, const SumOf<P>* w, Index depth,
+                   Index columns) {
+    using T = SumOf<P>;
+    using Matrix = PackedMatrix<P>;
+    const Index size = Matrix::size(depth, columns), blocks = divide_up(depth, Tile<P>::depth);
+    parallel_for(ctx.executor(), ctx.threads(), count * blocks, [&](Index i, int) noexcept {
+      const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
+      const Operand<T> b{w + e * depth * columns, columns, false};
+      const Index at = (first + e) * size + Matrix::at(columns, k, length, 0);
+      const Index panel = words<P>(length) * Tile<P>::columns;
+      if (!to.half) return pack_panels<P>(b, 0, columns, k, length, static_cast<T*>(to.packed) + at);
+      alignas(64) T buffer[Tile<P>::depth * Tile<P>::columns];
+      Bfloat16* halves = static_cast<Bfloat16*>(to.packed) + at;
+      for (Index j = 0; j < columns; j += Tile<P>::columns, halves += panel) {
+        pack_panels<P>(b, j, std::min<Index>(Tile<P>::columns, columns - j), k, length, buffer);
+        for (Index x = 0; x < panel; ++x) halves[x] = Bfloat16::from(static_cast<float>(buffer[x]));
+      }
+    });
+  }
+  /// Adds the packed weights that `entry` describes, with memory. If the same weights already have an entry of this
   /// size and type, its memory is reused.
-  void* memory(Entry entry) {
-    for (auto before = entries_.begin(); before != entries_.end(); ++before)
+  Entry& memory(Entry entry) {
+    for (auto before = entries_.begin(); entry.plain && before != entries_.end(); ++before)
       if (before->plain == entry.plain && before->rounds == entry.rounds) {
-        if (before->bytes == entry.bytes && before->half == entry.half) return before->packed;
+        if (before->bytes == entry.bytes && before->half == entry.half) return *before;
         release(before->packed);
         entries_.erase(before);
         break;
@@ -108,7 +150,7 @@ class PackedWeights {
     entries_.reserve(entries_.size() + 1);
     entry.packed = allocate(entry.bytes);
     entries_.push_back(entry);
-    return entry.packed;
+    return entries_.back();
   }
   std::vector<Entry> entries_;
   int panel_columns_ = Tile<float>::columns;

@@ -48,6 +48,18 @@ struct Primitives {
     packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), round);
   }
 
+  /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own.
+  /// @return the address by which products find the copy, for Tensor::resize_without_memory
+  template <class T>
+  static T* reserve_packed(Index experts, Index depth, Index columns, bool round, PackedWeights& packed) {
+    return packed.template reserve<Of<T>>(experts, depth, columns, round);
+  }
+  /// Packs the weights w [count, depth, columns] of the experts from number `first` on into memory of reserve_packed.
+  template <class T>
+  static void pack_experts(Context& ctx, const T* address, Index first, View<const T, 3, B> w, PackedWeights& packed) {
+    packed.template pack<Of<T>>(ctx, address, first, w.extent(0), w.data(), w.extent(1), w.extent(2));
+  }
+
   static void* allocate(std::size_t bytes) { return cpu::allocate(bytes); }
   static void release(void* p) { cpu::release(p); }
   static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
@@ -56,6 +68,7 @@ struct Primitives {
   }
   template <class T>
   static void to_host(Context&, Index n, const T* from, T* to) {
+    expect_elements("Cpu.to_host", from);
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   }
   template <class T>
@@ -186,6 +199,7 @@ template <class B, class Operands>
 template <class T, class E>
 void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
                                            bool transpose, View<T, 2, B> c, const E& epilogue) {
+  if (transpose || !ctx.template packed<Of<T>>(w.data())) expect_elements("Cpu.grouped_gemm", w.data());
   const Batch<Of<T>> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
                                    .b = {w.data(), w.extent(2), transpose},
                                    .c = c.data(),
@@ -222,8 +236,10 @@ void Primitives<B, Operands>::grouped_pair(Context& ctx, Groups<B> g, View<const
     batch.up[m] = up[m].data();
     batch.packed_up[m] = ctx.template packed<Of<T>>(up[m].data());
     packed = packed && batch.packed_up[m];
+    if (!batch.packed_up[m]) expect_elements("Cpu.grouped_pair", up[m].data());
   }
   if (packed) batch.packed_down = ctx.template packed<Of<T>>(down.data());
+  if (!batch.packed_down) expect_elements("Cpu.grouped_pair", down.data());
   ProductPair<Of<T>>::run(ctx, batch, HiddenEpilogue<T>::template with<M>(middle), Epilogue<T>::with(last));
 }
 template <class B, class Operands>

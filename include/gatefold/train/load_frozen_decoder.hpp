@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/io/tensor_files.hpp"
+#include "gatefold/io/tensor_map.hpp"
+#include "gatefold/layer/frozen.hpp"
+#include "gatefold/loss/model_and_loss.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/train/decoder_config.hpp"
+#include "gatefold/train/load_decoder.hpp"
+#include "gatefold/train/load_parameters.hpp"
+
+namespace gatefold::io {
+
+/// A decoder for inference only, from load_frozen_decoder. Pass `model` to `infer`, and `loss` and
+/// model_params(frozen.model) to StreamedCrossEntropy::logits.
+template <class ModelP, class LossP, class B>
+struct FrozenDecoder {
+  FrozenParams<ModelP, B> model;
+  LossP loss;
+};
+
+/// Reads a decoder from a folder for inference, with the weights of matrix products only in packed form:
+///
+///     const auto frozen = io::load_frozen_decoder(folder, ctx, config, model, {.bfloat16 = true});
+///     infer(model, ctx, frozen.model, ids, carry, y);
+///
+/// The results have the same bits as load_decoder followed by freeze, which needs up to three times the memory, because
+/// it keeps the weights as floats, too. Here, packed tensors [E, rows, columns] have no elements: they cannot be saved
+/// or changed. Matrices with one column keep their elements, because SigmoidGated reads them in place. On a backend
+/// without packed weights in host memory, the function calls load_decoder and freeze.
+/// @throws FileError as load_decoder; ArgumentError if the parameters are used without their packed copies
+/// @cost   host memory of the packed weights, which have 2 bytes per weight with `bfloat16`, and of the other tensors
+///         as T; in addition some megabytes, or the largest matrix, while it runs
+template <class T = float, class C, class M>
+auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model,
+                         FreezeOptions options = {});
+
+namespace decoder_folder {
+
+/// Whether tensors of this rank with these extents exist only packed.
+template <class B, int Rank>
+bool is_only_packed(Index columns) {
+  return Rank == 3 && columns > 1 && requires { &B::template reserve_packed<float>; };
+}
+
+/// Gives each tensor the extents of another pack, without memory if its weights exist only packed.
+template <class B>
+struct ReserveLike {
+  FreezeOptions options;
+  typename B::PackedWeights& packed;
+  template <class T, int Rank, class Of>
+  void operator()(Tensor<T, Rank, B>& t, const Tensor<T, Rank, Of>& like) const {
+    if constexpr (Rank == 3)
+      if (like.size() > 0 && is_only_packed<B, Rank>(like.extent(2))) {
+        const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
+        T* const address = B::template reserve_packed<T>(experts, depth, columns, options.bfloat16, packed);
+        return t.resize_without_memory(address, experts, depth, columns);
+      }
+    t.resize_like(like);
+  }
+  template <class To, class Like>
+  void operator()(To& t, const Like& like) const {
+    t.resize_like(like);
+  }
+};
+
+}  // namespace decoder_folder
+
+template <class T, class C, class M>
+auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model,
+                         FreezeOptions options) {
+  using B = typename C::Backend;
+  using P = ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>>;
+  using Frozen = FrozenDecoder<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>, B>;
+  if constexpr (requires { &B::template reserve_packed<T>; }) {
+    const TensorFiles files(folder / "model.safetensors");
+    const TensorMap map = decoder_folder::map_of(files, config);
+    const auto shapes = decoder_folder::checked_shapes<T>(files, map, config, model);
+    const auto here = ctx.here();
+    P params;
+    typename B::PackedWeights packed;
+    detail_::pack::structure_like(params, shapes, decoder_folder::ReserveLike<B>{options, packed});
+    tensor_map::for_each_block(
+        files, map, params,
+        [&]<class E, int Rank>(View<E, Rank, B> to, std::size_t first, std::size_t count, const E* values) {
+          if constexpr (Rank == 3) {
+            const Index rows = to.extent(1), columns = to.extent(2), matrix = rows * columns;
+            const auto at = static_cast<Index>(first), elements = static_cast<Index>(count);
+            if (decoder_folder::is_only_packed<B, Rank>(columns))
+              return B::pack_experts(ctx, to.data(), at / matrix,
+                                     View<const E, 3, B>(values, elements / matrix, rows, columns), packed);
+          }
+          B::from_host(ctx, static_cast<Index>(count), values, to.data() + first);
+        });
+    decoder_folder::set_others(ctx, params);
+    for_each_tensor(
+        [&]<class Tensor>(const Name&, const Tensor& t) {
+          if constexpr (Tensor::rank == 3)
+            if (!decoder_folder::is_only_packed<B, 3>(t.extent(2))) B::pack(ctx, t.view(), options.bfloat16, packed);
+        },
+        std::as_const(params));
+    return Frozen{{std::move(params.model), std::move(packed)}, std::move(params.loss)};
+  } else {
+    P params = load_decoder<T>(folder, ctx, config, model);
+    return Frozen{freeze(ctx, std::move(params.model), options), std::move(params.loss)};
+  }
+}
+
+}  // namespace gatefold::io
