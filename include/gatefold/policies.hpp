@@ -207,6 +207,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/multi_gate.hpp"
 #include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/latent_mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/block.hpp"
 #include "gatefold/layer/chain.hpp"

@@ -22,6 +22,9 @@ GATEFOLD_LAYER_ROW(residual, (in_stream(rule, branch)), .hooks = "begin validate
 GATEFOLD_LAYER_ROW(with_shared,
                    (in_stream(rule, WithShared{branch, GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}})),
                    .hooks = "begin validate infer Saved.mixtures")
+GATEFOLD_LAYER_ROW(latent_mixture, (in_stream(rule, LatentMixture{branch, s.item(), true})),
+                   .cannot_meet = "soft_moe soft_moe_of_reference: its slots are not items",
+                   .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(pre_norm, (in_stream(rule, PreNorm{LayerNorm{}, branch})),
                    .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(dropout, (in_stream(rule, Dropout{0.3, branch})), .hooks = "begin validate infer Saved.mixtures")
