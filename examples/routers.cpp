@@ -30,5 +30,13 @@ int main() {
     // [/snippet]
     all = learns("LatentMixture", ctx, branch) && all;
   }
+  {
+    // [snippet groups]
+    const HierarchicalGate gate{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},  // 2 of 4 groups
+                                SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 1, .renormalise = false}}};
+    const Mixture branch{gate, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};  // 4 · 8 experts
+    // [/snippet]
+    all = learns("HierarchicalGate", ctx, branch) && all;
+  }
   return all ? 0 : 1;
 }

@@ -150,6 +150,7 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/gate/auxiliary/load.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/hierarchical_gate.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
 #include "gatefold/gate/selection/expert_choice.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"

@@ -213,6 +213,18 @@ TEST_CASE("PatchNoisyTop1, float: matches the naive backend") {
 TEST_CASE("SmoeDropout, float: matches the naive backend") {
   expect_same_everywhere<float>(SmoeDropout{}, {.zeros = {"grads.scores"}});
 }
+TEST_CASE("HierarchicalGate: matches the naive backend") {
+  Backends on;
+  using Losses = WithAuxiliary<SoftmaxTopK, Balance>;
+  const HierarchicalGate gate{
+      SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+      Losses{.scores = {.experts = 4}, .selection = {.k = 2, .renormalise = false}, .auxiliary = {Balance{0.3}}}};
+  SUBCASE("double") { expect_same_gate<double>(on, gate, 5, {.items = 21}); }
+  SUBCASE("float") { expect_same_gate<float>(on, gate, 5, {.items = 21}); }
+  SUBCASE("one item") { expect_same_gate<double>(on, gate, 5, {.items = 1}); }
+  SUBCASE("padding") { expect_same_gate<double>(on, gate, 5, {.items = 24, .padding = true}); }
+}
+
 TEST_CASE("HashGate, float: matches the naive backend") {
   expect_same_everywhere<float>(HashGate{.k = 3}, {.zeros = {"dx"}});
 }
