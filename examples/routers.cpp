@@ -38,5 +38,13 @@ int main() {
     // [/snippet]
     all = learns("HierarchicalGate", ctx, branch) && all;
   }
+  {
+    // [snippet bias]
+    const SigmoidTopK gate{.scores = {.experts = 8},
+                           .selection = {.k = 2, .score = RouterScore::softmax, .centred = true}};
+    const Mixture branch{gate, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    // [/snippet]
+    all = learns("softmax, bias", ctx, branch) && all;
+  }
   return all ? 0 : 1;
 }

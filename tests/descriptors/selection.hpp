@@ -38,6 +38,9 @@ GATEFOLD_ROW(noisy_top_k_of_vmoe, (NoisyTopK<>::vmoe()),
 GATEFOLD_ROW(sigmoid_bias_of_groups, (SigmoidBias{.groups = s.experts, .top_groups = 2}),
              .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts Params.adapt",
              .once = true)
+GATEFOLD_ROW(softmax_bias, (SigmoidBias{.renormalise = false, .score = RouterScore::softmax, .centred = true}),
+             .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts Params.adapt",
+             .once = true)
 GATEFOLD_ROW(capacity_by_priority,
              (Capacity<NoisyTopK<>>{.selection = {.k = 2}, .group = s.sequence, .batch_priority = true}),
              .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts Extra.at",

@@ -26,7 +26,7 @@ namespace gatefold {
 /// model_dim / 4. With the same memory, the mixture can then have four times as many experts. If the gate has model
 /// dimension 0, its dimension is set to model_dim.
 ///
-/// Source: LatentMoE, arXiv:2601.18089, as in NVIDIA Nemotron 3 Super; its projections have no bias. For the shared
+/// Source: LatentMoE, arXiv:2601.18089, as in NVIDIA Nemotron 3 (transformers' modeling_nemotron_h.py). For the shared
 /// expert of these models, which reads x, use WithShared{LatentMixture{…}, expert}.
 /// @param mixture  the gate and the experts. The plan of the gate (list of picks) must be a SparsePlan
 /// @param bias     if true, both projections add a learned bias

@@ -255,6 +255,7 @@ class Selection {
   template <class P>
   void gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     using Says = ExtentsOf<P>;
+    if constexpr (requires { to.lie_as(from); }) to.lie_as(from);
     std::size_t number = 0;
     P::each(
         [&](std::string_view name, auto& a, auto& b) {
