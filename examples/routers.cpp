@@ -46,5 +46,13 @@ int main() {
     // [/snippet]
     all = learns("softmax, bias", ctx, branch) && all;
   }
+  {
+    // [snippet relu]
+    const ReMoe gate{.scores = {.experts = 8},
+                     .selection = {.k = 2, .coefficient = 1e-4, .rate = 1.05}};  // 2 experts on average
+    const Mixture branch{gate, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    // [/snippet]
+    all = learns("ReMoe", ctx, branch) && all;
+  }
   return all ? 0 : 1;
 }

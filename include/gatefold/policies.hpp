@@ -155,6 +155,7 @@
 #include "gatefold/gate/selection/expert_choice.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/relu_routing.hpp"
 #include "gatefold/gate/selection/replay_top_k.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"

@@ -165,6 +165,13 @@ TEST_CASE("SigmoidBias, softmax: matches the naive backend") {
 TEST_CASE("SigmoidBias, softmax as weight: matches the naive backend") {
   expect_same_for_all_ranks(SigmoidBias{.k = 3, .renormalise = false, .score = RouterScore::softmax}, {"grads.speed"});
 }
+TEST_CASE("ReluRouting: matches the naive backend") {
+  expect_same_for_all_ranks(ReluRouting{.coefficient = 0.3}, {"grads.rate"});
+}
+TEST_CASE("ReluRouting, limited: matches the naive backend") {
+  expect_same_for_all_ranks<float>(ReluRouting{.k = 2, .most = 3, .coefficient = 0.3, .balanced = false},
+                                   {"grads.rate"});
+}
 TEST_CASE("SigmoidBias: adapts its bias like the naive backend") {
   for (const bool centred : {false, true}) {
     CAPTURE(centred);

@@ -21,6 +21,11 @@ GATEFOLD_ROW(expert_choice, (ExpertChoice{.factor = 1.5}),
              .hooks = "validate validate_options picks_by_item Extra.with_valid", .meets = Meets::sequence)
 GATEFOLD_ROW(sigmoid_bias, (SigmoidBias{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options experts Params.adapt")
+GATEFOLD_ROW(relu_routing, (ReluRouting{.coefficient = 0.3}),
+             .cannot_meet =
+                 "load gshard token_similarity attention_posterior learned_similarity confident_similarity: no picks "
+                 "by item, and no positive ranks after a mixing",
+             .hooks = "validate validate_options picks_by_item experts auxiliary_loss Params.adapt")
 GATEFOLD_ROW(replay_top_k, (ReplayTopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options Extra.at")
 GATEFOLD_ROW(scheduled_top_k, (ScheduledTopK{}), .cannot_meet = "load: shows no noise",

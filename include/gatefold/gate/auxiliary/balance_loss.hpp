@@ -134,11 +134,16 @@ struct TotalBackward {
   }
 };
 
+/// Writes total [E], the sum of each column of q [N, E] over the items that are not padding.
+template <class C, class T, class B>
+void sum_over_items(C& ctx, View<const T, 2, B> q, View<const T, 1, B> valid, View<T, 1, B> total) {
+  const TotalOfExperts<T, B> strips{q, {valid}, total};
+  B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
+}
 /// Writes total [E], the sum of each expert's probabilities over the items that are not padding.
 template <class C, class T, class B>
 void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
-  const TotalOfExperts<T, B> strips{a.probabilities, {a.valid}, total};
-  B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
+  sum_over_items(ctx, a.probabilities, a.valid, total);
 }
 
 /// Writes the loss (1) of Balance to `value`, with f_e counted only in picks 0, stride, 2·stride, … Returns the
