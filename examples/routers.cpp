@@ -54,5 +54,15 @@ int main() {
     // [/snippet]
     all = learns("ReMoe", ctx, branch) && all;
   }
+  {
+    // [snippet sequences]
+    const WithAuxiliary<SoftmaxTopK, SequenceBalance> gate{
+        .scores = {.experts = 8},
+        .selection = {.k = 2},
+        .auxiliary = {SequenceBalance{.weight = 0.001, .length = 16}}};  // items 0 to 15 are the first sequence
+    const Mixture branch{gate, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    // [/snippet]
+    all = learns("SequenceBalance", ctx, branch) && all;
+  }
   return all ? 0 : 1;
 }

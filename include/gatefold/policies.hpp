@@ -127,6 +127,7 @@
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/auxiliary/gshard.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"
+#include "gatefold/gate/auxiliary/sequence_balance.hpp"
 #include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/hash_gate.hpp"

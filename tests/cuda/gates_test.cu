@@ -188,6 +188,16 @@ TEST_CASE("Jitter, frozen cosine scores: matches the naive backend") {
 }
 
 TEST_CASE("Balance: matches the naive backend") { expect_same_everywhere(with_loss(Balance{.weight = 1})); }
+TEST_CASE("SequenceBalance: matches the naive backend") {
+  Backends on;
+  const auto gate = [](bool sigmoid) {
+    return WithAuxiliary<SoftmaxTopK, SequenceBalance>{
+        .scores = {.experts = 11}, .auxiliary = {SequenceBalance{.weight = 1, .length = 5, .sigmoid = sigmoid}}};
+  };
+  SUBCASE("probabilities") { expect_same_gate<double>(on, gate(false), 5, {.items = 24, .padding = true}); }
+  SUBCASE("sigmoids") { expect_same_gate<double>(on, gate(true), 5, {.items = 24, .padding = true}); }
+  SUBCASE("float") { expect_same_gate<float>(on, gate(true), 5, {.items = 21}); }
+}
 TEST_CASE("Balance, per pick: matches the naive backend") {
   expect_same_everywhere(with_loss(Balance{.weight = 1, .per_pick = true}, 3));
 }

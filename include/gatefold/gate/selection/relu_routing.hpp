@@ -152,8 +152,8 @@ struct ReluRouting {
       auto mark = ctx.mark();
       const auto weight = ctx.template scratch<T>(count, experts), is_active = ctx.template scratch<T>(count, experts);
       B::for_each(ctx, c.rank.size(), functor::ActiveWeights<T, B>{c.rank, weight, is_active});
-      functor::sum_over_items(ctx, View<const T, 2, B>(weight), c.valid, total);
-      functor::sum_over_items(ctx, View<const T, 2, B>(is_active), c.valid, active);
+      functor::sum_over_items(ctx, View<const T, 2, B>(weight), c.valid, count, total.as(1, experts));
+      functor::sum_over_items(ctx, View<const T, 2, B>(is_active), c.valid, count, active.as(1, experts));
     }
     fill(ctx, items, 0);
     B::template reduce<T>(ctx, count, functor::Valid<T, B>{c.valid}, items.data());
