@@ -64,5 +64,13 @@ int main() {
     // [/snippet]
     all = learns("SequenceBalance", ctx, branch) && all;
   }
+  {
+    // [snippet parts]
+    using Gate = ComposedGate<LinearScores, Independent, GlobalBalance<TopK>>;
+    const Gate gate{.scores = {.experts = 8}, .selection = {.selection = {.k = 2}, .weight = 0.01}};
+    const Mixture branch{gate, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    // [/snippet]
+    all = learns("GlobalBalance", ctx, branch) && all;
+  }
   return all ? 0 : 1;
 }

@@ -188,6 +188,13 @@ TEST_CASE("Jitter, frozen cosine scores: matches the naive backend") {
 }
 
 TEST_CASE("Balance: matches the naive backend") { expect_same_everywhere(with_loss(Balance{.weight = 1})); }
+TEST_CASE("GlobalBalance: matches the naive backend") {
+  Backends on;
+  const ComposedGate<LinearScores, Independent, GlobalBalance<TopK>> gate{
+      .scores = {.experts = 11}, .selection = {.selection = {.k = 3}, .weight = 1}};
+  SUBCASE("padding") { expect_same_gate<double>(on, gate, 5, {.items = 24, .padding = true}); }
+  SUBCASE("float") { expect_same_gate<float>(on, gate, 5, {.items = 21}); }
+}
 TEST_CASE("SequenceBalance: matches the naive backend") {
   Backends on;
   const auto gate = [](bool sigmoid) {

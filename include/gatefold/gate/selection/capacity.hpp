@@ -72,6 +72,10 @@ struct Capacity {
   GATEFOLD_REQUIRE(detail_::hook::selection::picks_by_item<SelectionT>(),
                    "gatefold: Capacity needs a selection with picks in the order of the items, best first; "
                    "ExpertChoice already limits the picks of each expert; see docs/how-to/extending.md#gate");
+  GATEFOLD_REQUIRE(
+      !detail_::named::auxiliary_loss<SelectionT>(),
+      "gatefold: a Capacity does not pass on the auxiliary loss of its selection: put the Capacity inside, "
+      "GlobalBalance<Capacity<>>; see docs/how-to/routers.md#balance-of-a-global-batch");
   static constexpr bool shows_noise = detail_::hook::selection::shows_noise<SelectionT>();
   SelectionT selection{};
   double factor = 1.05;
