@@ -72,5 +72,13 @@ int main() {
     // [/snippet]
     all = learns("GlobalBalance", ctx, branch) && all;
   }
+  {
+    // [snippet capacity]
+    using Gate = ComposedGate<LinearScores, Independent, Capacity<TopK>>;
+    const Gate gate{.scores = {.experts = 8}, .selection = {.selection = {.k = 2}, .factor = 1, .renormalise = true}};
+    const Mixture branch{gate, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    // [/snippet]
+    all = learns("Capacity", ctx, branch) && all;
+  }
   return all ? 0 : 1;
 }

@@ -198,6 +198,9 @@ TEST_CASE("Capacity, drops overflow: matches the naive backend") {
 TEST_CASE("Capacity, groups of one place: matches the naive backend") {
   expect_same_for_all_ranks(Capacity<TopK>{.selection = {.k = 2}, .slots = 1, .group = 8});
 }
+TEST_CASE("Capacity, renormalised: matches the naive backend") {
+  expect_same_for_all_ranks(Capacity<TopK>{.selection = {.k = 2}, .slots = 3, .group = 8, .renormalise = true});
+}
 TEST_CASE("Capacity, most confident first: matches the naive backend") {
   expect_same_for_all_ranks(
       Capacity<NoisyTopK<>>{

@@ -43,6 +43,11 @@ GATEFOLD_ROW(noisy_top_k_of_vmoe, (NoisyTopK<>::vmoe()),
 GATEFOLD_ROW(sigmoid_bias_of_groups, (SigmoidBias{.groups = s.experts, .top_groups = 2}),
              .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts Params.adapt",
              .once = true)
+GATEFOLD_ROW(capacity_renormalised,
+             (Capacity<TopK>{.selection = {.k = 2}, .slots = 3, .group = s.sequence, .renormalise = true}),
+             .cannot_meet = "load: shows no noise",
+             .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts",
+             .meets = Meets::sequence, .once = true)
 GATEFOLD_ROW(global_balance, (GlobalBalance<TopK>{.weight = 0.3}), .cannot_meet = "load: shows no noise",
              .hooks =
                  "validate validate_options noisy picks_by_item shows_noise experts with_model_dim with_experts "

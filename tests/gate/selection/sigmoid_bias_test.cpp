@@ -328,14 +328,15 @@ TEST_CASE("SigmoidBias (3): the load includes dropped picks") {
   auto grads = zeros_like(ctx, p);
   SparsePlan<double, Cpu> plan;
   Nothing<double, Cpu> none;
+  Saved<Capacity<SigmoidBias>, double, Cpu> saved;
   Candidates<double, Cpu> c{rank, rank, rank};
-  selection.forward(ctx, p, c, plan, none, none);
+  selection.forward(ctx, p, c, plan, saved, none);
   CHECK(values(plan.offsets) == std::vector<double>{0, 1, 2, 3});  // one each, three dropped
   auto mark = ctx.mark();
   const auto dplan = plan.grad(ctx);
   auto dx = zeros_like(ctx, rank), drank = zeros_like(ctx, rank), dq = zeros_like(ctx, rank);
   const auto backward = [&] {
-    selection.backward(ctx, p, c, plan, none, dplan, CandidatesGrad<double, Cpu>{dx, drank, dq}, grads, none);
+    selection.backward(ctx, p, c, plan, saved, dplan, CandidatesGrad<double, Cpu>{dx, drank, dq}, grads, none);
   };
   backward();
   CHECK(values(grads.bias) == std::vector<double>{6 - 3 * 4, 3, 3});
