@@ -37,6 +37,20 @@ GATEFOLD_LAYER_ROW(stack, (Stack{in_stream(rule, branch), 2}), .hooks = "begin v
 GATEFOLD_LAYER_ROW(no_residual, (NoResidual{branch}), .cannot_meet = "rule: has no stream",
                    .hooks = "begin validate infer Saved.mixtures")
 
+// The layers of recommenders. The items of these tests are no ids, so the fields here are numeric columns. In a Chain,
+// carries whose gradient is zero have other names, and a gate cannot get an attention trace.
+GATEFOLD_LAYER_ROW(fields, (Chain{Fields{.numeric = s.item()}, in_stream(rule, branch)}),
+                   .cannot_meet = "time_varying scheduled_restart attention_posterior: see above",
+                   .hooks = "begin validate infer Saved.mixtures")
+GATEFOLD_LAYER_ROW(multi_gate,
+                   (Chain{in_stream(rule, OneExpert{Linear{.model_dim = s.item()}}),
+                          MultiGate{branch.gate, branch.expert, 2},
+                          Towers{Linear{.model_dim = branch.out_dim(), .output_dim = s.width}, 2}}),
+                   .cannot_meet =
+                       "soft_moe soft_moe_of_reference time_varying scheduled_restart attention_posterior: see "
+                       "above, and no slots that are not items",
+                   .hooks = "begin validate infer Saved.mixtures")
+
 // Any layer, to the bit (layer/recompute_test.cpp).
 GATEFOLD_LAYER_ROW(recompute, (Stack{Recompute{in_stream(rule, branch)}, 2}),
                    .hooks = "begin validate infer at Saved.mixtures", .once = true)
