@@ -23,7 +23,7 @@ GATEFOLD_LAYER_ROW(with_shared,
                    (in_stream(rule, WithShared{branch, GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}})),
                    .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(latent_mixture, (in_stream(rule, LatentMixture{branch, s.item(), true})),
-                   .cannot_meet = "soft_moe soft_moe_of_reference: its slots are not items",
+                   .cannot_meet = "soft_moe soft_moe_of_reference weight_on_input: has another plan",
                    .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(pre_norm, (in_stream(rule, PreNorm{LayerNorm{}, branch})),
                    .hooks = "begin validate infer Saved.mixtures")
@@ -47,8 +47,8 @@ GATEFOLD_LAYER_ROW(multi_gate,
                           MultiGate{branch.gate, branch.expert, 2},
                           Towers{Linear{.model_dim = branch.out_dim(), .output_dim = s.width}, 2}}),
                    .cannot_meet =
-                       "soft_moe soft_moe_of_reference time_varying scheduled_restart attention_posterior: see "
-                       "above, and no slots that are not items",
+                       "soft_moe soft_moe_of_reference weight_on_input time_varying scheduled_restart "
+                       "attention_posterior: see above, and needs a SparsePlan",
                    .hooks = "begin validate infer Saved.mixtures")
 
 // Any layer, to the bit (layer/recompute_test.cpp).
