@@ -188,6 +188,23 @@ TEST_CASE("Jitter, frozen cosine scores: matches the naive backend") {
 }
 
 TEST_CASE("Balance: matches the naive backend") { expect_same_everywhere(with_loss(Balance{.weight = 1})); }
+TEST_CASE("GlobalBalance: matches the naive backend") {
+  Backends on;
+  const ComposedGate<LinearScores, Independent, GlobalBalance<TopK>> gate{
+      .scores = {.experts = 11}, .selection = {.selection = {.k = 3}, .weight = 1}};
+  SUBCASE("padding") { expect_same_gate<double>(on, gate, 5, {.items = 24, .padding = true}); }
+  SUBCASE("float") { expect_same_gate<float>(on, gate, 5, {.items = 21}); }
+}
+TEST_CASE("SequenceBalance: matches the naive backend") {
+  Backends on;
+  const auto gate = [](bool sigmoid) {
+    return WithAuxiliary<SoftmaxTopK, SequenceBalance>{
+        .scores = {.experts = 11}, .auxiliary = {SequenceBalance{.weight = 1, .length = 5, .sigmoid = sigmoid}}};
+  };
+  SUBCASE("probabilities") { expect_same_gate<double>(on, gate(false), 5, {.items = 24, .padding = true}); }
+  SUBCASE("sigmoids") { expect_same_gate<double>(on, gate(true), 5, {.items = 24, .padding = true}); }
+  SUBCASE("float") { expect_same_gate<float>(on, gate(true), 5, {.items = 21}); }
+}
 TEST_CASE("Balance, per pick: matches the naive backend") {
   expect_same_everywhere(with_loss(Balance{.weight = 1, .per_pick = true}, 3));
 }
@@ -213,6 +230,18 @@ TEST_CASE("PatchNoisyTop1, float: matches the naive backend") {
 TEST_CASE("SmoeDropout, float: matches the naive backend") {
   expect_same_everywhere<float>(SmoeDropout{}, {.zeros = {"grads.scores"}});
 }
+TEST_CASE("HierarchicalGate: matches the naive backend") {
+  Backends on;
+  using Losses = WithAuxiliary<SoftmaxTopK, Balance>;
+  const HierarchicalGate gate{
+      SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+      Losses{.scores = {.experts = 4}, .selection = {.k = 2, .renormalise = false}, .auxiliary = {Balance{0.3}}}};
+  SUBCASE("double") { expect_same_gate<double>(on, gate, 5, {.items = 21}); }
+  SUBCASE("float") { expect_same_gate<float>(on, gate, 5, {.items = 21}); }
+  SUBCASE("one item") { expect_same_gate<double>(on, gate, 5, {.items = 1}); }
+  SUBCASE("padding") { expect_same_gate<double>(on, gate, 5, {.items = 24, .padding = true}); }
+}
+
 TEST_CASE("HashGate, float: matches the naive backend") {
   expect_same_everywhere<float>(HashGate{.k = 3}, {.zeros = {"dx"}});
 }

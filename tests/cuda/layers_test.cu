@@ -50,6 +50,16 @@ TEST_CASE("cuda: MultiGate matches the naive backend") {
   SUBCASE("every expert") { check<double>(MultiGate{SoftmaxDense{.scores = {.experts = 3}}, mlp, 2}); }
 }
 
+TEST_CASE("cuda: LatentMixture matches the naive backend") {
+  const LatentMixture latent{mixture, 3 * dim};
+  SUBCASE("double") { check<double>(latent); }
+  SUBCASE("float") { check<float>(latent); }
+  SUBCASE("no item") { check<double>(latent, {.items = 0, .expected = {.zeros = {"grads", "saved"}}}); }
+  SUBCASE("in a stream, with a shared expert") {
+    check<double>(Residual{update::Plain{}, WithShared{LatentMixture{mixture, 3 * dim, true}, Linear{3 * dim}}});
+  }
+}
+
 TEST_CASE("cuda: Fields matches the naive backend") {
   const auto ids = [](Index, Index d, double v) { return d == 0 ? std::floor(4.5 + 4.5 * v) : d == 1 ? 2.0 : v; };
   const Fields fields{.vocabularies = {9, 3}, .dim = 5, .numeric = 2};

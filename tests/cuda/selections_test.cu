@@ -159,18 +159,35 @@ TEST_CASE("NoisyTopK, fixed noise: matches the naive backend") {
 TEST_CASE("SigmoidBias: matches the naive backend") {
   expect_same_for_all_ranks(SigmoidBias{.k = 3, .scale = 2.5}, {"grads.speed"});
 }
-TEST_CASE("SigmoidBias: adapts its bias like the naive backend") {
-  Backends on;
-  using P = SigmoidBias::Params<double, Naive>;
-  P params{random_tensor<double>(on, {1}, 1, 40), constant_tensor<double>(on.naive, 0.25, 1)};
-  P grads{random_tensor<double>(on, {2}, 1, 40), constant_tensor<double>(on.naive, 1, 1)};
-  grads.bias(7) = 0;
-  using Q = SigmoidBias::Params<double, Cuda>;
-  Q cuda = on_cuda<Q>(on, params), cuda_grads = on_cuda<Q>(on, grads);
-  adapt_params(on.naive, params, grads);
-  adapt_params(on.cuda, cuda, cuda_grads);
-  expect_same(on, "params", params, cuda, {});
+TEST_CASE("SigmoidBias, softmax: matches the naive backend") {
+  expect_same_for_all_ranks(SigmoidBias{.k = 3, .scale = 2.5, .score = RouterScore::softmax}, {"grads.speed"});
 }
+TEST_CASE("SigmoidBias, softmax as weight: matches the naive backend") {
+  expect_same_for_all_ranks(SigmoidBias{.k = 3, .renormalise = false, .score = RouterScore::softmax}, {"grads.speed"});
+}
+TEST_CASE("ReluRouting: matches the naive backend") {
+  expect_same_for_all_ranks(ReluRouting{.coefficient = 0.3}, {"grads.rate"});
+}
+TEST_CASE("ReluRouting, limited: matches the naive backend") {
+  expect_same_for_all_ranks<float>(ReluRouting{.k = 2, .most = 3, .coefficient = 0.3, .balanced = false},
+                                   {"grads.rate"});
+}
+TEST_CASE("SigmoidBias: adapts its bias like the naive backend") {
+  for (const bool centred : {false, true}) {
+    CAPTURE(centred);
+    Backends on;
+    using P = SigmoidBias::Params<double, Naive>;
+    P params{random_tensor<double>(on, {1}, 1, 40), constant_tensor<double>(on.naive, 0.25, 1), centred};
+    P grads{random_tensor<double>(on, {2}, 1, 40), constant_tensor<double>(on.naive, 1, 1)};
+    grads.bias(7) = 0;
+    using Q = SigmoidBias::Params<double, Cuda>;
+    Q cuda = on_cuda<Q>(on, params), cuda_grads = on_cuda<Q>(on, grads);
+    adapt_params(on.naive, params, grads);
+    adapt_params(on.cuda, cuda, cuda_grads);
+    expect_same(on, "params", params, cuda, {});
+  }
+}
+
 TEST_CASE("ExpertChoice: matches the naive backend") { expect_same_for_all_ranks(ExpertChoice{.factor = 1.5}); }
 TEST_CASE("ExpertChoice, sequences: matches the naive backend") {
   expect_same_selection(ExpertChoice{}, 36, 5, random_rank, {.length = 12, .padding = true});
@@ -180,6 +197,9 @@ TEST_CASE("Capacity, drops overflow: matches the naive backend") {
 }
 TEST_CASE("Capacity, groups of one place: matches the naive backend") {
   expect_same_for_all_ranks(Capacity<TopK>{.selection = {.k = 2}, .slots = 1, .group = 8});
+}
+TEST_CASE("Capacity, renormalised: matches the naive backend") {
+  expect_same_for_all_ranks(Capacity<TopK>{.selection = {.k = 2}, .slots = 3, .group = 8, .renormalise = true});
 }
 TEST_CASE("Capacity, most confident first: matches the naive backend") {
   expect_same_for_all_ranks(

@@ -185,6 +185,10 @@ TEST_CASE("cuda: SigmoidTopK: the bias adapts like the naive backend") {
       Mixture{SigmoidTopK{.scores = {.experts = 5}, .selection = {.k = 2, .speed = 0.1}}, Linear{.model_dim = dim}});
 }
 
+TEST_CASE("cuda: ReMoe: the coefficient adapts like the naive backend") {
+  check_training(Mixture{ReMoe{.scores = {.experts = 5}, .selection = {.coefficient = 0.1}}, Linear{.model_dim = dim}});
+}
+
 TEST_CASE("cuda: attention with a mixture trains like the naive backend") {
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 5}, .selection = {.k = 2}};
   check_training(Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},

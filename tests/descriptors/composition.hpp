@@ -38,7 +38,8 @@ struct Composition {
 
   auto gate(const Size& s) const {
     if constexpr (std::is_same_v<decltype(scores.make(s)), Absent>) {
-      return with_experts(selection.make(s), s.experts);
+      const auto whole = selection.make(s);
+      return count_experts(whole) > 0 ? whole : with_experts(whole, s.experts);
     } else if constexpr (std::is_same_v<decltype(auxiliary.make(s)), Absent>) {
       return with_experts(composed(scores.make(s), mixing.make(s), selection.make(s)), s.experts);
     } else {

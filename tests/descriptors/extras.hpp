@@ -44,6 +44,9 @@ class Extras {
         if (scores.random) scores.random->step += 1;  // other noise than the selection's
       return {scores, part(std::type_identity<decltype(E::mixing)>{}),
               part(std::type_identity<decltype(E::selection)>{}), valid, options.auxiliary};
+    } else if constexpr (requires(E e) { e.primary, e.secondary; }) {
+      return {part(std::type_identity<decltype(E::primary)>{}), part(std::type_identity<decltype(E::secondary)>{}),
+              valid};
     } else if constexpr (requires(E e) { e.noise, e.branch; }) {
       return {part(std::type_identity<decltype(E::noise)>{}), part(std::type_identity<decltype(E::branch)>{})};
     } else if constexpr (requires(E e) { e.attention, e.layer; }) {

@@ -7,6 +7,12 @@
 namespace gatefold::rows {
 
 GATEFOLD_ROW(hash_gate, (HashGate{.k = 2}), .hooks = "validate experts with_experts Plan.slot_weights")
+GATEFOLD_ROW(hierarchical_gate,
+             (HierarchicalGate<SoftmaxTopK, SoftmaxTopK>{
+                 .primary = {.scores = {.experts = 3}, .selection = {.k = 2}},
+                 .secondary = {.scores = {.experts = 3}, .selection = {.k = 2, .renormalise = false}}}),
+             .cannot_meet = "experts: has another number of experts",
+             .hooks = "validate infer experts with_model_dim with_experts Plan.slot_weights")
 GATEFOLD_ROW(soft_moe, (SoftMoe{.slots = s.slots}),
              .hooks = "validate experts with_model_dim with_experts Extra.with_valid", .meets = Meets::sequence)
 

@@ -22,6 +22,9 @@ GATEFOLD_LAYER_ROW(residual, (in_stream(rule, branch)), .hooks = "begin validate
 GATEFOLD_LAYER_ROW(with_shared,
                    (in_stream(rule, WithShared{branch, GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}})),
                    .hooks = "begin validate infer Saved.mixtures")
+GATEFOLD_LAYER_ROW(latent_mixture, (in_stream(rule, LatentMixture{branch, s.item(), true})),
+                   .cannot_meet = "soft_moe soft_moe_of_reference weight_on_input: has another plan",
+                   .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(pre_norm, (in_stream(rule, PreNorm{LayerNorm{}, branch})),
                    .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(dropout, (in_stream(rule, Dropout{0.3, branch})), .hooks = "begin validate infer Saved.mixtures")
@@ -32,6 +35,20 @@ GATEFOLD_LAYER_ROW(normed_point, (NormedPoint{LayerNorm{}, in_stream(rule, branc
                    .hooks = "begin validate infer Saved.mixtures", .once = true)
 GATEFOLD_LAYER_ROW(stack, (Stack{in_stream(rule, branch), 2}), .hooks = "begin validate infer at Saved.mixtures")
 GATEFOLD_LAYER_ROW(no_residual, (NoResidual{branch}), .cannot_meet = "rule: has no stream",
+                   .hooks = "begin validate infer Saved.mixtures")
+
+// The layers of recommenders. The items of these tests are no ids, so the fields here are numeric columns. In a Chain,
+// carries whose gradient is zero have other names, and a gate cannot get an attention trace.
+GATEFOLD_LAYER_ROW(fields, (Chain{Fields{.numeric = s.item()}, in_stream(rule, branch)}),
+                   .cannot_meet = "time_varying scheduled_restart attention_posterior: see above",
+                   .hooks = "begin validate infer Saved.mixtures")
+GATEFOLD_LAYER_ROW(multi_gate,
+                   (Chain{in_stream(rule, OneExpert{Linear{.model_dim = s.item()}}),
+                          MultiGate{branch.gate, branch.expert, 2},
+                          Towers{Linear{.model_dim = branch.out_dim(), .output_dim = s.width}, 2}}),
+                   .cannot_meet =
+                       "soft_moe soft_moe_of_reference weight_on_input time_varying scheduled_restart "
+                       "attention_posterior: see above, and needs a SparsePlan",
                    .hooks = "begin validate infer Saved.mixtures")
 
 // Any layer, to the bit (layer/recompute_test.cpp).

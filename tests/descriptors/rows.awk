@@ -17,7 +17,7 @@ in_row {
   if (depth == 0) { in_row = 0; take_row() }
 }
 function fact(key, found) {
-  if (!match(statement, "\\." key " = \"[^\"]*\"")) return ""
+  if (!match(statement, "\\." key " = +\"[^\"]*\"")) return ""
   found = substr(statement, RSTART, RLENGTH)
   sub(/^[^"]*"/, "", found)
   sub(/"$/, "", found)

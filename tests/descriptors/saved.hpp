@@ -23,7 +23,9 @@ void restamp(S& saved, const BatchStamp& as) {
   } else if constexpr (requires { saved.layer; }) {
     restamp(saved.layer, as);
   } else {
-    for_each_mixture(saved, [&](const auto& of) { const_cast<BatchStamp&>(of.batch) = as; });
+    for_each_mixture(saved, [&](const auto& of) {
+      if constexpr (requires { of.batch; }) const_cast<BatchStamp&>(of.batch) = as;  // not in the tasks of a MultiGate
+    });
   }
 }
 

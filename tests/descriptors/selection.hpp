@@ -21,6 +21,11 @@ GATEFOLD_ROW(expert_choice, (ExpertChoice{.factor = 1.5}),
              .hooks = "validate validate_options picks_by_item Extra.with_valid", .meets = Meets::sequence)
 GATEFOLD_ROW(sigmoid_bias, (SigmoidBias{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options experts Params.adapt")
+GATEFOLD_ROW(relu_routing, (ReluRouting{.coefficient = 0.3}),
+             .cannot_meet =
+                 "load gshard token_similarity attention_posterior learned_similarity confident_similarity: no picks "
+                 "by item, and no positive ranks after a mixing",
+             .hooks = "validate validate_options picks_by_item experts auxiliary_loss Params.adapt")
 GATEFOLD_ROW(replay_top_k, (ReplayTopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options Extra.at")
 GATEFOLD_ROW(scheduled_top_k, (ScheduledTopK{}), .cannot_meet = "load: shows no noise",
@@ -36,6 +41,19 @@ GATEFOLD_ROW(gumbel_top_k, (NoisyTopK<GumbelNoise>{.k = 2, .initial = Initial::n
 GATEFOLD_ROW(noisy_top_k_of_vmoe, (NoisyTopK<>::vmoe()),
              .hooks = "validate validate_options noisy shows_noise experts with_model_dim Extra.at", .once = true)
 GATEFOLD_ROW(sigmoid_bias_of_groups, (SigmoidBias{.groups = s.experts, .top_groups = 2}),
+             .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts Params.adapt",
+             .once = true)
+GATEFOLD_ROW(capacity_renormalised,
+             (Capacity<TopK>{.selection = {.k = 2}, .slots = 3, .group = s.sequence, .renormalise = true}),
+             .cannot_meet = "load: shows no noise",
+             .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts",
+             .meets = Meets::sequence, .once = true)
+GATEFOLD_ROW(global_balance, (GlobalBalance<TopK>{.weight = 0.3}), .cannot_meet = "load: shows no noise",
+             .hooks =
+                 "validate validate_options noisy picks_by_item shows_noise experts with_model_dim with_experts "
+                 "auxiliary_loss",
+             .once = true)
+GATEFOLD_ROW(softmax_bias, (SigmoidBias{.renormalise = false, .score = RouterScore::softmax, .centred = true}),
              .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts Params.adapt",
              .once = true)
 GATEFOLD_ROW(capacity_by_priority,

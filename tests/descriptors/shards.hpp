@@ -27,7 +27,9 @@ void check_shards(const C& c) {
   constexpr bool follows = !std::is_same_v<WithoutTrace<Extra<GateT, double, Cpu>>, Extra<GateT, double, Cpu>>;
   constexpr bool stays = dist::global::sees<GateT, double, Cpu>() == dist::global::Sees::mixed;
   if (c.rule.facts.meets == Meets::batch) return;  // a rule's norm of the batch is that of its shard
-  if constexpr (!follows || stays) {
+  constexpr bool takes_mixture = std::is_same_v<decltype(c.layer), RowOf_latent_mixture> ||
+                                 std::is_same_v<decltype(c.layer), RowOf_multi_gate>;  // and no ExpertParallel
+  if constexpr (!takes_mixture && (!follows || stays)) {
     constexpr Index items = 6 * odd.sequence;
     constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout>;  // by an item's place on a shard
     const bitwise::Inputs options{.length = odd.sequence, .noise = !drops, .padding = true};

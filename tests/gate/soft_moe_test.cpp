@@ -250,7 +250,7 @@ TEST_CASE("SoftMoe: wrong options and shapes throw") {
   CHECK(with_experts(with_model_dim(SoftMoe{}, 6), 4).count == 4);
   CHECK(with_model_dim(SoftMoe{}, 6).model_dim == 6);
   CHECK(message_of([] { (void)SoftMoe{.model_dim = 5}.with_model_dim(6); }) ==
-        "SoftMoe: model_dim: expected 6 (the width of the experts' items), got 5");
+        "SoftMoe: model_dim: expected 6 (the width of the items), got 5");
   CHECK(message_of([] { (void)SoftMoe{.count = 5}.with_experts(6); }) ==
         "SoftMoe: count: expected 6 (the number of experts in the expert policy of the Mixture) or 0, got 5");
   CHECK(message_of([&] { (void)SoftMoe{.count = 2}.init<double, Cpu>(ctx, {}); }) ==

@@ -190,7 +190,7 @@ TEST_CASE("Mixture: the gate takes its model dimension from the experts") {
   const Mixture conflict{SoftmaxTopK{.scores = {.model_dim = 4, .experts = 3}},
                          Mlp<Gelu>{.model_dim = 6, .hidden_dim = 5}};
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, Seed{1}); }) ==
-        "LinearScores: model_dim: expected 6 (the width of the experts' items), got 4");
+        "LinearScores: model_dim: expected 6 (the width of the items), got 4");
 }
 
 TEST_CASE("Mixture: wrong shapes or options throw before any write") {
@@ -218,7 +218,7 @@ TEST_CASE("Mixture: wrong shapes or options throw before any write") {
   CHECK(message([](auto& p) { p.layer.branch.gate.selection.k = 4; }) ==
         "TopK: k: expected 1 <= k <= experts = 3, got 4");
   CHECK(message([](auto& p) { p.layer.branch.gate.scores.model_dim = 5; }) ==
-        "LinearScores: model_dim: expected 6 (the width of the experts' items), got 5");
+        "LinearScores: model_dim: expected 6 (the width of the items), got 5");
   const std::vector<float> mask(3, 1);
   CHECK(message([&](auto& p) { p.extra.valid = mask; }) == "Gate.forward: extra.valid: expected [10], got [3]");
 }

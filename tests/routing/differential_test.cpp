@@ -437,7 +437,8 @@ void check_capacity(std::uint64_t seed, const S& selection) {
     Extra<Capacity<S>, T, B> extra{};
     if constexpr (requires { selection.learned; }) extra = noise;
     SparsePlan<T, B> plan, dense;
-    Saved<Capacity<S>, T, B> saved, saved_dense;
+    Saved<Capacity<S>, T, B> saved;
+    Saved<S, T, B> saved_dense;
     policy.selection.forward(ctx, params, c, dense, saved_dense, extra);
     policy.forward(ctx, params, c, plan, saved, extra);
 
@@ -469,7 +470,7 @@ void check_capacity(std::uint64_t seed, const S& selection) {
     }
     auto grads = zeros_like(ctx, params), grads_dense = zeros_like(ctx, params);
     policy.backward(ctx, params, c, plan, saved, dplan, {d[0], d[1], d[2]}, grads, extra);
-    policy.selection.backward(ctx, params, c, plan, saved, dplan, {d[3], d[4], d[5]}, grads_dense, extra);
+    policy.selection.backward(ctx, params, c, plan, saved.selection, dplan, {d[3], d[4], d[5]}, grads_dense, extra);
     Bits bits, one, two;
     for (std::size_t i = 0; i < 3; ++i) {
       one.add(d[i]);

@@ -19,6 +19,8 @@ template <class GateT, class ExpertT>
 struct Mixture;
 template <class GateT, class ExpertT>
 struct MultiGate;
+template <class GateT, class ExpertT>
+struct LatentMixture;
 template <class ExpertT>
 struct Towers;
 template <class RuleT, class BranchT>
@@ -83,6 +85,22 @@ struct Parts<MultiGate<GateT, ExpertT>> {
       GATEFOLD_EXPECT((std::is_same_v<Plan<GateT, T, B>, SparsePlan<T, B>>),
                       "gatefold: the gate of a MultiGate must write a SparsePlan, because the tasks share the slots of "
                       "an item; the slots of a SoftMoe are not items; see docs/how-to/extending.md#gate")
+      return true;
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class GateT, class ExpertT>
+struct Parts<LatentMixture<GateT, ExpertT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (Parts<Mixture<GateT, ExpertT>>::template check<T, B>()) {
+      GATEFOLD_EXPECT((std::is_same_v<Plan<GateT, T, B>, SparsePlan<T, B>>),
+                      "gatefold: the gate of a LatentMixture must write a SparsePlan, because the experts read a "
+                      "projection of the items; the slots of a SoftMoe are not items; see "
+                      "docs/how-to/extending.md#gate")
       return true;
     } else {
       return false;
@@ -299,6 +317,13 @@ template <class G, class E>
 inline constexpr bool are_tasks<G, E> = true;
 template <class G, class E, class Count>
 inline constexpr bool are_tasks<G, E, Count> = std::is_convertible_v<Count, Index>;
+/// True for the parts of a LatentMixture: a Mixture, the number of columns, and optionally `bias`.
+template <class...>
+inline constexpr bool is_latent = false;
+template <class G, class E, class Dim>
+inline constexpr bool is_latent<Mixture<G, E>, Dim> = std::is_convertible_v<Dim, Index>;
+template <class G, class E, class Dim>
+inline constexpr bool is_latent<Mixture<G, E>, Dim, bool> = std::is_convertible_v<Dim, Index>;
 
 }  // namespace detail_::lookup
 
@@ -310,6 +335,15 @@ struct Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...
                    "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, "
                    "Residual{rule, Mixture{gate, expert}}, and pass experts of different types as one part, "
                    "Experts{std::tuple{a, b}}; see docs/how-to/extending.md#expert");
+};
+
+template <class... P, class = std::enable_if_t<!detail_::lookup::is_latent<P...>>, class = void>
+LatentMixture(P...) -> LatentMixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct LatentMixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a LatentMixture takes a Mixture and the number of columns of the items: "
+                   "LatentMixture{Mixture{gate, expert}, model_dim}; see docs/how-to/extending.md#branch");
 };
 
 template <class... P, class = std::enable_if_t<!detail_::lookup::are_tasks<P...>>, class = void>

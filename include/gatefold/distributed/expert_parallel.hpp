@@ -198,7 +198,7 @@ struct ExpertParallel {
     saved.deal->placement.without_copies("ExpertParallel.backward");
     auto mark = ctx.mark();
     const auto& plan = saved.own();
-    mixture.template expect_plan<T, B>("ExpertParallel.backward", plan, saved.z, x);
+    mixture.template expect_plan<T, B>("ExpertParallel.backward", plan, saved.z, x, experts());
     const auto in = plan.dispatched(x);
     const Index slots_here = saved.slots.groups().slots;
     auto dplan = plan.grad(ctx);

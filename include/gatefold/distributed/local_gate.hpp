@@ -5,6 +5,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/distributed/global_gate.hpp"
+#include "gatefold/gate/hierarchical_gate.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
@@ -44,6 +45,10 @@ template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
   static constexpr bool is_enough = sizeof...(A) == 0 && !detail_::named::Extra<S>() &&
                                     detail_::hook::mixing::rows<M, float, B>() && picks_alone<Sel>;
+};
+template <class PrimaryT, class SecondaryT, class B>
+struct Composed<HierarchicalGate<PrimaryT, SecondaryT>, B> {
+  static constexpr bool is_enough = Composed<PrimaryT, B>::is_enough && Composed<SecondaryT, B>::is_enough;
 };
 template <class GateT, class B>
 struct Routed {

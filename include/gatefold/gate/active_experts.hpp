@@ -13,11 +13,14 @@ namespace gatefold {
 /// - option `k` of the gate, of the gate inside, or of its selection (the part that chooses experts), or the constant
 ///   `picks` if there is no `k`;
 /// - option `factor` of ExpertChoice, rounded up, because an item has `factor` experts on average;
+/// - the product of both levels of a gate with groups of experts (HierarchicalGate);
 /// - all experts for any other gate (Dense, SoftMoe).
 /// @param part  a gate or a selection
 template <class P>
 Index active_experts(const P& part, Index experts) {
-  if constexpr (requires { part.selection; }) {
+  if constexpr (requires { part.primary, part.secondary; }) {
+    return active_experts(part.primary, part.groups()) * active_experts(part.secondary, experts / part.groups());
+  } else if constexpr (requires { part.selection; }) {
     return active_experts(part.selection, experts);
   } else if constexpr (requires { part.gate; }) {
     return active_experts(part.gate, experts);

@@ -188,11 +188,16 @@ struct ComposedGate {
       if (extra.valid.data()) build_without_padding(ctx, plan, extra);
     }
 
-    saved.auxiliary.resize(extra.count_auxiliary ? Index(sizeof...(AuxiliaryT)) : 0);
-    if (extra.count_auxiliary)
+    constexpr bool own_loss = detail_::hook::selection::auxiliary_loss<Selection, T, B>();
+    saved.auxiliary.resize(extra.count_auxiliary ? Index(sizeof...(AuxiliaryT)) + own_loss : 0);
+    if (extra.count_auxiliary) {
       for_each_auxiliary([&](const auto& loss, Index i) {
         loss.template forward<T, B>(ctx, outcome(plan, saved, extra), saved.auxiliary.view().rows(i, 1));
       });
+      if constexpr (own_loss)
+        g.selection.auxiliary_loss(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan,
+                                   saved.auxiliary.view().rows(sizeof...(AuxiliaryT), 1));
+    }
   }
 
   /// Writes the plan for inference, without auxiliary losses and without saved values. If mixing and selection work row

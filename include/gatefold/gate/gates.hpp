@@ -19,6 +19,7 @@
 #include "gatefold/gate/selection/expert_choice.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/relu_routing.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
@@ -86,6 +87,11 @@ using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
 /// Source: Llama 4 (transformers' modeling_llama4.py). The defaults have K = 2, a router bias, and weights that sum to
 /// 1; `published::llama4` has the settings of the model.
 using SigmoidOnInput = WeightOnInput<ComposedGate<LinearScores, IndependentSigmoid, TopK>>;
+/// A gate that uses every expert with a positive logit, with the logit as weight. A loss with an adaptive coefficient
+/// steers the mean number of experts of an item.
+///
+/// Source: ReMoE, Wang et al. 2024, arXiv:2412.14711.
+using ReMoe = ComposedGate<LinearScores, Independent, ReluRouting>;
 /// A gate in which each expert chooses its items, instead of each item its experts.
 ///
 /// Source: Zhou et al. 2022, arXiv:2202.09368.

@@ -79,8 +79,8 @@ struct SoftMoe {
 
   Index experts() const { return count; }
   SoftMoe with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "SoftMoe", "model_dim",
-           Joined{width, " (the width of the experts' items)"}, model_dim);
+    expect(model_dim == 0 || model_dim == width, "SoftMoe", "model_dim", Joined{width, " (the width of the items)"},
+           model_dim);
     SoftMoe filled = *this;
     filled.model_dim = width;
     return filled;

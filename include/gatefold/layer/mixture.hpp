@@ -85,11 +85,13 @@ struct Mixture {
   Index experts() const { return count_experts(filled_gate()); }
   /// Returns the gate. If its model dimension is 0, sets it to the width of the experts. If its number of experts is 0
   /// and the experts are of several kinds (`Experts`), sets it to their number.
-  GateT filled_gate() const {
+  GateT filled_gate() const { return filled_gate(in_dim()); }
+  /// Returns the gate, with its model dimension set to `width` if it is 0.
+  GateT filled_gate(Index width) const {
     if constexpr (detail_::hook::any::experts<ExpertT>()) {
-      return with_experts(with_model_dim(gate, in_dim()), expert.experts());
+      return with_experts(with_model_dim(gate, width), expert.experts());
     } else {
-      return with_model_dim(gate, in_dim());
+      return with_model_dim(gate, width);
     }
   }
 
@@ -117,19 +119,27 @@ struct Mixture {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if constexpr (detail_::policy::parts_fit<Mixture, T, B>()) {
-      const auto here = ctx.here();
-      expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
-      const GateT g = filled_gate();
-      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, count_experts(g), seed.fork(1)),
-              ActiveExperts<B>{active_experts(g, count_experts(g)), count_experts(g)}};
+      return init_with<T, B>(ctx, filled_gate(), seed);
     } else {
       return {};
     }
   }
+  /// Returns the initial parameters for the filled gate g.
+  template <class T, class B>
+  Params<T, B> init_with(typename B::Context& ctx, const GateT& g, Seed seed) const {
+    const auto here = ctx.here();
+    expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
+    return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, count_experts(g), seed.fork(1)),
+            ActiveExperts<B>{active_experts(g, count_experts(g)), count_experts(g)}};
+  }
 
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
-    const GateT g = filled_gate();
+    validate_with(p, filled_gate(), items, extra);
+  }
+  /// Checks the parameters for the filled gate g.
+  template <class T, class B>
+  void validate_with(const Params<T, B>& p, const GateT& g, Index items, const Extra<T, B>& extra) const {
     if constexpr (detail_::hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
     if constexpr (detail_::hook::expert::validate<ExpertT, T, B>())
       drawing_experts(extra).validate(p.expert, count_experts(g));
@@ -142,6 +152,12 @@ struct Mixture {
     expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
     saved.batch.take(x);
     filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
+    forward_experts(ctx, p, x, u, saved, extra, step);
+  }
+  /// Runs the experts of forward on the rows x, and combines their outputs. The gate has written saved.plan.
+  template <class T, class B, class Step>
+  void forward_experts(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
+                       Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step) const {
     const auto in = saved.plan.dispatch(ctx, x);
     auto mark = ctx.mark();
     const auto z = outputs(ctx, saved.z, in.groups.slots);
@@ -157,10 +173,17 @@ struct Mixture {
     auto mark = ctx.mark();
     auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
     infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
-    const auto in = plan->dispatch(ctx, x);
+    infer_experts<T, B>(ctx, p, *plan, x, u, extra, step);
+  }
+  /// Runs the experts of infer on the rows x, and combines their outputs.
+  template <class T, class B, class Step>
+  void infer_experts(typename B::Context& ctx, const Params<T, B>& p, gatefold::Plan<GateT, T, B>& plan, In<T, 2, B> x,
+                     Out<T, 2, B> u, const Extra<T, B>& extra, const Step& step) const {
+    auto mark = ctx.mark();
+    const auto in = plan.dispatch(ctx, x);
     const auto z = ctx.template scratch<Slot<T, B>>(in.groups.slots, out_dim());
     infer_expert<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
-    combine(ctx, *plan, z, u, step);
+    combine(ctx, plan, z, u, step);
   }
 
   template <class T, class B>
@@ -170,11 +193,21 @@ struct Mixture {
     const auto here = ctx.here();
     expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
     saved.batch.expect_same("Mixture.backward", x);
-    expect_plan("Mixture.backward", saved.plan, saved.z, x);
+    expect_plan("Mixture.backward", saved.plan, saved.z, x, experts());
+    auto mark = ctx.mark();
+    auto dplan = saved.plan.grad(ctx);
+    backward_experts(ctx, p, x, saved, du, dx, grads, extra, dplan);
+    filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
+  }
+  /// Runs the backward pass of forward_experts: adds to dx and to grads.expert, and writes dplan, the gradient of the
+  /// plan.
+  template <class T, class B>
+  void backward_experts(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                        In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                        typename gatefold::Plan<GateT, T, B>::Grad& dplan) const {
     auto mark = ctx.mark();
     const auto in = saved.plan.dispatched(x);
     const Index slots = in.groups.slots;
-    auto dplan = saved.plan.grad(ctx);
     const auto dslots = ctx.template scratch<Slot<T, B>>(slots, in_dim());
     if constexpr (takes_weights<T, B>()) {
       weighted_backward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, saved.expert,
@@ -185,21 +218,21 @@ struct Mixture {
       drawing_experts(extra).backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
     }
     dispatch_backward(ctx, saved.plan, x, dslots, dx, dplan);
-    filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
   }
 
   /// Checks the saved values before a backward pass. The plan (the experts chosen for each item) and the expert outputs
   /// z must have the sizes of a forward of this mixture on the items x.
+  /// @param count  number of experts
   /// @throws ArgumentError if they do not
   template <class T, class B>
-  void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z,
-                   In<T, 2, B> x) const {
+  void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z, In<T, 2, B> x,
+                   Index count) const {
     if constexpr (requires { plan.items(); })
       expect(plan.items() == x.extent(0), where, "saved.plan.items()",
              Joined{x.extent(0), " (the items of x; pass the saved of its forward)"}, plan.items());
     if constexpr (requires { plan.experts(); })
-      expect(plan.experts() == experts(), where, "saved.plan.experts()",
-             Joined{experts(), " (the experts of this Mixture)"}, plan.experts());
+      expect(plan.experts() == count, where, "saved.plan.experts()", Joined{count, " (the experts of this Mixture)"},
+             plan.experts());
     const auto in = plan.dispatched(x);
     expect_shape(where, "saved.plan: dispatched items", in.x, {any_extent, in_dim()});
     if constexpr (!takes_weights<T, B>()) expect_shape(where, "saved.z", z, {in.groups.slots, out_dim()});

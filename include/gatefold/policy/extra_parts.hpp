@@ -39,7 +39,8 @@ GATEFOLD_INPUT(relative, "View<const T, 2, B> with the T and B of the model")
 namespace detail_::lookup {
 
 /// Calls f(part) for each part of the extra inputs, in a fixed order: the elements of the tuple `layers`, then the
-/// members attention, layer, branch, scores, mixing, selection, noise. Members that do not exist are skipped.
+/// members attention, layer, branch, primary, secondary, scores, mixing, selection, noise. Skips members that do not
+/// exist.
 template <class E, class F>
 void for_each_part(E& extra, F&& f) {
   if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
@@ -47,6 +48,8 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.attention; }) f(extra.attention);
   if constexpr (requires { extra.layer; }) f(extra.layer);
   if constexpr (requires { extra.branch; }) f(extra.branch);
+  if constexpr (requires { extra.primary; }) f(extra.primary);
+  if constexpr (requires { extra.secondary; }) f(extra.secondary);
   if constexpr (requires { extra.scores; }) f(extra.scores);
   if constexpr (requires { extra.mixing; }) f(extra.mixing);
   if constexpr (requires { extra.selection; }) f(extra.selection);

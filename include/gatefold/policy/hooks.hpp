@@ -209,6 +209,12 @@ GATEFOLD_MEMBER("a selection", rows_backward,
                   policy.rows_backward(some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
                                        some<const typename SparsePlan<T, B>::Grad>(), out, extra)
                 } -> detail_::policy::OfRows)
+GATEFOLD_MEMBER(
+    "a selection", auxiliary_loss, "auxiliary_loss(ctx, params, candidates, plan, value) const",
+    "writes its own auxiliary loss to value [1], the last of the gate's auxiliary losses; backward adds the "
+    "gradient if candidates.first_evaluation",
+    policy.auxiliary_loss(ctx, params, some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
+                          some<View<T, 1, B>>()))
 GATEFOLD_FLAG("a selection", bool, complete_picks, false,
               "states that rows uses every place of the plan: each item has the same number of picks, and each pick "
               "has an expert")
@@ -218,7 +224,8 @@ GATEFOLD_FLAG("a selection", bool, shows_noise, false, "states that auxiliary lo
 template <class P, class T, class B>
 constexpr bool all() {
   return look_up(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(),
-                 rows_backward<P, T, B>(), complete_picks<P>(), picks_by_item<P>(), shows_noise<P>(), any::all<P>());
+                 rows_backward<P, T, B>(), auxiliary_loss<P, T, B>(), complete_picks<P>(), picks_by_item<P>(),
+                 shows_noise<P>(), any::all<P>());
 }
 
 }  // namespace selection

@@ -18,8 +18,8 @@ namespace gatefold {
   OF(needs_noise) OF(items_adjoint_is_optional) OF(scalar_only) OF(experts) OF(with_model_dim) OF(with_experts)    \
   OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures) OF(choices) OF(adapt)      \
   OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(slot_weights)     \
-  OF(expect_step) OF(stores_slots) OF(with_noise) OF(forward_overlapping) OF(backward_overlapping)                 \
-  OF(weights_inputs)
+  OF(expect_step) OF(auxiliary_loss) OF(stores_slots) OF(with_noise) OF(forward_overlapping)                       \
+  OF(backward_overlapping) OF(weights_inputs)
 // The names of all data members of extra inputs that the library sets (extra_parts.hpp).
 #define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(cache) OF(noise) OF(traced) OF(relative)
 // clang-format on

@@ -146,6 +146,11 @@ concept OfTasks = requires(P& p) {
   p.gate;
   p.expert;
 };
+/// True for the type of the parameters of a HierarchicalGate, which has one gate for each group of experts.
+template <class P>
+concept OfGroups = requires {
+  typename P::GateOfGroups;
+};
 /// True for the type of the parameters of `Experts` (experts of several kinds), which have one pack for each kind.
 template <class P>
 concept OfKinds = requires(P& p) {
@@ -233,10 +238,13 @@ class Selection {
   }
   template <class P>
   void whole_gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
+    GATEFOLD_REQUIRE(!OfGroups<P>,
+                     "gatefold: select_experts: the groups of a HierarchicalGate must keep the same number of experts, "
+                     "so its experts cannot be selected one by one: train a new gate");
     GATEFOLD_REQUIRE(!is_nothing<P>,
                      "gatefold: select_experts: the choices of this gate (for example a HashGate) depend on the number "
                      "of experts, not on tensors, so items would be sent to other experts: train a new gate");
-    if constexpr (!is_nothing<P>) {
+    if constexpr (!is_nothing<P> && !OfGroups<P>) {
       selected_ = 0;
       gate(at, to, from, list);
       expect(selected_ > 0, where, at, "at least one tensor with an extent of experts", "none");
@@ -247,6 +255,7 @@ class Selection {
   template <class P>
   void gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     using Says = ExtentsOf<P>;
+    if constexpr (requires { to.lie_as(from); }) to.lie_as(from);
     std::size_t number = 0;
     P::each(
         [&](std::string_view name, auto& a, auto& b) {

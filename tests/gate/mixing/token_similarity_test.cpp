@@ -307,7 +307,7 @@ TEST_CASE("TokenSimilarity: wrong options and shapes throw") {
   CHECK(message_of([&] { pass<double>(ctx, layer({.tau = 0}), 6); }) ==
         "TokenSimilarity: tau: expected more than 0, got 0");
   CHECK(message_of([&] { with_model_dim(TokenSimilarity{.model_dim = 3}, 4); }) ==
-        "TokenSimilarity: model_dim: expected 4 (the width of the experts' items), got 3");
+        "TokenSimilarity: model_dim: expected 4 (the width of the items), got 3");
 }
 
 TEST_CASE("TokenSimilarity: gradients and conformance") {

@@ -144,7 +144,7 @@ TEST_CASE("CosineScores: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(CosineScores{.experts = 2}.with_model_dim(6).model_dim == 6);
   CHECK(message_of([] { (void)CosineScores{.model_dim = 5}.with_model_dim(6); }) ==
-        "CosineScores: model_dim: expected 6 (the width of the experts' items), got 5");
+        "CosineScores: model_dim: expected 6 (the width of the items), got 5");
   CHECK(message_of([&] { (void)CosineScores{.experts = 2}.init<double, Cpu>(ctx, {}); }) ==
         "CosineScores.init: model_dim: expected at least 1, got 0");
   CHECK(message_of([&] { (void)CosineScores{.model_dim = 2}.init<double, Cpu>(ctx, {}); }) ==

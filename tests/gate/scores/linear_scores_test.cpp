@@ -112,7 +112,7 @@ TEST_CASE("LinearScores: deduces the model dimension; a conflict throws") {
   CHECK(LinearScores{.experts = 2, .length = 3}.with_model_dim(6).model_dim == 2);
   CHECK(LinearScores{.model_dim = 6, .experts = 2}.with_model_dim(6).model_dim == 6);
   CHECK(message_of([] { (void)LinearScores{.model_dim = 5, .experts = 2}.with_model_dim(6); }) ==
-        "LinearScores: model_dim: expected 6 (the width of the experts' items), got 5");
+        "LinearScores: model_dim: expected 6 (the width of the items), got 5");
   CHECK(message_of([] { (void)LinearScores{.experts = 2, .length = 4}.with_model_dim(6); }) ==
         "LinearScores: length: expected a divisor of the items' width 6, got 4");
   CHECK(message_of([] { (void)LinearScores{.experts = 2, .length = 0}.with_model_dim(6); }) ==

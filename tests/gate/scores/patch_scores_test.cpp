@@ -96,7 +96,7 @@ TEST_CASE("PatchScores: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(PatchScores{.experts = 2, .length = 3}.with_model_dim(6).model_dim == 2);
   CHECK(message_of([] { (void)PatchScores{.model_dim = 5}.with_model_dim(6); }) ==
-        "PatchScores: model_dim: expected 6 (the width of the experts' items), got 5");
+        "PatchScores: model_dim: expected 6 (the width of the items), got 5");
   CHECK(message_of([] { (void)PatchScores{.length = 4}.with_model_dim(6); }) ==
         "PatchScores: length: expected a divisor of the items' width 6, got 4");
   CHECK(message_of([&] { (void)PatchScores{.experts = 2}.init<double, Cpu>(ctx, {}); }) ==

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/sigmoid_bias.hpp"
+#include "gatefold/layer/mixture.hpp"
 #include "support/selections.hpp"
 
 using namespace gatefold;
@@ -80,6 +84,66 @@ TEST_CASE("Capacity (1): whole products stay whole, checked with integers") {
           CHECK(Capacity<>{.factor = double(tenths) / 10, .multiple_of = 1}.room(items, 1, experts) == places);
         }
       }
+}
+
+TEST_CASE("Capacity (2): kept weights sum to the weights of all picks") {
+  for (const bool of_selection : {false, true}) {
+    CAPTURE(of_selection);
+    const TopK top{.k = 3, .renormalise = of_selection};
+    const auto dense = select(top, uneven(20, 5));
+    const auto kept = select(Capacity<>{.selection = top, .slots = 8}, uneven(20, 5));
+    const auto scaled = select(Capacity<>{.selection = top, .slots = 8, .renormalise = true}, uneven(20, 5));
+    CHECK(scaled.experts() == kept.experts());
+    REQUIRE(dropped(kept.experts()) > 10);
+    Index changed = 0;
+    for (Index n = 0; n < 20; ++n) {
+      double all = 0, of_kept = 0;
+      for (Index p = 3 * n; p < 3 * n + 3; ++p) {
+        all += dense.plan.weight(p);
+        if (kept.plan.expert(p) >= 0) of_kept += dense.plan.weight(p);
+      }
+      for (Index p = 3 * n; p < 3 * n + 3; ++p) {
+        if (kept.plan.expert(p) < 0) continue;
+        CHECK(kept.plan.weight(p) == dense.plan.weight(p));
+        CHECK(scaled.plan.weight(p) == doctest::Approx(dense.plan.weight(p) * all / of_kept).epsilon(1e-14));
+        changed += scaled.plan.weight(p) > kept.plan.weight(p);
+      }
+    }
+    CHECK(changed > 5);
+  }
+}
+
+TEST_CASE("Capacity (2): without drops the weights keep their bits") {
+  const auto kept = select(Capacity<>{.selection = {.k = 2}, .slots = 20}, uneven(20, 5));
+  const auto scaled = select(Capacity<>{.selection = {.k = 2}, .slots = 20, .renormalise = true}, uneven(20, 5));
+  CHECK(values(scaled.plan.weight) == values(kept.plan.weight));
+}
+
+TEST_CASE("Capacity (2): an item whose picks are all dropped gets output 0") {
+  const auto scaled = select(Capacity<>{.selection = {.k = 1}, .slots = 1, .renormalise = true}, equal_ranks(3, 2));
+  CHECK(scaled.experts() == Ids{0, ~0, ~0});
+  CHECK(scaled.plan.weight(0) == 1);
+  const auto zero = select(Capacity<>{.selection = {.k = 2, .renormalise = false}, .slots = 1, .renormalise = true},
+                           matrix<double>({{1000, 0}, {1000, 0}}));  // the second q underflows to 0
+  for (const double w : values(zero.plan.weight)) CHECK(std::isfinite(w));
+}
+
+TEST_CASE("Capacity (2): gradients, also of dropped picks") {
+  Cpu::Context ctx(1);
+  const auto checked = [&](const auto& selection) {
+    const Mixture layer{ComposedGate<LinearScores, Independent, std::remove_cvref_t<decltype(selection)>>{
+                            .scores = {.experts = 4}, .selection = selection},
+                        Linear{.model_dim = 4}};
+    const auto report = check::gradients(ctx, layer, {.items = 9});
+    CHECK_MESSAGE(report, report.str());
+    auto p = pass<double>(ctx, layer, 9);
+    p.forward();
+    const auto& plan = p.saved.branch.plan;
+    CHECK(plan.offsets(4) < plan.expert.size());
+  };
+  for (const bool of_selection : {false, true})
+    checked(Capacity<>{.selection = {.k = 3, .renormalise = of_selection}, .slots = 5, .renormalise = true});
+  checked(Capacity<SigmoidBias>{.selection = {.k = 3, .scale = 2.5}, .slots = 5, .renormalise = true});
 }
 
 TEST_CASE("Capacity: batch priority orders by q, not by the weights") {
@@ -197,12 +261,12 @@ TEST_CASE("Capacity: forwards options, initialisation, checks and noise of its s
   CHECK(s.policy.selection.model_dim == 3);
   CHECK(s.policy.selection.experts == 4);
   CHECK(s.params.noise.size() == 12);
-  CHECK(s.policy.noisy(s.saved).value.data() == s.saved.value.data());
+  CHECK(s.policy.noisy(s.saved).value.data() == s.saved.selection.value.data());
   CHECK(message_of([&] { s.policy.validate(Params<NoisyTopK<>, double, Cpu>{}, 6, noise); }) ==
         "NoisyTopK: params.noise: expected [3, 4], got [0, 0]");
   CHECK(Capacity<NoisyTopK<>>::shows_noise);
   CHECK_FALSE(Capacity<TopK>::shows_noise);
-  CHECK(Capacity<TopK>{}.noisy(Nothing<double, Cpu>{}).value.empty());
+  CHECK(Capacity<TopK>{}.noisy(Saved<Capacity<TopK>, double, Cpu>{}).value.empty());
   CHECK(Capacity{TopK{}}.factor == 1.05);
 }
 

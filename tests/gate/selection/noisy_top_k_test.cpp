@@ -264,7 +264,7 @@ TEST_CASE("NoisyTopK: wrong options and shapes throw") {
         "NoisyTopK: deviation: expected more than 0, got 0");
   CHECK(message_of([] { NoisyTopK<>{.epsilon = -1}.validate_options(3); }) ==
         "NoisyTopK: epsilon: expected at least 0, got -1");
-  CHECK(run({.model_dim = 5}) == "NoisyTopK: model_dim: expected 3 (the width of the experts' items), got 5");
+  CHECK(run({.model_dim = 5}) == "NoisyTopK: model_dim: expected 3 (the width of the items), got 5");
   CHECK(run({.experts = 5}).starts_with("Gate: experts: expected 3"));
   const Params<NoisyTopK<>, double, Cpu> p{matrix<double>({{1, 2}})};
   CHECK(message_of([&] { NoisyTopK<>{.model_dim = 3, .experts = 2}.validate(p, 1, noise); }) ==

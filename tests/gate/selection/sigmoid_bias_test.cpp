@@ -12,11 +12,15 @@
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/mixing/token_similarity.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/clone.hpp"
+#include "gatefold/train/load_parameters.hpp"
+#include "gatefold/train/select_experts.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/sharpness_aware.hpp"
 #include "support/naive_moe.hpp"
@@ -119,6 +123,52 @@ TEST_CASE("SigmoidBias: sqrt_softplus picks and weighs by √(log(1 + e^z))") {
   CHECK(plan.weight(0) == rounded(1 / (1 + std::exp(-1.0))));
   CHECK(plan.weight(2) == rounded(50.0 / 80.0));
   CHECK(plan.weight(4) == rounded(1 / (1 + score(-30.5) / score(-30.0))));
+}
+
+TEST_CASE("SigmoidBias: softmax picks and weighs by q, with a bias") {
+  Cpu::Context ctx(1);
+  const auto rank = uniform_tensor<double>(ctx, Seed{1}, 4, 10, 6);
+  const std::vector<double> bias{0.5, -0.5, 0, 0.3, -1, 0.2};
+  for (const bool renormalise : {false, true}) {
+    const SigmoidBias selection{
+        .k = 3, .renormalise = renormalise, .scale = 1.5, .experts = 6, .score = RouterScore::softmax};
+    Tensor<double, 2, Cpu> q(10, 6);
+    auto p = selection.init<double, Cpu>(ctx, {});
+    SparsePlan<double, Cpu> plan;
+    Nothing<double, Cpu> none;
+    for (Index n = 0; n < 10; ++n)
+      for (Index e = 0; e < 6; ++e) q(n, e) = naive::softmax(naive::row(rank, n))[std::size_t(e)];
+    for (Index e = 0; e < 6; ++e) p.bias(e) = bias[std::size_t(e)];
+    selection.forward(ctx, p, Candidates<double, Cpu>{rank, rank, q}, plan, none, none);
+    for (Index n = 0; n < 10; ++n) {
+      naive::Row biased;
+      for (Index e = 0; e < 6; ++e) biased.push_back(q(n, e) + bias[std::size_t(e)]);
+      const auto best = naive::best(biased, 3);
+      double total = 0;
+      for (const Index e : best) total += q(n, e);
+      for (Index j = 0; j < 3; ++j) {
+        CHECK(plan.expert(n * 3 + j) == best[std::size_t(j)]);
+        CHECK(plan.weight(n * 3 + j) ==
+              doctest::Approx(1.5 * q(n, best[std::size_t(j)]) / (renormalise ? total : 1)).epsilon(1e-13));
+      }
+    }
+  }
+}
+
+TEST_CASE("SigmoidBias: renormalised softmax weights survive underflow") {
+  Cpu::Context ctx(1);
+  auto m = pass<float>(ctx, mixture({.k = 2, .scale = 3, .score = RouterScore::softmax}, 3), 1);
+  fill(ctx, m.params.branch.gate.scores.weight.view(), 0);
+  auto& logits = m.params.branch.gate.scores.bias;
+  logits(0) = 500, logits(1) = 1, logits(2) = 0;  // q of experts 1 and 2 underflows to 0
+  m.params.branch.gate.selection.bias(1) = 5;
+  m.params.branch.gate.selection.bias(2) = 4;
+  m.forward();
+  const auto& plan = m.saved.branch.plan;
+  CHECK(plan.expert(0) == 1);
+  CHECK(plan.expert(1) == 2);
+  CHECK(plan.weight(0) == rounded<float>(3 / (1 + std::exp(-1.0))));
+  CHECK(plan.weight(0) + plan.weight(1) == rounded<float>(3));
 }
 
 TEST_CASE("SigmoidBias (4): picks only from the best groups") {
@@ -232,7 +282,20 @@ TEST_CASE("SigmoidBias: gradients and conformance, with and without renormalisin
         {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
+  for (const bool renormalise : {false, true})
+    for (const Index groups : {1, 2}) {
+      const auto report = check::conformance<Cpu>(
+          mixture({.renormalise = renormalise, .scale = 1.5, .groups = groups, .score = RouterScore::softmax}, 4),
+          {.items_are_independent = true});
+      CHECK_MESSAGE(report, report.str());
+    }
   Cpu::Context ctx(1);
+  for (const bool renormalise : {false, true}) {
+    const ComposedGate<LinearScores, TokenSimilarity, SigmoidBias> mixing{
+        .scores = {.experts = 4}, .selection = {.renormalise = renormalise, .score = RouterScore::softmax}};
+    const auto report = check::gradients(ctx, Mixture{mixing, Linear{.model_dim = 4}});
+    CHECK_MESSAGE(report, report.str());
+  }
   const auto one = check::gradients(ctx, mixture({.k = 1}, 3), {.zero = {"gate.scores.weight", "gate.scores.bias"}});
   CHECK_MESSAGE(one, one.str());
   const auto learning = check::gradients(ctx, mixture({.k = 1, .renormalise = false}, 3));
@@ -265,14 +328,15 @@ TEST_CASE("SigmoidBias (3): the load includes dropped picks") {
   auto grads = zeros_like(ctx, p);
   SparsePlan<double, Cpu> plan;
   Nothing<double, Cpu> none;
+  Saved<Capacity<SigmoidBias>, double, Cpu> saved;
   Candidates<double, Cpu> c{rank, rank, rank};
-  selection.forward(ctx, p, c, plan, none, none);
+  selection.forward(ctx, p, c, plan, saved, none);
   CHECK(values(plan.offsets) == std::vector<double>{0, 1, 2, 3});  // one each, three dropped
   auto mark = ctx.mark();
   const auto dplan = plan.grad(ctx);
   auto dx = zeros_like(ctx, rank), drank = zeros_like(ctx, rank), dq = zeros_like(ctx, rank);
   const auto backward = [&] {
-    selection.backward(ctx, p, c, plan, none, dplan, CandidatesGrad<double, Cpu>{dx, drank, dq}, grads, none);
+    selection.backward(ctx, p, c, plan, saved, dplan, CandidatesGrad<double, Cpu>{dx, drank, dq}, grads, none);
   };
   backward();
   CHECK(values(grads.bias) == std::vector<double>{6 - 3 * 4, 3, 3});
@@ -313,6 +377,36 @@ TEST_CASE("SigmoidBias (3): training evens out skewed loads") {
       CHECK(values(gate.selection.bias) == std::vector<double>{0, 0.125, 0, 0});
     }
     CHECK(gate.selection.speed(0) == speed);
+  }
+}
+
+TEST_CASE("SigmoidBias (5): centred biases have mean 0") {
+  Cpu::Context ctx(1);
+  const SigmoidBias selection{.speed = 0.25, .experts = 4, .centred = true};
+  auto p = selection.init<double, Cpu>(ctx, {});
+  auto grads = zeros_like(ctx, p);
+  const double violation[] = {-9, 3, 3, 3}, before[] = {0.5, 0.25, -0.25, 0};
+  for (Index e = 0; e < 4; ++e) grads.bias(e) = violation[e], p.bias(e) = before[e];
+  p.adapt(ctx, grads);  // 0.25, 0.5, 0, 0.25 by (3), with mean 0.25
+  CHECK(values(p.bias) == std::vector<double>{0, 0.25, -0.25, 0});
+  auto whole = pass<double>(ctx, mixture({.k = 1, .speed = 0.5, .centred = true}, 5), 7);
+  whole.forward();
+  whole.backward();
+  adapt_params(ctx, whole.params, whole.grads);
+  const auto bias = values(whole.params.branch.gate.selection.bias);
+  CHECK(std::abs(std::accumulate(bias.begin(), bias.end(), 0.0)) <= 1e-15);
+  CHECK(*std::max_element(bias.begin(), bias.end()) > 0);
+}
+
+TEST_CASE("SigmoidBias (5): copies of parameters keep the option") {
+  Cpu::Context ctx(1);
+  for (const bool centred : {false, true}) {
+    const auto model = mixture({.k = 1, .centred = centred}, 3);
+    const auto params = init_params<float, Cpu>(model, ctx, Seed{1});
+    CHECK(params.gate.selection.centred == centred);
+    CHECK(clone(ctx, params).gate.selection.centred == centred);
+    CHECK(select_experts(ctx, params, {2, 0}).gate.selection.centred == centred);
+    CHECK(io::uninitialised_parameters<float>(ctx, model).gate.selection.centred == centred);
   }
 }
 

@@ -56,45 +56,48 @@ struct Balance {
 
 namespace functor {
 
-/// Writes total[e], the sum of the probabilities q[n,e] over all items n except padding, for a strip of `width`
-/// adjacent experts e.
+/// Writes total[g,e], the sum of the probabilities q[n,e] over the items n of sequence g except padding, for a strip of
+/// `width` adjacent experts e.
 template <class T, class B>
 struct TotalOfExperts {
   static constexpr Index width = 8;
   View<const T, 2, B> q;
   Valid<T, B> valid;
-  View<T, 1, B> total;
+  Index length;  // of a sequence
+  View<T, 2, B> total;
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index strip) const {
-    const Index first = strip * width, left = q.extent(1) - first;
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+    const Index strips = divide_up(q.extent(1), width), g = i / strips, begin = g * length,
+                end = begin + length < q.extent(0) ? begin + length : q.extent(0);
+    const Index first = i % strips * width, left = q.extent(1) - first;
     double sum[width] = {};  // in double, because a float sum over all items would lose small terms
-    for (Index n = lanes.lane; n < q.extent(0); n += lanes.size) {
+    for (Index n = begin + lanes.lane; n < end; n += lanes.size) {
       if (valid(n) == 0) continue;  // padding can hold NaN
       const T* row = q.data() + n * q.extent(1) + first;
       if (left >= width) {
-        for (Index i = 0; i < width; ++i) sum[i] += static_cast<double>(row[i]);
+        for (Index j = 0; j < width; ++j) sum[j] += static_cast<double>(row[j]);
       } else {
-        for (Index i = 0; i < left; ++i) sum[i] += static_cast<double>(row[i]);
+        for (Index j = 0; j < left; ++j) sum[j] += static_cast<double>(row[j]);
       }
     }
-    for (Index i = 0; i < width && i < left; ++i) {
-      const double all = lanes.sum(sum[i]);
-      if (lanes.lane == 0) total(first + i) = static_cast<T>(all);
+    for (Index j = 0; j < width && j < left; ++j) {
+      const double all = lanes.sum(sum[j]);
+      if (lanes.lane == 0) total(g, first + j) = static_cast<T>(all);
     }
   }
 };
-/// Writes key[i], the expert of pick number i · stride. A dropped pick counts for the expert that it had. The key is −1
-/// if the item is padding or if the entry of the plan is unused.
+/// Writes key[i] = g · E + expert for pick number i · stride, whose item is in sequence g. A dropped pick counts for
+/// the expert that it had. The key is −1 if the item is padding or if the entry of the plan is unused.
 template <class T, class B>
 struct LoadKey {
   View<const Index, 1, B> item, expert;
-  Index stride;
+  Index stride, length, experts;  // length: of a sequence
   Valid<T, B> valid;
   View<Index, 1, B> key;
   GATEFOLD_HD void operator()(Index i) const {
     const Index p = i * stride;
-    key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : chosen(expert(p));
+    key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : item(p) / length * experts + chosen(expert(p));
   }
 };
 /// Writes the loss (1) of Balance to `value`, unless that view is empty. Writes its derivative by q[n,e], which is the
@@ -134,11 +137,31 @@ struct TotalBackward {
   }
 };
 
+/// Writes total [G, E], the sums of each column of q [N, E] over the items of each sequence that are not padding.
+/// @param length  number of items of a sequence
+template <class C, class T, class B>
+void sum_over_items(C& ctx, View<const T, 2, B> q, View<const T, 1, B> valid, Index length, View<T, 2, B> total) {
+  const TotalOfExperts<T, B> strips{q, {valid}, length, total};
+  B::for_rows(ctx, total.extent(0) * divide_up(total.extent(1), strips.width), strips);
+}
 /// Writes total [E], the sum of each expert's probabilities over the items that are not padding.
 template <class C, class T, class B>
 void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
-  const TotalOfExperts<T, B> strips{a.probabilities, {a.valid}, total};
-  B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
+  sum_over_items(ctx, a.probabilities, a.valid, a.probabilities.extent(0), total.as(1, total.size()));
+}
+/// Sorts picks 0, stride, 2·stride, … by sequence and expert, without those of padding. Returns offsets [G·E + 1] in
+/// scratch memory, which is valid until the caller's `ctx.mark()` goes out of scope: expert e of sequence g has
+/// offsets(g·E + e + 1) − offsets(g·E + e) picks.
+/// @param length  number of items of a sequence, at least 1
+template <class C, class T, class B>
+View<const Index, 1, B> sorted_loads(C& ctx, const GateOutcome<T, B>& a, Index stride, Index sequences, Index length) {
+  const Index experts = a.probabilities.extent(1), picks = divide_up(a.plan.expert.size(), stride);
+  const auto offsets = ctx.template scratch<Index>(sequences * experts + 1);
+  auto mark = ctx.mark();
+  const auto key = ctx.template scratch<Index>(picks), order = ctx.template scratch<Index>(picks);
+  B::for_each(ctx, picks, LoadKey<T, B>{a.plan.item, a.plan.expert, stride, length, experts, {a.valid}, key});
+  B::group_by(ctx, key, offsets, order);
+  return offsets;
 }
 
 /// Writes the loss (1) of Balance to `value`, with f_e counted only in picks 0, stride, 2·stride, … Returns the
@@ -147,15 +170,12 @@ void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
 template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
                       Out<T, 1, B> value) {
-  const Index experts = a.probabilities.extent(1), picks = divide_up(a.plan.expert.size(), stride);
-  auto key = ctx.template scratch<Index>(picks), order = ctx.template scratch<Index>(picks);
-  auto offsets = ctx.template scratch<Index>(experts + 1);
+  const Index items = a.probabilities.extent(0), experts = a.probabilities.extent(1);
   auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
-  auto items = count_valid(ctx, a);
-  B::for_each(ctx, picks, LoadKey<T, B>{a.plan.item, a.plan.expert, stride, {a.valid}, key});
-  B::group_by(ctx, key, offsets, order);
+  const auto offsets = sorted_loads(ctx, a, stride, 1, items > 0 ? items : Index(1));
+  auto count = count_valid(ctx, a);
   expert_totals(ctx, a, total);
-  B::for_each(ctx, 1, BalanceValue<T, B>{offsets, total, items, weight, per_pick, value, slope});
+  B::for_each(ctx, 1, BalanceValue<T, B>{offsets, total, count, weight, per_pick, value, slope});
   return slope;
 }
 

@@ -72,7 +72,7 @@ struct TokenSimilarity {
   TokenSimilarity with_model_dim(Index width) const {
     TokenSimilarity filled = *this;
     expect(model_dim == 0 || model_dim == width, "TokenSimilarity", "model_dim",
-           Joined{width, " (the width of the experts' items)"}, model_dim);
+           Joined{width, " (the width of the items)"}, model_dim);
     filled.model_dim = width;
     return filled;
   }

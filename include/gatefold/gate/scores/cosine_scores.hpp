@@ -64,7 +64,7 @@ struct CosineScores {
 
   CosineScores with_model_dim(Index width) const {
     expect(model_dim == 0 || model_dim == width, "CosineScores", "model_dim",
-           Joined{width, " (the width of the experts' items)"}, model_dim);
+           Joined{width, " (the width of the items)"}, model_dim);
     CosineScores filled = *this;
     filled.model_dim = width;
     return filled;

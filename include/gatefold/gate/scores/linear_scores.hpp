@@ -49,7 +49,7 @@ struct LinearScores {
            length);
     if (model_dim == 0) filled.model_dim = item_width / length;
     expect(filled.model_dim * length == item_width, "LinearScores", "model_dim",
-           Joined{item_width / length, " (the width of the experts' items)"}, model_dim);
+           Joined{item_width / length, " (the width of the items)"}, model_dim);
     return filled;
   }
 

@@ -43,7 +43,7 @@ struct PatchScores {
            Joined{"a divisor of the items' width ", item_width}, length);
     filled.model_dim = item_width / length;
     expect(model_dim == 0 || model_dim == filled.model_dim, "PatchScores", "model_dim",
-           Joined{filled.model_dim, " (the width of the experts' items)"}, model_dim);
+           Joined{filled.model_dim, " (the width of the items)"}, model_dim);
     return filled;
   }
 

@@ -13,6 +13,7 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -26,6 +27,10 @@ template <class T, class B>
 struct PriorityOfItem;
 template <class T, class B>
 struct DropOverflow;
+template <class T, class B>
+struct Renormalise;
+template <class T, class B>
+struct RenormaliseBackward;
 
 /// Returns the capacity of an expert by (1) of Capacity, its largest number of picks in a group of `items` items, not
 /// counting padding.
@@ -47,6 +52,7 @@ struct CapacityRule {
 /// Limits the number of picks that each expert may have to its capacity C, and drops the other picks.
 ///
 ///     C = min(S, ⌈S·K·factor / E⌉), rounded up to a multiple of `multiple_of`                           (1)
+///     w[n,e] ← w[n,e] · (Σ_f w[n,f] over all picks of n) / (Σ_f w[n,f] over its kept picks)   (renormalise)    (2)
 ///
 /// S is the number of items in a group, and K the number of picks of an item. With an infinite factor, no pick is
 /// dropped. The places of an expert are given to first choices of items before second choices, and among first (or
@@ -55,13 +61,16 @@ struct CapacityRule {
 /// on this order.
 ///
 /// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The other weights of the item do not
-/// change. Padding takes no place and does not count in S. With group > 0, each `group` consecutive items form a group
+/// change, or, if `renormalise` is true, they keep their ratios and sum to the weights of all picks of the item (2).
+/// Padding takes no place and does not count in S. With group > 0, each `group` consecutive items form a group
 /// (the last group can be smaller); otherwise all items are one group. Capacity is not causal, because the places of an
 /// item depend on all items of the group, also on later ones.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (3). Groups, batch_priority and the factors 1.05 in training and 4
 /// in evaluation are from Riquelme et al. 2021, arXiv:2106.05974; `multiple_of` is from their code.
 /// @param selection  a selection that writes picks n·K … n·K + K − 1 for item n, best first: TopK, NoisyTopK, …
 /// @param slots      C, per expert and group; 0: C is computed by (1)
+/// @param renormalise  if true, (2) follows the drops. backward of the selection must then compute the weights of its
+///         picks from the candidates, as the selections of the library do: plan.weight has the result of (2)
 /// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
 /// @cost   the cost of the selection, one counting sort of S·K picks by group and expert, and a second build of the
 ///         plan; with batch_priority, a softmax if there is noise, and a heap sort for each expert that overflows:
@@ -72,6 +81,10 @@ struct Capacity {
   GATEFOLD_REQUIRE(detail_::hook::selection::picks_by_item<SelectionT>(),
                    "gatefold: Capacity needs a selection with picks in the order of the items, best first; "
                    "ExpertChoice already limits the picks of each expert; see docs/how-to/extending.md#gate");
+  GATEFOLD_REQUIRE(
+      !detail_::named::auxiliary_loss<SelectionT>(),
+      "gatefold: a Capacity does not pass on the auxiliary loss of its selection: put the Capacity inside, "
+      "GlobalBalance<Capacity<>>; see docs/how-to/routers.md#balance-of-a-global-batch");
   static constexpr bool shows_noise = detail_::hook::selection::shows_noise<SelectionT>();
   SelectionT selection{};
   double factor = 1.05;
@@ -79,11 +92,15 @@ struct Capacity {
   Index slots = 0;
   Index group = 0;
   bool batch_priority = false;
+  bool renormalise = false;
 
   template <class T, class B>
   using Params = gatefold::Params<SelectionT, T, B>;
   template <class T, class B>
-  using Saved = gatefold::Saved<SelectionT, T, B>;
+  struct Saved {
+    gatefold::Saved<SelectionT, T, B> selection;
+    Tensor<T, 1, B> factor;  // [N] of (2): the weights of all picks / those of the kept picks; [0] unless renormalise
+  };
   template <class T, class B>
   using Extra = gatefold::Extra<SelectionT, T, B>;
 
@@ -128,8 +145,9 @@ struct Capacity {
                   detail_::hook::selection::rows<SelectionT, T, B>()) {  // plan.build() is called below
       B::for_rows(ctx, items, selection.rows(c, plan, extra));
     } else {
-      selection.forward(ctx, p, c, plan, saved, extra);
+      selection.forward(ctx, p, c, plan, saved.selection, extra);
     }
+    saved.factor.resize(renormalise ? items : 0);
     if (items == 0) return plan.build(ctx);
     const Index count = plan.expert.size(), picks = count / items, size = group > 0 ? std::min(group, items) : items,
                 groups = divide_up(items, size);
@@ -147,24 +165,34 @@ struct Capacity {
     B::for_rows(ctx, groups * experts,
                 functor::DropOverflow<T, B>{
                     {items, picks, priority}, batch_priority, experts, offsets, room, order, plan.expert});
+    B::for_each(ctx, saved.factor.size(), functor::Renormalise<T, B>{picks, plan.expert, plan.weight, saved.factor});
     plan.build(ctx);
   }
   /// Returns the values with noise by which the selection ordered the experts. Returns empty views if the selection has
   /// no noise (no member `noisy`).
-  template <template <class, class> class S, class T, class B>
-  NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
+  template <class T, class B>
+  NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
     if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
-      return selection.noisy(saved);
+      return selection.noisy(saved.selection);
     } else {
       return {};
     }
   }
-  /// Calls backward of the selection. Dropped picks have no effect there, because the gradients of their weights are 0.
+  /// Calls backward of the selection, with the gradients of the weights before (2). Without (2), dropped picks have no
+  /// effect there, because the gradients of their weights are 0.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
                 const CandidatesGrad<T, B>& d, Params<T, B>& grads, const Extra<T, B>& extra) const {
-    selection.backward(ctx, p, c, plan, saved, dplan, d, grads, extra);
+    if (!renormalise) return selection.backward(ctx, p, c, plan, saved.selection, dplan, d, grads, extra);
+    const Index items = c.q.extent(0);
+    expect_shape("Capacity.backward", "saved.factor", saved.factor, {items});
+    auto mark = ctx.mark();
+    const typename SparsePlan<T, B>::Grad before{ctx.template scratch<T>(plan.weight.size())};
+    B::for_each(ctx, items,
+                functor::RenormaliseBackward<T, B>{items > 0 ? plan.expert.size() / items : 0, plan.expert, plan.weight,
+                                                   saved.factor, dplan.weight, before.weight});
+    selection.backward(ctx, p, c, plan, saved.selection, before, d, grads, extra);
   }
 
  private:
@@ -257,6 +285,52 @@ struct DropOverflow {
     for (Index i = most; i < count; ++i) {
       const Index p = list[i] % before.items * before.picks + list[i] / before.items;
       expert(p) = ~expert(p);
+    }
+  }
+};
+/// Computes (2) of Capacity for item n. If the item has no dropped pick, or its kept weights sum to 0, its weights do
+/// not change and factor[n] = 1.
+template <class T, class B>
+struct Renormalise {
+  Index picks;  // of an item
+  View<const Index, 1, B> expert;
+  View<T, 1, B> weight, factor;
+  GATEFOLD_HD void operator()(Index n) const {
+    T all = 0, kept = 0;
+    bool dropped = false;
+    for (Index p = n * picks; p < (n + 1) * picks; ++p) {
+      all += weight(p);
+      if (expert(p) >= 0) kept += weight(p);
+      dropped = dropped || expert(p) < 0;
+    }
+    factor(n) = dropped && kept > 0 ? all / kept : T(1);
+    for (Index p = n * picks; p < (n + 1) * picks && factor(n) != 1; ++p)
+      if (expert(p) >= 0) weight(p) *= factor(n);
+  }
+};
+/// The backward pass of (2) for item n. With r the factor, A the sum of the weights after (2), and s = Σ w̄ w over the
+/// kept picks: kept picks have the gradient r (w̄ − s / A) + s / A before (2), dropped picks s / A.
+template <class T, class B>
+struct RenormaliseBackward {
+  Index picks;
+  View<const Index, 1, B> expert;
+  View<const T, 1, B> weight, factor, dweight;
+  View<T, 1, B> before;
+  GATEFOLD_HD void operator()(Index n) const {
+    T total = 0, dot = 0;
+    for (Index p = n * picks; p < (n + 1) * picks; ++p) {
+      if (expert(p) < 0) continue;
+      total += weight(p);
+      dot += weight(p) * dweight(p);
+    }
+    const bool changed = factor(n) != 1 && total > 0;
+    const T mean = changed ? dot / total : T(0);
+    for (Index p = n * picks; p < (n + 1) * picks; ++p) {
+      if (expert(p) < 0) {
+        before(p) = mean;
+      } else {
+        before(p) = changed ? factor(n) * (dweight(p) - mean) + mean : dweight(p);
+      }
     }
   }
 };

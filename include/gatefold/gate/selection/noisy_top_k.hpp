@@ -90,8 +90,8 @@ struct NoisyTopK {
   NoisyTopK with_model_dim(Index item_width) const {
     NoisyTopK filled = *this;
     if (model_dim == 0) filled.model_dim = item_width;
-    expect(filled.model_dim == item_width, "NoisyTopK", "model_dim",
-           Joined{item_width, " (the width of the experts' items)"}, model_dim);
+    expect(filled.model_dim == item_width, "NoisyTopK", "model_dim", Joined{item_width, " (the width of the items)"},
+           model_dim);
     return filled;
   }
   template <class T, class B>

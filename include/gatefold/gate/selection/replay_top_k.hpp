@@ -94,7 +94,7 @@ struct ReplayTopK {
                 Nothing<T, B>&, const Extra<T, B>&) const {
     expect_picks("ReplayTopK.backward", plan, c.q.extent(0), k);
     B::for_rows(ctx, c.q.extent(0),
-                functor::PickTopKBackward<T, B>{c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, d.q});
+                functor::PickTopKBackward<T, B>{c.q, plan.expert, dplan.weight, k, renormalise, d.q});
   }
 };
 

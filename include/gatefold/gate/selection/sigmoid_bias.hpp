@@ -36,12 +36,14 @@ template <class T, class B>
 struct LoadViolation;
 template <class T, class B>
 struct StepBySign;
+template <class T, class B>
+struct Centre;
 
 }  // namespace functor
 
-/// The positive score that a SigmoidBias gate makes of a logit z: the sigmoid σ(z) of DeepSeek-V3, or √(log(1 + e^z))
-/// of DeepSeek-V4.
-enum class RouterScore : char { sigmoid, sqrt_softplus };
+/// The positive score that a SigmoidBias gate makes of a logit z: the sigmoid σ(z) of DeepSeek-V3, √(log(1 + e^z)) of
+/// DeepSeek-V4, or the softmax over all experts of ERNIE 4.5 and LongCat-Flash.
+enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 
 /// Picks the K experts with the largest sigmoid plus bias. The bias of an expert decreases if its load is above the
 /// mean, and increases if it is below. This balances the load without an auxiliary loss.
@@ -50,24 +52,31 @@ enum class RouterScore : char { sigmoid, sqrt_softplus };
 ///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (otherwise)     (2)
 ///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
 ///     score of a group = the sum of its two largest s[n,e] + b_e; best groups: the top_groups largest scores   (4)
+///     after (3)   b_e ← b_e − mean b   (centred)                                                        (5)
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
 /// eq. (13)-(16). DeepSeek-V3 has renormalised weights, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
 /// 2.1.2 and its code). The package `transformers` gives experts of other groups the value 0 instead of excluding them,
 /// which gives different picks if s + b < 0. With `score = RouterScore::sqrt_softplus`, s = √(log(1 + e^rank)) replaces
-/// the sigmoid in (1) to (4), as in DeepSeek-V4 (transformers' modeling_deepseek_v4.py).
+/// the sigmoid in (1) to (4), as in DeepSeek-V4 (transformers' modeling_deepseek_v4.py). With `score =
+/// RouterScore::softmax`, s = q, the softmax over all experts: ERNIE 4.5 (renormalised) and LongCat-Flash (not
+/// renormalised).
+///
+/// (5) keeps the biases near 0, because only their differences affect the choice. Without (5) they can all grow, since
+/// the steps of (3) do not sum to 0. The source of (5) is the trainer torchtitan (its pull request 1506).
 ///
 /// b affects the choice but not the weights, and optimizers do not change it. backward adds E · (mean load − load) to
 /// the gradient of b, which is summed over calls (and devices). `adapt`, which a Trainer calls, then computes (3). The
 /// load counts all picks, also dropped ones, except those of padding. If a rule evaluates the layer twice in a step,
 /// only the first evaluation counts.
 ///
-/// After a mixing, rank = log q, so s = q / (1 + q) is at most 1/2. Weights are computed from log s. With renormalise,
-/// they therefore sum to `scale` even if every s underflows. With k = 1 and renormalise, the task loss gives the router
-/// no gradient, as in TopK.
+/// After a mixing, rank = log q, so the sigmoid s = q / (1 + q) is at most 1/2. Weights are computed from log s. With
+/// renormalise, they therefore sum to `scale` even if every s underflows. With k = 1 and renormalise, the task loss
+/// gives the router no gradient, as in TopK.
 /// @param speed  initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training
 /// @param groups  number of groups of adjacent experts, all of one size; 1: no limit
-/// @param rank [N, E] in   logits
+/// @param centred  if true, (5) follows each step (3)
+/// @param rank [N, E] in   logits;  q [N, E] in  probabilities, read only if score is softmax
 /// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0, and scale
 ///         and speed are finite
 /// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
@@ -81,6 +90,7 @@ struct SigmoidBias {
   Index groups = 1, top_groups = 1;
   Index experts = 0;
   RouterScore score = RouterScore::sigmoid;
+  bool centred = false;
 
   template <class T, class B>
   struct Params {
@@ -88,17 +98,20 @@ struct SigmoidBias {
     static constexpr bool learned = false;
     Tensor<T, 1, B> bias;   // [E]
     Tensor<T, 1, B> speed;  // [1]
+    bool centred = false;   // the option; files do not contain it
     GATEFOLD_PACK(bias, speed)
     static constexpr int expert_extents[] = {0, -1};
+    void lie_as(const auto& other) { centred = other.centred; }
     void adapt(typename B::Context& ctx, const Params& grads) {
       B::for_each(ctx, bias.size(), functor::StepBySign<T, B>{grads.bias, speed, bias});
+      if (centred) B::for_rows(ctx, 1, functor::Centre<T, B>{bias});
     }
   };
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed) const {
     validate_options(experts);
-    return {constant_tensor<T>(ctx, 0, experts), constant_tensor<T>(ctx, speed, 1)};
+    return {constant_tensor<T>(ctx, 0, experts), constant_tensor<T>(ctx, speed, 1), centred};
   }
   void validate_options(Index of_experts) const {
     expect(groups >= 1 && of_experts % groups == 0, "SigmoidBias", "groups",
@@ -129,9 +142,10 @@ struct SigmoidBias {
     const Index items = c.rank.extent(0);
     validate(p, items, extra);
     expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
+    expect_shape("SigmoidBias", "q", c.q, {items, experts});
     auto mark = ctx.mark();
     auto biased = ctx.template scratch<T>(items, experts);
-    B::for_rows(ctx, items, functor::BiasedScore<T, B>{score, c.rank, p.bias, biased});
+    B::for_rows(ctx, items, functor::BiasedScore<T, B>{score, c.rank, c.q, p.bias, biased});
     if (top_groups < groups) {
       auto of_group = ctx.template scratch<T>(items, groups);
       B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, of_group});
@@ -142,14 +156,15 @@ struct SigmoidBias {
     B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build_complete(ctx);
   }
-  /// Adds the gradient of the ranks to d.rank. In the first evaluation of the layer in a training step, also adds the
-  /// distance of each expert's load from the mean (LoadViolation) to grads.bias.
+  /// Adds the gradient of the ranks to d.rank, or of q to d.q if the weights are q. In the first evaluation of a layer
+  /// in a training step, also adds the distance of each expert's load from the mean (LoadViolation) to grads.bias.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Params<T, B>& grads, const Nothing<T, B>&) const {
     expect_picks("SigmoidBias.backward", plan, c.rank.extent(0), k);
-    B::for_each(ctx, c.rank.extent(0), functor::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
+    B::for_each(ctx, c.rank.extent(0),
+                functor::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank, d.q});
     if (c.first_evaluation && !grads.bias.is_skipped())
       B::for_rows(ctx, experts, functor::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
   }
@@ -157,17 +172,17 @@ struct SigmoidBias {
  private:
   template <class T, class B>
   functor::SigmoidWeights<T, B> weights(const Candidates<T, B>& c, const SparsePlan<T, B>& plan) const {
-    return {score, c.rank, plan.expert, k, renormalise, T(scale)};
+    return {score, c.rank, c.q, plan.expert, k, renormalise, T(scale)};
   }
 };
 
 namespace functor {
 
-/// Writes the values by which experts are chosen, biased[n,e] = s(rank[n,e]) + bias[e], with s the score of the router.
+/// Writes the values by which experts are chosen, biased[n,e] = s[n,e] + bias[e], with s the score of the router.
 template <class T, class B>
 struct BiasedScore {
   RouterScore score;
-  View<const T, 2, B> rank;
+  View<const T, 2, B> rank, q;
   View<const T, 1, B> bias;
   View<T, 2, B> biased;
   template <class Lanes>
@@ -178,6 +193,12 @@ struct BiasedScore {
     if (score == RouterScore::sqrt_softplus) {
       for (Index e = lanes.lane; e < bias.size(); e += lanes.size)
         to[e] = std::sqrt(functor::math::softplus(from[e])) + bias(e);
+      return;
+    }
+    if (score == RouterScore::softmax) {
+      const T* of_item = &q(n, 0);
+      each_column<T>(lanes, bias.size(),
+                     [&](auto at, Index e) { at.store(to + e, at.load(of_item + e) + at.load(bias.data() + e)); });
       return;
     }
     each_column<T>(lanes, bias.size(), [&](auto at, Index e) {
@@ -236,21 +257,25 @@ struct KeepBestGroups {
 template <class T, class B>
 struct SigmoidWeights {
   RouterScore of;
-  View<const T, 2, B> rank;
+  View<const T, 2, B> rank, q;
   View<const Index, 1, B> expert;
   Index k;
   bool renormalise;
   T scale;
 
+  /// Returns true if the weight of a pick is scale · q, without a function of the ranks.
+  GATEFOLD_HD bool are_probabilities() const { return of == RouterScore::softmax && !renormalise; }
   GATEFOLD_HD T logit(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
-  /// Returns log s of pick j.
+  /// Returns log s of pick j. The log of a softmax is without its normaliser, which cancels in renormalised weights.
   GATEFOLD_HD T log_score(Index n, Index j) const {
     const T z = logit(n, j);
+    if (of == RouterScore::softmax) return z;
     if (of == RouterScore::sigmoid) return -functor::math::softplus(-z);
     return T(0.5) * (z < low ? z - std::exp(z) / 2 : std::log(functor::math::softplus(z)));
   }
   /// Returns the derivative of log s by the logit of pick j.
   GATEFOLD_HD T slope(Index n, Index j) const {
+    if (of == RouterScore::softmax) return T(1);
     const T z = logit(n, j);
     if (of == RouterScore::sigmoid) return functor::math::sigmoid(-z);
     return T(0.5) * (z < low ? 1 - std::exp(z) / 2 : functor::math::sigmoid(z) / functor::math::softplus(z));
@@ -276,17 +301,26 @@ struct SigmoidWeightsForward {
   SigmoidWeights<T, B> of;
   View<T, 1, B> weight;
   GATEFOLD_HD void operator()(Index n) const {
+    if (of.are_probabilities()) {
+      for (Index p = n * of.k; p < (n + 1) * of.k; ++p) weight(p) = of.scale * of.q(n, chosen(of.expert(p)));
+      return;
+    }
     const T top = of.renormalise ? of.top(n) : T(0), total = of.renormalise ? of.total(n, top) : T(1);
     for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_score(n, j) - top) / total;
   }
 };
-/// Adds the gradient of the ranks to `drank`, given the gradients `dweight` of the weights of the picks.
+/// Adds the gradient of the ranks to `drank`, or of the probabilities to `dq`, given the gradients `dweight` of the
+/// weights of the picks.
 template <class T, class B>
 struct SigmoidWeightsBackward {
   SigmoidWeights<T, B> of;
   View<const T, 1, B> dweight;
-  View<T, 2, B> drank;
+  View<T, 2, B> drank, dq;
   GATEFOLD_HD void operator()(Index n) const {
+    if (of.are_probabilities()) {
+      for (Index p = n * of.k; p < (n + 1) * of.k; ++p) dq(n, chosen(of.expert(p))) += of.scale * dweight(p);
+      return;
+    }
     const T top = of.renormalise ? of.top(n) : T(0), total = of.renormalise ? of.total(n, top) : T(1);
     const auto share = [&](Index j) { return std::exp(of.log_score(n, j) - top) / total; };
     T mean = 0;
@@ -324,6 +358,18 @@ struct StepBySign {
   View<T, 1, B> bias;
   GATEFOLD_HD void operator()(Index e) const {
     bias(e) += speed(0) * static_cast<T>((violation(e) > 0) - (violation(e) < 0));
+  }
+};
+/// Subtracts the mean of the biases from each bias.
+template <class T, class B>
+struct Centre {
+  View<T, 1, B> bias;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index) const {
+    double sum = 0;
+    for (Index e = lanes.lane; e < bias.size(); e += lanes.size) sum += static_cast<double>(bias(e));
+    const T mean = static_cast<T>(lanes.sum(sum) / static_cast<double>(bias.size()));
+    for (Index e = lanes.lane; e < bias.size(); e += lanes.size) bias(e) -= mean;
   }
 };
 

@@ -70,7 +70,7 @@ struct TopK {
                                                 const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
                                                 const Nothing<T, B>&) const {
     expect_picks("TopK.backward", plan, c.q.extent(0), k);
-    return {c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, dq};
+    return {c.q, plan.expert, dplan.weight, k, renormalise, dq};
   }
 };
 
@@ -202,7 +202,7 @@ template <class T, class B>
 struct PickTopKBackward {
   View<const T, 2, B> q;
   View<const Index, 1, B> expert;
-  View<const T, 1, B> weight, dweight;
+  View<const T, 1, B> dweight;
   Index k;
   bool renormalise;
   View<T, 2, B> dq;
@@ -210,10 +210,8 @@ struct PickTopKBackward {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     T total = 0, dot = 0;
-    for (Index j = n * k; j < n * k + k; ++j) {
-      total += q(n, chosen(expert(j)));
-      dot += weight(j) * dweight(j);
-    }
+    for (Index j = n * k; j < n * k + k; ++j) total += q(n, chosen(expert(j)));
+    for (Index j = n * k; j < n * k + k; ++j) dot += q(n, chosen(expert(j))) / total * dweight(j);
     for (Index j = n * k; j < n * k + k; ++j) {
       const Index e = chosen(expert(j));
       if (e % lanes.size != lanes.lane) continue;
