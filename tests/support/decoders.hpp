@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -11,7 +12,11 @@
 /// Finds the tiny decoders of tests/golden/decoders, which make.py has written, and makes targets of their tokens.
 namespace gatefold::support {
 
-inline std::filesystem::path decoder_folders() { return std::filesystem::path(GATEFOLD_TEST_DIR) / "golden/decoders"; }
+/// Returns tests/golden/decoders, or the folder in the environment variable GATEFOLD_DECODERS (random_decoders.py).
+inline std::filesystem::path decoder_folders() {
+  const char* const other = std::getenv("GATEFOLD_DECODERS");
+  return other ? std::filesystem::path(other) : std::filesystem::path(GATEFOLD_TEST_DIR) / "golden/decoders";
+}
 
 /// Returns the names of the folders, one for each decoder.
 inline std::vector<std::string> all_decoders() {

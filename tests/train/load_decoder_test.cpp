@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -153,13 +154,14 @@ TEST_CASE("load_decoder: loss and gradients are those of PyTorch") {
       for (std::size_t i = 0; i < got.size(); ++i) {
         if (got[i].first.find(".selection.") != std::string::npos) continue;
         CAPTURE(got[i].first);
-        if (name == "llama4_text" && got[i].first == "model.layers.1.layers.1.layers.0.branch.branch.key.bias") {
-          // Without positions, this bias changes all scores of an item equally: both gradients are 0 up to rounding.
-          for (const double v : got[i].second) CHECK(std::abs(v) <= 1e-15);
-          for (const double v : wanted[i].second) CHECK(std::abs(v) <= 1e-15);
-          continue;
-        }
-        CHECK(difference(got[i].second, wanted[i].second) <= 1e-8);
+        // Some gradients are 0 up to rounding, for example that of a router that renormalises the weight of one pick.
+        const auto is_zero = [](const std::vector<double>& gradient) {
+          return std::all_of(gradient.begin(), gradient.end(), [](double v) { return std::abs(v) <= 1e-15; });
+        };
+        if (is_zero(wanted[i].second))
+          CHECK(is_zero(got[i].second));
+        else
+          CHECK(difference(got[i].second, wanted[i].second) <= 1e-8);
       }
     });
   }

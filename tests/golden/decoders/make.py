@@ -183,11 +183,12 @@ def ten_steps(model, parameters, ids, to):
               to / "adamw.safetensors")
 
 
-def main():
-    models = [make(name) for name in sys.argv[1:] or MODELS]
+def write_all(names):
+    models = [make(name) for name in names]
     in_double()
     for model, to in models:
         expected(model, to)
 
 
-main()
+if __name__ == "__main__":
+    write_all(sys.argv[1:] or MODELS)
