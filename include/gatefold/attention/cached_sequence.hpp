@@ -15,7 +15,7 @@ namespace gatefold {
 /// of the items before them.
 template <class T, class B>
 struct CachedSequence {
-  Index length = 0;             // items of each sequence; 0: all are one
+  Index length = 0;             // items of each sequence; 0: all items are one sequence
   View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding
   CacheView<T, B> cache{};      // empty: no item precedes this segment
 
@@ -30,14 +30,17 @@ namespace detail_::attending {
 
 /// Returns the window of the keys of a segment: the last `width` keys, or all keys if width is 0. If `chunked`, returns
 /// the keys of chunks of `width` positions.
-/// @param position  of the first item of the segment in its sequence
+/// @param position  position of the first item of the segment in its sequence
 inline Window last_keys(Index length, Index past, Index width, bool chunked = false, Index position = 0) {
   return {length, past, width > 0 ? width : past + length + 1, true, chunked, position};
 }
 /// Checks the extra inputs of an attention.
-/// @param parts  the number of matrices that the cache has for each sequence
-/// @param row    the number of values of a row of the cache, and `what` they are
+/// @param items  number of items of the segment, over all sequences
+/// @param parts  number of matrices that the cache must have for each sequence (CacheSize.parts)
+/// @param row    number of values of a row of the cache
+/// @param what   what the values of a row are, for the message of the exception
 /// @param width  width of the window; 0: all keys
+/// @throws ArgumentError unless length, mask and cache fit
 template <class T, class B>
 void expect_cached(const char* where, const CachedSequence<T, B>& extra, Index items, Index parts, Index row,
                    const char* what, Index width) {

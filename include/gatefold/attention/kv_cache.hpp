@@ -11,26 +11,27 @@
 #include "gatefold/tensor/view.hpp"
 
 /// The KV cache of a decoder: keys and values of the earlier items (tokens) of each sequence. An attention writes the
-/// rows of the current items behind those of the earlier items and reads all rows where they are.
+/// rows of the current items after those of the earlier items, and reads all rows without a copy.
 namespace gatefold {
 
 /// The size of a KvCache. DecoderSizes::cache and the functions `cache` of the attentions return it.
 struct CacheSize {
   Index layers = 1, sequences = 1;
-  Index parts =
-      1;  // matrices of each sequence in a layer: one for the keys and one for the values of each head, or one
+  // Matrices of each sequence in a layer: one for the keys and one for the values of each head, or one in total.
+  Index parts = 1;
   Index width = 0;    // values of a row of a part
   Index longest = 0;  // largest number of items of a sequence
   Index keep = 0;     // if > 0, only the last `keep` items of a sequence are kept, and it can have any number of items
 
-  /// Returns the number of rows of a part that a KvCache allocates at first.
+  /// Returns the number of rows of each sequence in a part that a KvCache allocates at first.
   Index capacity() const { return keep > 0 && 2 * keep < longest ? 2 * keep : longest; }
   /// Returns the number of values that a KvCache allocates at first.
   Index size() const { return layers * sequences * parts * capacity() * width; }
 };
 
-/// The rows of a KvCache as extra input of a model. In each part, the rows of earlier items are first … first + items −
-/// 1. The attention writes the rows of the current items behind them.
+/// The rows of a KvCache as extra input of a model. A part is a matrix of a layer, for example the keys of one head
+/// (CacheSize.parts). Each sequence has `capacity` rows in each part. Of these, rows first … first + items − 1 belong
+/// to earlier items. The attention writes the rows of the current items after them.
 template <class T, class B>
 struct CacheView {
   View<T, 3, B> rows{};   // [layers, parts · sequences · capacity, width]; empty: no cache
@@ -48,9 +49,13 @@ struct CacheView {
     of_layer.rows = rows_if_any(rows, l, 1);
     return of_layer;
   }
-  /// Checks the cache of a layer for a segment with `count` sequences of `length` items.
-  /// @param row    the number of values of a row, and `what` they are
-  /// @param least  the number of earlier items that the attention needs, if there are so many
+  /// Checks the cache of a layer for a segment.
+  /// @param count   number of sequences
+  /// @param length  number of items of each sequence in the segment
+  /// @param parts   number of parts that the attention needs
+  /// @param row     number of values of a row
+  /// @param what    what the values of a row are, for the message of the exception
+  /// @param least   number of earlier items that the attention reads; all earlier items if a sequence has fewer
   /// @throws ArgumentError unless all extents fit
   void validate(const char* where, Index count, Index length, Index parts, Index row, const char* what,
                 Index least) const {

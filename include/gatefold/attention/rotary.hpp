@@ -62,7 +62,7 @@ struct Rotary {
                             ? rope_theta * std::pow(factor, static_cast<double>(rotated) / double(rotated - 2))
                             : rope_theta;
     const double f = std::pow(base, -at);
-    double share = 0;  // of f / factor
+    double share = 0;  // weight of f / factor in the result; f has the weight 1 − share
     if (rope_type == RopeType::linear) share = 1;
     if (rope_type == RopeType::llama3)
       share = high_freq_factor > low_freq_factor
@@ -119,7 +119,8 @@ struct Rotary {
 
 namespace functor {
 
-/// Writes the cosine and sine of each position t and pair i: to[t, i] = a cos θ, to[t, R/2 + i] = a sin θ.
+/// Writes the table of the cosines and sines in (1) of Rotary. For row t and pair i of the R/2 pairs of a head, with
+/// the angle θ = (position + t) · frequency[i] and the amplitude a: to[t, i] = a cos θ, to[t, R/2 + i] = a sin θ.
 template <class T, class B>
 struct RotaryTable {
   double amplitude;

@@ -234,7 +234,7 @@ View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, 
 struct MemorySize {
   Index layers = 1, sequences = 1;
   Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values
-  Index most = 0;   // largest number of remembered items of each sequence, which attention.remembers returns
+  Index most = 0;   // largest number of remembered items of each sequence: attention.remembers()
 };
 
 /// Owns the items that the layers of a stack remember from segment to segment:

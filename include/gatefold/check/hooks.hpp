@@ -15,7 +15,7 @@ namespace gatefold::check {
 /// The optional members that one part of a layer has, for example {"branch.gate.scores", {"Params", "validate",
 /// "forward_rows"}}.
 struct NamedHooks {
-  std::string part;  // path, or empty
+  std::string part;  // path from the layer to the part, for example "branch.gate"; empty: the layer itself
   // The names are sorted as in policy/named.hpp. Members of nested types, for example "Params.adapt", come last.
   std::vector<std::string> names;
 };

@@ -54,12 +54,12 @@ inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
 
 namespace global {
 
-/// Says which parts of a gate (scores, mixing, selection, auxiliary losses) need the items of other shards.
+/// The parts of a gate (scores, mixing, selection, auxiliary losses) that need values of items on other shards.
 enum class Sees {
-  own,     // no part: items, or sequences of them (Soft MoE), are independent
-  logits,  // selection and losses: items are scored on their shard, and their logits are gathered
-  mixed,   // selection and losses: sequences are scored and mixed on their shard, and the results are gathered
-  items    // all parts: the items are gathered, and every shard routes all of them
+  own,     // No part needs other shards, because items, or sequences of items (Soft MoE), are routed independently.
+  logits,  // Selection and losses need the logits. Each shard scores its items, and the logits are gathered.
+  mixed,   // Selection and losses need mixed values. Each shard scores and mixes its sequences; results are gathered.
+  items    // All parts need the items. The items are gathered, and every shard routes all of them.
 };
 
 template <class GateT>
@@ -170,7 +170,7 @@ struct GlobalGate {
       fill(ctx, dseen, 0);
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
         gatefold::ExtraGrad<Inner, T, B> unused{};
-        if constexpr (sees != global::Sees::items) {  // an item's row affects only the weights of that item
+        if constexpr (sees != global::Sees::items) {  // a row of `seen` affects only the weights of its own item
           gatefold::Params<Inner, T, B> none{};
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen, none, all, unused);
           const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
@@ -388,8 +388,9 @@ struct Parts {
 template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
-  /// True on a device if the scores have forward_rows, a matrix product that routes each row as soon as its logits are
-  /// ready. The gate of one process can then use it.
+  /// True if B is a device and the scores have forward_rows, a matrix product that routes each row as soon as its
+  /// logits are ready. The inner gate then also routes inside a matrix product (GivenRows), as the gate of one process
+  /// does.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>

@@ -95,10 +95,10 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   }
 
  private:
-  /// Where the sums of squares, from which norms are computed, are in one array. A tensor has one sum for each slice
+  /// The layout of an array of sums of squares, from which the norms are computed. A tensor has one sum for each slice
   /// (expert). With per_expert = false, a tensor that all shards hold has one sum in total.
   struct Terms {
-    std::vector<Range> of{};  // by tensor; count 0 if the tensor is empty on all shards
+    std::vector<Range> of{};  // the elements of each tensor in the array; count 0 if it is empty on all shards
     Index slices = 0, count = 0;
   };
 

@@ -34,10 +34,9 @@ struct Positions {
     const Index begin = apart ? first * length + s - first : s * length, step = apart ? count : 1;
     for (Index l = 0; l < length; ++l) f(begin + l * step);
   }
-  /// Returns the number of a position slot, the row of work of one position of an item. Positions are numbered as in
-  /// (1) or (2).
-  /// @param s  the slot of the item; it must belong to an expert
-  /// @param l  the position in the item, from 0
+  /// Returns the index of a position slot: by (2) if `apart` is true, otherwise by (1).
+  /// @param s  the item slot; it must belong to an expert
+  /// @param l  the position in the item, from 0 to L − 1
   GATEFOLD_HD Index slot(Index s, Index l) const {
     if (!apart) return s * length + l;
     const Index e = items.expert(s), first = items.offsets(e);

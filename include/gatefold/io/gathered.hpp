@@ -22,7 +22,7 @@ namespace gatefold::io {
 
 namespace tensor_map {
 
-/// Describes a tensor in a file of another library that is stored in tensors of a pack, and copies its elements.
+/// A tensor for a file of another library, and the tensors of a pack from which its elements are copied (`sources`).
 template <class C>
 struct Gathered {
   struct Source {
@@ -32,9 +32,9 @@ struct Gathered {
   std::string name;
   std::vector<std::uint64_t> shape;  // in the file
   std::size_t element;               // bytes of an element in memory
-  const char* (*dtype)(Stored);      // the type of its elements in a file
+  const char* (*dtype)(Stored);      // returns the name of the element type in a file
   std::vector<std::byte> (*copy)(C&, const Source&);
-  std::vector<Source> sources;  // its parts, in their order
+  std::vector<Source> sources;  // the parts of the tensor, in the order of the file
 
   std::size_t size() const { return sources[0].piece.count * sources.size(); }
   /// Returns the elements in the type that they have in memory, in the order of the file.

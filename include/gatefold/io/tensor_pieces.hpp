@@ -62,7 +62,9 @@ struct Piece {
   std::vector<std::uint64_t> shape;  // shape in the file
   std::size_t offset, count;         // first element in the gatefold tensor, number of elements
   std::uint64_t rows, columns;       // extents of gatefold's matrices if the file has them transposed; else 0
-  std::size_t run, part, parts;  // the file alternates runs of `run` elements of each of `parts` tensors; this is one
+  // The tensor of the file has `parts` parts, and this piece is number `part`. The file has `run` elements of part 0,
+  // `run` elements of part 1, …, and after the last part begins again with part 0.
+  std::size_t run, part, parts;
 };
 
 /// Returns the tensors in the file that store one gatefold tensor: a single one, or one for each expert.

@@ -79,8 +79,8 @@ struct GroupedQueryAttention {
   struct Saved {
     Tensor<T, 2, B> q, k, v;                          // after norm, rotation and temperature
     Tensor<T, 2, B> context, log_sum_exp;             // A_h v_g, before the factor σ
-    Tensor<T, 2, B> plain_q, plain_k;                 // before the norm; empty without norm
-    RmsNorm::Saved<T, B> query_inverse, key_inverse;  // of the norm
+    Tensor<T, 2, B> plain_q, plain_k;                 // queries and keys before the norm; empty without norm
+    RmsNorm::Saved<T, B> query_inverse, key_inverse;  // inverse root mean squares of the norms
   };
   template <class T, class B>
   using Extra = CachedSequence<T, B>;
@@ -299,8 +299,9 @@ void GroupedQueryAttention::rotated_projection(typename B::Context& ctx, const L
                                     gain_of_one<T, B>(ctx), T(epsilon), View<T, 2, B>(to.data(), rows, width()), kept});
 }
 
-/// Returns the gradient of queries or keys before their rotation, from the gradient d of rotated ones, which is in
-/// scratch memory and is replaced.
+/// Returns the gradient of the queries or keys before their rotation (and before the norm of rotated_head).
+/// @param d  the gradient of the rotated queries or keys, in scratch memory; unless the norm is rotated_head, it is
+///         overwritten by the result
 template <class T, class B>
 View<T, 2, B> GroupedQueryAttention::rotate_back(typename B::Context& ctx, View<const T, 2, B> table,
                                                  const Tensor<T, 2, B>& plain, const RmsNorm::Saved<T, B>& inverse,

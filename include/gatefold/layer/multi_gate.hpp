@@ -296,7 +296,8 @@ struct JoinPicks {
   }
 };
 /// Calls f(pick of the task, joined slot) for each pick of item n in the plan of one task. The joined slot computes the
-/// same item with the same expert. Both plans list the slots of an item by ascending expert, so one pass finds them.
+/// same item with the same expert. The plan of the task and the joined plan list the slots of an item by ascending
+/// expert, so one pass over both lists finds all pairs.
 template <class B, class F>
 GATEFOLD_HD void for_each_joined(Index n, const View<const Index, 1, B>& item_offsets,
                                  const View<const Index, 1, B>& item_slots, const View<const Index, 1, B>& pick,

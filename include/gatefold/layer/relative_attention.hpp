@@ -84,7 +84,7 @@ struct RelativeAttention {
   struct Extra {
     Index length = 0;                // number of items per sequence; 0: all items are one sequence
     View<const T, 1, B> valid{};     // [N] 1 for items, 0 for padding; empty: no padding
-    View<const T, 2, B> relative{};  // [window, D/H] e; empty: none
+    View<const T, 2, B> relative{};  // [window, D/H] position keys e; empty: no term with e
     AttentionMemory<T, B> memory{};  // items before this segment; empty: there are no such items
     Noise noise{};                   // empty: no dropout
     bool traced = false;             // true: `trace` is needed

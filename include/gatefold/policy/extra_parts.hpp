@@ -7,8 +7,9 @@
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/noise.hpp"
 
-/// Functions that visit the parts of extra inputs (inputs in addition to the items, for example sequence length, mask
-/// and noise), and checks of the members that the library sets.
+/// Extra inputs are the inputs of a model in addition to the items, for example sequence length, mask and noise. The
+/// extra inputs of a model are nested structs, one for each part of the model. This header has functions that visit
+/// these structs, and checks of the members that the library sets.
 namespace gatefold {
 
 /// Each function in this namespace, for example length<E, V>() or valid<E, V>(), returns true if the type E of extra

@@ -57,7 +57,7 @@ class Options {
     }
     return list;
   }
-  /// Returns a list of numbers of layers.
+  /// Returns the indices of layers, from 0, that the option `name` lists. The model has `depth` layers.
   std::vector<Index> layers(const char* name, Index depth) const {
     if (has(name) && all_[name].is_array() && all_[name].size() > static_cast<std::size_t>(depth))
       fail(name, "at most " + std::to_string(depth) + " layers", std::to_string(all_[name].size()));

@@ -52,8 +52,8 @@ struct LeaveEmpty {
 ///     attention.only([&](auto& p, auto& g) { adam.step(ctx, p, g, state); }, params, grads);
 ///
 /// During a call of `only`, all other tensors of the pack are replaced by empty tensors. Therefore the other tensors
-/// have no moments, are not part of any norm, and are not changed by decay. They are back in the pack when the call
-/// returns or throws.
+/// have no moments, are not part of any norm, and are not changed by decay. They are put back into the pack when the
+/// call returns or throws.
 /// @cost   two swaps of pointers per tensor; no allocation in a call
 template <class Pack>
 class ParameterGroup {
@@ -66,11 +66,11 @@ class ParameterGroup {
 
   /// Makes a group without a pack. Calls of `only` throw until it is replaced by a group of a pack.
   ParameterGroup() = default;
-  /// Makes a group of those tensors of a pack for whose names a function returns true.
+  /// Makes a group of the tensors of a pack that the function `keep` selects by their names.
   /// @param like  a pack with the tensors from which the group is selected
   /// @param keep  a function of the name of a tensor; returns true if the tensor belongs to the group
-  /// @param skip  if true, the empty tensors in a call of `only` are skipped (Tensor.skip), and so are moments made for
-  ///         them
+  /// @param skip  if true, the empty tensors that replace other tensors in a call of `only` are marked by Tensor.skip,
+  ///         and so are the moments that an optimizer makes for them
   template <class Keep>
   ParameterGroup(const Pack& like, const Keep& keep, bool skip = false) : made_(true), skip_(skip) {
     const auto choose = [&](const Name& name, const AnyTensor* t) {

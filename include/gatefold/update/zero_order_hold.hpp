@@ -203,9 +203,14 @@ struct Hold {
     held_values[1] = delta * held(z);
   }
 };
-/// Computes the gradients of the parameters μ and `step` of ZeroOrderHold from `dheld` = (dμ_t, ds), the gradient of
-/// held = (μ_t, Δ φ(Δ μ)), with Δ = softplus(step): dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ, and dstep += dΔ σ(step) with dΔ
-/// = dμ_t μ_t μ + ds e^{Δ μ}. A null dmu or dstep is skipped.
+/// Adds the gradients of the parameters μ and `step` of ZeroOrderHold to dmu and dstep. `dheld` = (dμ_t, ds) is the
+/// gradient of held = (μ_t, Δ φ(Δ μ)), with Δ = softplus(step) and φ(z) = (e^z − 1)/z. φ′ is the derivative of φ, and σ
+/// is the logistic function:
+///
+///     dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ
+///     dstep += (dμ_t μ_t μ + ds e^{Δ μ}) σ(step)
+///
+/// If dmu or dstep is null, its gradient is skipped.
 template <class T>
 struct HoldBackward {
   const T *step, *mu, *dheld;

@@ -90,10 +90,10 @@ class BlockProduct {
     return tiles * (Tile<P>::depth / 2) * Prefetch::line >= panel_size * Index(sizeof(T));
   }
 
-  // Finds the weights that a task reads after block `b` up to column `end`. These are the next columns of `b` or, at
-  // its end, the first columns of block `next`.
+  // The place of the weights that a task reads after columns 0 to end − 1 of block `b`: column `end` of `b` or, if `b`
+  // has no more columns, column 0 of block `next`.
   struct After {
-    const WeightBlock<P>* block;  // or null
+    const WeightBlock<P>* block;  // null if there are no further weights
     Index column;
 
     After(const WeightBlock<P>& b, const WeightBlock<P>* next, Index end)

@@ -137,8 +137,8 @@ class PackedWeights {
       }
     });
   }
-  /// Adds the packed weights that `entry` describes, with memory. If the same weights already have an entry of this
-  /// size and type, its memory is reused.
+  /// Returns an entry with memory for the packed weights that `entry` describes. If the same weights already have an
+  /// entry of this size and type, returns that entry. An entry of a different size or type is replaced.
   Entry& memory(Entry entry) {
     for (auto before = entries_.begin(); entry.plain && before != entries_.end(); ++before)
       if (before->plain == entry.plain && before->rounds == entry.rounds) {

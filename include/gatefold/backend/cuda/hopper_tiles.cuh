@@ -43,8 +43,9 @@ template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
   int experts, rows, columns;  // rows: read only if the product sums over slots
-  // depth: number of products in each sum. depth_each: number of products in one term of a sum of several products,
-  // rounded up to whole tiles; depth is then a multiple of depth_each. Both are used only if SlotsAreDepth is false.
+  // Used only if SlotsAreDepth is false. `depth` is the inner dimension: the number of terms of each dot product. If a
+  // result is the sum of several matrix products, `depth_each` is the inner dimension of one of them, rounded up to
+  // whole tiles, and `depth` is the sum of these.
   int depth = 0, depth_each = 1;
 
   __device__ HopperWork work(int n) const {

@@ -21,8 +21,8 @@ class Retired {
       if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
 
-  /// A scope object: while it lives, the object `by` keeps the buffers that tensors replace by larger ones on this
-  /// thread. If `by` is null, these buffers are freed.
+  /// While a Scope exists, its Retired object `by` keeps each buffer that a tensor replaces by a larger one on the
+  /// thread of the Scope. If `by` is null, such buffers are freed at once.
   class Scope {
    public:
     explicit Scope(Retired* by) : before_(std::exchange(current_, by)) {}

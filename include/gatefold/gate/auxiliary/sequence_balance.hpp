@@ -113,8 +113,9 @@ struct SigmoidShares {
     for (Index e = lanes.lane; e < z.extent(1); e += lanes.size) shares(n, e) = math::sigmoid(z(n, e)) / sum;
   }
 };
-/// Writes the loss of sequence g, not yet divided by the number of sequences, and its derivatives slope[g,e] by s.
-/// Writes filled[g] = 1, or 0 if the sequence consists of padding.
+/// Writes loss[g], the loss of sequence g, and slope[g,e], the derivative of loss[g] by s[n,e] for any item n of the
+/// sequence. MeanOfSequences later divides both by the number of sequences. Writes filled[g] = 0 if all items of the
+/// sequence are padding, otherwise 1.
 template <class T, class B>
 struct SequenceLoss {
   T weight;

@@ -308,8 +308,9 @@ struct Renormalise {
       if (expert(p) >= 0) weight(p) *= factor(n);
   }
 };
-/// The backward pass of (2) for item n. With r the factor, A the sum of the weights after (2), and s = Σ w̄ w over the
-/// kept picks: kept picks have the gradient r (w̄ − s / A) + s / A before (2), dropped picks s / A.
+/// The backward pass of (2) for item n. Let w be the weight of a kept pick after (2), w̄ the gradient of the loss by w
+/// (`dweight`), r the factor in (2), A = Σ w and s = Σ w̄ w, summed over the kept picks. The gradient of a weight
+/// before (2) is r (w̄ − s / A) + s / A for a kept pick, and s / A for a dropped pick. If r = 1, it is w̄ and 0.
 template <class T, class B>
 struct RenormaliseBackward {
   Index picks;

@@ -37,11 +37,11 @@ struct GlobalSlopes;
 /// Use it in place of Balance if the batch is divided into parts. With one part, it is equal to Balance. A selection
 /// has no memory between parts, so backward keeps the number of picks of each expert in the gradient of
 /// `balance.count`: it adds the picks of its part to that gradient, which the Trainer sets to 0 after each step. The
-/// value in `saved.auxiliary`, which is the last one, uses the picks of its own part.
+/// loss in `saved.auxiliary`, its last element, is computed only from the picks of its own part.
 ///
 /// f_e counts the picks of expert e, including picks that were dropped because of a capacity. A count has no
 /// derivative, so the gradient flows only through P. On the shards of an ExpertParallel, a part consists of the items
-/// of all shards. In a DataParallel, f_e is that of one process.
+/// of all shards. In a DataParallel, f_e counts only the picks of one process.
 /// @param selection  any selection without an auxiliary loss of its own. Put a Capacity inside:
 ///         GlobalBalance<Capacity<>>
 /// @throws ArgumentError unless weight is finite, and the options of the selection fit
@@ -63,7 +63,7 @@ struct GlobalBalance {
   struct Counts {
     static constexpr bool gradient_is_optional = true;
     static constexpr bool learned = false;
-    Tensor<T, 1, B> count;  // [E] always 0; its gradient has the picks of all parts
+    Tensor<T, 1, B> count;  // [E] always 0; its gradient has the numbers of picks of all parts
     GATEFOLD_PACK(count)
     static constexpr int expert_extents[] = {0};
     /// Does nothing. A Trainer gives the gradient memory because the pack has this function.
@@ -71,7 +71,7 @@ struct GlobalBalance {
   };
   template <class T, class B>
   struct Params {
-    gatefold::Params<SelectionT, T, B> selection;  // the tensors of the selection keep their names
+    gatefold::Params<SelectionT, T, B> selection;  // names of its tensors have no prefix
     Counts<T, B> balance;
     static void each(auto&& f, auto&... p) {
       f("", p.selection...);
@@ -116,7 +116,7 @@ struct GlobalBalance {
     validate(p, c.q.extent(0), extra);
     selection.forward(ctx, p.selection, c, plan, saved, extra);
   }
-  /// Writes the loss (1), with the picks of this part, to value [1].
+  /// Writes the loss (1) to value [1], with f_e computed only from the picks of this part.
   template <class T, class B>
   void auxiliary_loss(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c,
                       const SparsePlan<T, B>& plan, Out<T, 1, B> value) const {

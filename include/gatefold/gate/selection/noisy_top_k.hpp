@@ -38,10 +38,12 @@ struct DeviationBackward;
 ///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
 ///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
 ///
-/// The elements of r are independent random numbers with the distribution NoiseLawT. Without noise in the extra input
-/// this is TopK. The weights also contain the noise, so the gradient flows through value to rank and, if `learned` is
-/// true, to W and x. `noisy` returns value and deviation for auxiliary losses. backward gets the gradients of these
-/// losses in d.noisy. Only GaussianNoise works with Load, because Load computes probabilities of Gaussian noise.
+/// The elements of r are independent random numbers with the distribution NoiseLawT. They are multiplied by the
+/// deviation, which is the standard deviation of the noise if r has the standard deviation 1. Without noise in the
+/// extra input this is TopK. The weights also contain the noise, so the gradient flows through value to rank and, if
+/// `learned` is true, to W and x. `noisy` returns value and deviation for auxiliary losses. backward gets the gradients
+/// of these losses in d.noisy. Only GaussianNoise works with Load, because Load computes probabilities of Gaussian
+/// noise.
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W starts at 0; (2) Riquelme et al.
 /// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
 /// @tparam NoiseLawT  distribution of r: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
@@ -57,8 +59,8 @@ struct NoisyTopK {
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
-  double epsilon = 0;    // lower bound of the learned deviations
-  double deviation = 1;  // E times the deviation of every expert if deviations are not learned
+  double epsilon = 0;    // (1): lower bound of the learned deviation[n,e]
+  double deviation = 1;  // (2): E times the deviation[n,e] of every expert, if `learned` is false
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 

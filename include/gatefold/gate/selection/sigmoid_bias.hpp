@@ -252,8 +252,8 @@ struct KeepBestGroups {
  private:
   static constexpr T least = std::numeric_limits<T>::lowest();
 };
-/// Computes the terms of the weights of an item's picks, for forward and backward. The weights depend on the scores s
-/// of the ranks, without bias.
+/// Computes the parts of equation (2) of SigmoidBias, the weights of the picks of an item, for forward and backward.
+/// The weights depend on the scores s without the biases.
 template <class T, class B>
 struct SigmoidWeights {
   RouterScore of;
