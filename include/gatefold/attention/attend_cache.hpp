@@ -102,9 +102,9 @@ struct StoreKeyValue {
 
 namespace detail_::attending {
 
-/// Calls f(block) for blocks of attention scores that cover the query rows of the matrices first … first + count − 1.
-/// A block has all keys in the windows of its rows. If there are few rows, a block has several matrices, with all rows
-/// of the cache as keys.
+/// Divides the query rows of the matrices first … first + count − 1 into blocks, and calls f(block) for each. A block
+/// has all keys in the windows of its rows. If a matrix has few rows, a block has the rows of several matrices, and all
+/// rows of the cache as keys.
 template <class F>
 void for_each_cache_block(const CachedHeads& of, Index first, Index count, const F& f) {
   constexpr BlockSize size;

@@ -21,7 +21,7 @@ struct CacheSize {
   Index parts = 1;
   Index width = 0;    // values of a row of a part
   Index longest = 0;  // largest number of items of a sequence
-  Index keep = 0;     // if > 0, only the last `keep` items of a sequence are kept, and it can have any number of items
+  Index keep = 0;     // if > 0, only the last `keep` items of a sequence are kept, so a sequence can be longer
 
   /// Returns the number of rows of each sequence in a part that a KvCache allocates at first.
   Index capacity() const { return keep > 0 && 2 * keep < longest ? 2 * keep : longest; }

@@ -26,8 +26,8 @@ struct Mask {
   // [N] If the value is positive, the key is visible. Otherwise, the value replaces the key's score: −∞ for padding, or
   // NaN (see functor::CleanKeys).
   View<const T, 1, B> keys;
-  View<const T, 1, B> rows{};     // [N] an item with 0 or less attends to no keys; or empty
-  View<const T, 1, B> entropy{};  // [N] an item attends only to items of at most its entropy; or empty
+  View<const T, 1, B> rows{};     // [N] an item whose value is 0 or less attends to no keys; empty: all attend
+  View<const T, 1, B> entropy{};  // [N] an item attends only to items of at most its entropy; empty: to all
   Following<B> following{};       // maps rows to items
   InUse<B> in_use{};              // the rows in use
   Window window{};                // if width > 0, only keys in the window are visible (causal, without a past)

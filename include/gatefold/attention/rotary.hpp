@@ -125,7 +125,7 @@ template <class T, class B>
 struct RotaryTable {
   double amplitude;
   View<const double, 1, B> frequency;  // [R/2]
-  Index position;                      // of row 0
+  Index position;                      // position of row 0
   View<T, 2, B> to;                    // [length, R]
   GATEFOLD_HD void operator()(Index n) const {
     const Index pairs = frequency.extent(0), t = n / pairs, i = n % pairs;

@@ -308,7 +308,7 @@ class SegmentMemory {
 
   MemorySize size_;
   Kept past_, next_;
-  Index position_ = 0, next_position_ = 0;  // of the first item of this segment and of the next
+  Index position_ = 0, next_position_ = 0;  // positions of the first items of this and the next segment
 };
 
 }  // namespace gatefold

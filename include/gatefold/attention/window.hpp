@@ -22,8 +22,8 @@ struct Window {
   Index past;            // remembered items before each sequence
   Index width;           // largest number of keys to which an item attends
   bool itself = true;    // true: the last key of an item is its own key; false: the key of the previous item
-  bool chunked = false;  // requires itself
-  Index position = 0;    // of item 0 in its sequence, if chunked
+  bool chunked = false;  // if true, use (2) instead of (1); then `itself` must be true
+  Index position = 0;    // position of item 0 in its sequence; used only if chunked
 
   GATEFOLD_HD Index keys() const { return past + length; }
   /// Returns the index, among the keys of the sequence, at which the window of item t begins. It is negative if the

@@ -102,7 +102,7 @@ struct GlobalGate {
     /// shard.
     Plan<GateT, T, B> plan;
     gatefold::Saved<Inner, T, B> gate;
-    std::vector<Index> items{};  // of each shard
+    std::vector<Index> items{};  // number of items of each shard
     typename global::Inner<GateT, T, B>::Mixed mixed;
     /// The gathered input of the inner gate: [N, E] logits, [N, 3 E] MixedRows (logits, ranks, probabilities), or [N,
     /// D] items of all shards.

@@ -108,9 +108,9 @@ struct LossOfShards<LossT, ShardT, true> {
     loss.template forward<T, B>(ctx, p, model, y, target, value, saved);
     means().template sum<T, B>(ctx, target, value);
   }
-  /// The loss inside adds the gradient of the mean over this shard's targets to `grads`, but only the share of this
-  /// shard must be added. Values that are already in `grads` are therefore divided by the share before, and all values
-  /// are multiplied by the share afterwards.
+  /// Adds this shard's part of the gradient to `grads` and `dmodel`: share · ∇(mean over this shard's targets).
+  /// backward of the loss inside adds this gradient without the factor `share`. Therefore the values that are already
+  /// in `grads` and `dmodel` are divided by `share` before the call, and all values are multiplied by `share` after it.
   template <class T, class B, class ModelP>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                 const Target<T, B>& target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,

@@ -157,7 +157,7 @@ class Move {
       before += from_here.on(me, e);
       if (to_there.on(me, e)) come[static_cast<std::size_t>(was)].push_back(after++);
     }
-    std::vector<std::vector<T>> out(count), in(count);  // in host memory, because few rows move
+    std::vector<std::vector<T>> out(count), in(count);  // buffers in host memory, because few rows move
     std::vector<Bytes> give;
     std::vector<Room> take;
     for (std::size_t j = 0; j < count; ++j) {

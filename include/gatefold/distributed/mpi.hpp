@@ -195,8 +195,8 @@ class Mpi {
              << " s (that rank may itself be waiting)";
     throw DeviceError(sentence.str());
   }
-  // Waits until all ranks have reached their destructor, and returns whether they have within the time limit. If MPI
-  // may still write into messages, does not call MPI and returns false after the time limit.
+  // Waits until all ranks have called the destructor of this class. Returns true if they have within the time limit. If
+  // MPI may still write into messages, does not call MPI and returns false after the time limit.
   bool all_leave() {
     MPI_Request request = MPI_REQUEST_NULL;
     bool possible = settled_ && MPI_Ibarrier(comm_, &request) == MPI_SUCCESS;

@@ -138,7 +138,7 @@ class Transfers {
   std::size_t piece_;
   bool complete_ = true;
   std::vector<MPI_Request> requests_;
-  std::vector<Piece> pieces_;         // of requests_
+  std::vector<Piece> pieces_;         // the piece of a message of each request
   std::vector<int> indices_;          // results of MPI_Testsome
   std::vector<MPI_Status> statuses_;  // results of MPI_Testsome
 };

@@ -37,7 +37,7 @@ struct Placement {
     return shard_of[static_cast<std::size_t>(expert)] == shard ||
            std::find(copies.begin(), copies.end(), Copy{expert, shard}) != copies.end();
   }
-  /// Returns the numbers of the shards that hold `expert`, ascending.
+  /// Returns the indices of the shards that hold `expert`, in ascending order.
   std::vector<Index> shards_of(Index expert) const {
     std::vector<Index> found{shard_of[static_cast<std::size_t>(expert)]};
     for (const Copy& c : copies)

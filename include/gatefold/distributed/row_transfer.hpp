@@ -54,7 +54,7 @@ template <class V, class T, class B, class ShardT, class Work>
 void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& gives, View<const T, 2, B> from,
               const PackedRows<B>& takes, View<T, 2, B> to, const Work& work) {
   const Index width = from.extent(1);
-  using Element = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;  // in registers
+  using Element = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;  // type of a value in registers
   // Rows that need no gathering and no rounding are transferred directly from and to the tensors, without a buffer.
   const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
              unpacks = !std::is_same_v<V, T> || !takes.rows.empty();

@@ -122,7 +122,7 @@ class Shard {
     sum(memory_of(ctx), values, n, ctx.template scratch<T>(part_of(n).count * count()).data());
   }
   template <class T>
-  T sum(T value) {  // in one exchange
+  T sum(T value) {  // makes one exchange
     std::vector<T> parts(static_cast<std::size_t>(count()));
     all_gather(&value, Index(1), parts.data());
     add_up(HostMemory{}, parts.data(), 1);

@@ -36,7 +36,7 @@ struct ExchangeOptions {
 template <class T, class B>
 class SlotExchange {
  public:
-  static constexpr Index all = -1;  // value of the argument `chunk` for all chunks
+  static constexpr Index all = -1;  // pass it as `chunk` to transfer all chunks
 
   /// Exchanges between all shards which slots (an item for an expert) and rows each shard will send, and prepares the
   /// transfers.
@@ -338,7 +338,7 @@ class SlotExchange {
     }
   }
 
-  Index experts_ = 0;  // of this shard
+  Index experts_ = 0;  // number of experts of this shard
   Index chunks_ = 1;
   std::vector<Range> slots_of_{};  // [chunks] ranges of the received slots, sorted by expert
   std::vector<Index> counts_{};    // [experts] slots

@@ -65,7 +65,7 @@ class TensorsHere {
   }
 
   std::vector<io::safetensors::Entry> list{};
-  std::vector<io::safetensors::Source> sources{};  // by entry
+  std::vector<io::safetensors::Source> sources{};  // one for each entry
 
  private:
   struct Found {
@@ -98,7 +98,7 @@ class TensorsHere {
   void add(T, const Found& t, std::uint64_t rows, const std::vector<Range>& here, io::safetensors::Entries& entries) {
     std::vector<std::uint64_t> shape(t.tensor.extents, t.tensor.extents + t.tensor.rank);
     shape[0] = rows;
-    std::uint64_t width = 1;  // of a row
+    std::uint64_t width = 1;  // number of elements of a row
     for (std::size_t d = 1; d < shape.size(); ++d) width *= shape[d];
     entries.add(Name{nullptr, t.name}, io::safetensors::dtype<T>(), rows * width * sizeof(T), shape);
     auto& slices = entries.list.back().here;

@@ -89,7 +89,7 @@ struct HierarchicalGate {
   struct Extra {
     gatefold::Extra<PrimaryT, T, B> primary{};
     gatefold::Extra<SecondaryT, T, B> secondary{};
-    View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding, or the mask of `primary`
+    View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: the mask of `primary`, if it has one
   };
   template <class T, class B>
   struct ExtraGrad {
@@ -323,7 +323,7 @@ template <class T, class B>
 struct PickInGroupBackward {
   Index group, of_item;
   View<const Index, 1, B> first_item, chosen_group;
-  View<const Index, 1, B> expert;  // of the combined picks
+  View<const Index, 1, B> expert;  // experts of the combined picks
   View<const T, 1, B> group_weight, expert_weight, dweight;
   View<T, 1, B> dgroup_weight, dexpert_weight;
   GATEFOLD_HD void operator()(Index j) const {

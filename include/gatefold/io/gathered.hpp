@@ -30,7 +30,7 @@ struct Gathered {
     const void* data;
   };
   std::string name;
-  std::vector<std::uint64_t> shape;  // in the file
+  std::vector<std::uint64_t> shape;  // shape in the file
   std::size_t element;               // bytes of an element in memory
   const char* (*dtype)(Stored);      // returns the name of the element type in a file
   std::vector<std::byte> (*copy)(C&, const Source&);

@@ -40,8 +40,8 @@ struct Slice {
 struct Entry {
   std::string name;
   const char* dtype;
-  std::vector<std::uint64_t> shape;  // of the whole tensor
-  std::uint64_t bytes;               // of the whole tensor
+  std::vector<std::uint64_t> shape;  // shape of the whole tensor
+  std::uint64_t bytes;               // size of the whole tensor
   std::vector<Slice> here{};         // slices that this process has, in the order of its memory
   bool skipped = false;              // the tensor has no elements here (Tensor.skip), but may have some in a file
 };
@@ -67,7 +67,7 @@ inline constexpr Dtype kDtypes[] = {{"BOOL", 8}, {"F4", 4},          {"F6_E2M3",
 /// A tensor as the header of its file describes it. Its name and shape are in the members `names` and `extents` of
 /// Header. 32 bits are enough for offsets there, because a header has at most 100 MB.
 struct Described {
-  std::uint32_t name = 0, name_size = 0;  // in Header::names
+  std::uint32_t name = 0, name_size = 0;  // position in Header::names
   std::uint32_t shape = 0, rank = 0;      // position in Header::extents; number of dimensions
   std::uint64_t begin = 0, end = 0;       // begin and end of its elements, in bytes from the end of the header
   const Dtype* dtype = nullptr;
@@ -79,7 +79,7 @@ struct Header {
 
   std::string names{};                  // names of all tensors, concatenated
   std::deque<std::uint64_t> extents{};  // shapes of all tensors, concatenated
-  std::deque<Described> tensors{};      // tensors, sorted by offset; they fill the file without gaps
+  std::deque<Described> tensors{};      // sorted by offset; there are no gaps between their data
   Metadata metadata{};
   std::uint64_t data_begin = 0;
 

@@ -136,7 +136,7 @@ class Save {
     for (const std::size_t i : layout_.order) {
       const Source& source = sources[i];
       const auto step = kPiece / source.element;
-      Index from = 0;  // in elements of the source
+      Index from = 0;  // position in the source, in elements
       for (const Slice& slice : layout_.list[i].here) {
         const std::uint64_t begin = layout_.files[layout_.places[i].file].begin + layout_.places[i].begin + slice.begin;
         const std::size_t elements = slice.count / source.element;

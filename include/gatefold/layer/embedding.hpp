@@ -152,7 +152,7 @@ struct AddById {
   View<const Index, 1, B> id, offsets, order;
   View<const T, 2, B> dy;
   TableRows<T> dweight;
-  Index first = 0;  // the columns of dy from `first` on are the gradient
+  Index first = 0;  // the gradient begins at column `first` of dy
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {

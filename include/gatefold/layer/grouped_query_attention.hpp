@@ -59,9 +59,9 @@ struct GroupedQueryAttention {
   Index kv_heads = 0;  // 0: heads
   Index head_dim = 0;  // F; 0: model_dim / heads
   Rotary rotary{};
-  bool bias = false, output_bias = false;  // of queries, keys and values; of the output
+  bool bias = false, output_bias = false;  // bias of queries, keys and values; bias of the output
   QueryKeyNorm norm = QueryKeyNorm::none;
-  double epsilon = 1e-6;  // of the norm
+  double epsilon = 1e-6;  // is added to the mean square in the norm
   Index window = 0;       // 0: all earlier items
   bool sinks = false;
   Index chunk = 0;  // size of the chunks of positions to which attention is limited; 0: no chunks

@@ -15,7 +15,8 @@ namespace functor {
 /// Computes the memory offsets of image patch r in a batch of images. A patch has `patch` lines of `width` values each.
 /// Its lines are `stride` values apart, the length of a line of the image.
 struct PatchPlace {
-  // across: patches in a row of patches; patch: pixels in a line of a patch; width: values in a line of a patch.
+  // `across` is the number of patches in a row of the image, `patch` the number of lines of a patch, and `width` the
+  // number of values in a line of a patch.
   Index across, patch, width;
 
   GATEFOLD_HD Index stride() const { return across * width; }

@@ -48,8 +48,8 @@ struct LatentAttention {
   Index rotary_dim = 0;  // width of the rotated part
   Index value_dim = 0;   // width of a value
   Rotary rotary{.interleaved = true};
-  bool bias = false;      // of W_down, W_latent and W_o
-  double epsilon = 1e-6;  // of the norms
+  bool bias = false;      // if true, W_down, W_latent and W_o have a bias
+  double epsilon = 1e-6;  // is added to the mean square in the norms
 
   template <class T, class B>
   struct Params {

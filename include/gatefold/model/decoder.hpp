@@ -41,17 +41,17 @@ struct DecoderSizes {
   // Layers without rotary positions. They have no norm of rotated heads, and only they have attention.temperature.
   std::vector<Index> unrotated_layers{};
   LatentAttention latent{};                      // if latent_dim > 0, the attention of all layers
-  Index experts = 0, picks = 0, hidden_dim = 0;  // of the mixtures
+  Index experts = 0, picks = 0, hidden_dim = 0;  // of each mixture: experts, k, hidden width
   bool renormalise = true;                       // the weights of the picked experts sum to 1
   bool clamped = false;                          // experts and router of gpt-oss: clamped SwiGLU, with biases
   bool weight_on_input = false;                  // the gate of Llama 4 (SigmoidOnInput) instead of SoftmaxTopK
   bool sigmoid_router = false;                   // the gate of DeepSeek-V3 (SigmoidTopK) instead of SoftmaxTopK
   double router_scale = 1;                       // SigmoidTopK only: factor of all weights
-  Index groups = 1, top_groups = 1;              // SigmoidTopK only: see SigmoidBias
+  Index groups = 1, top_groups = 1;              // SigmoidTopK only: groups of experts (SigmoidBias)
   Index shared_dim = 0;               // hidden width of the shared expert of each mixture; 0: no shared expert
   std::vector<Index> dense_layers{};  // layers with one dense expert instead of a mixture
   Index dense_dim = 0;                // hidden width of the dense experts
-  double epsilon = 1e-6;              // of the norms
+  double epsilon = 1e-6;              // is added to the mean square in the norms
   bool tied = false;                  // the output layer uses the weights of the embedding
 
   /// @throws ArgumentError if options do not fit each other

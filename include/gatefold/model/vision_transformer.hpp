@@ -42,7 +42,7 @@ struct VisionSizes {
   Index side = 28, channels = 1, patch = 4;  // side of a square image and side of a patch, in pixels
   Index model_dim = 0, heads = 1, depth = 0;
   Index classes = 10;
-  bool class_token = true;         // if true, the head reads a class token; if false, the mean of the tokens
+  bool class_token = true;         // if true, the head reads a class token; otherwise, the mean of the tokens
   double dropout = 0;              // dropout rate for the outputs of mixtures and dense experts
   double mean = 0, deviation = 1;  // mean and standard deviation of the pixels, for their normalisation
   double epsilon = 1e-6;           // epsilon of the layer norms

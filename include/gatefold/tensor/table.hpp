@@ -17,8 +17,8 @@ struct TableRows {
   using Mark = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
   T* data;
   Index columns;
-  Mark* marks;  // one mark per row, not 0 if the row was written; undefined if `all` is true
-  bool all;
+  Mark* marks;  // [rows] a mark is not 0 if its row was written; not used if `all` is true
+  bool all;     // true: all rows count as written
 
   GATEFOLD_HD bool touched(Index row) const { return all || marks[row] != 0; }
 };

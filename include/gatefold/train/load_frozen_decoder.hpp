@@ -49,7 +49,8 @@ bool is_only_packed(Index columns) {
   return Rank == 3 && columns > 1 && requires { &B::template reserve_packed<float>; };
 }
 
-/// Gives each tensor the extents of another pack, without memory if its weights exist only packed.
+/// Gives each tensor the extents of the same tensor in another pack. A tensor whose weights exist only packed gets no
+/// memory for elements.
 template <class B>
 struct ReserveLike {
   FreezeOptions options;

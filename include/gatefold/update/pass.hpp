@@ -40,7 +40,7 @@ std::uint64_t hash_of(const C& carry) {
 /// if the layer reads the memory that the previous layer of the pass wrote. Code between the layers that moves items to
 /// other memory and does not use the carry must call follow_pass.
 struct Pass {
-  const void* params = nullptr;  // of first layer
+  const void* params = nullptr;  // parameters of the first layer
   const void* last = nullptr;    // last output
   std::uint64_t left = 0;        // last hash
   // `of_params` and `of_saved` are arguments of the first backward after the caller wrote the carry. `dx` is the

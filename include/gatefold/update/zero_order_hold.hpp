@@ -53,7 +53,7 @@ namespace update {
 struct ZeroOrderHold {
   double mu = 0.7, delta = 1;  // initial values of μ_t and Δ
   Index model_dim = 0;
-  Initial initial{};  // of w and b
+  Initial initial{};  // initial values of w and b
 
   template <class T, class B>
   struct Params {

@@ -195,8 +195,8 @@ class Product {
     if (streams) packet::end_of_stream();
   }
 
-  // Returns whether sums begin with an addition to 0. This is so for gradients that replace c. They then have the same
-  // bits as gradients that are added to zeros.
+  // Returns whether the first terms of a sum are added to 0 instead of being stored. This is done for gradients that
+  // replace c, so that they have the same bits as gradients that are added to a c of zeros.
   bool from_zero(Index k) const { return batch_.slots == Batch<P>::Slots::are_depth && !batch_.accumulate && k == 0; }
 
   // Initialises `sums` with the present values of c, or with 0 if c is null. It writes whole vector registers.

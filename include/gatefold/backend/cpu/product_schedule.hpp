@@ -108,7 +108,7 @@ struct ProductMemory {
   // Memory for packed parts of the weights B that several tasks share. If not all parts fit, they are packed and used
   // in groups (waves), one group after the other.
   Index packed;
-  Index a, sums, panels;  // for each thread
+  Index a, sums, panels;  // scratch memory of each thread
 
   ProductMemory(const Batch<P>& b, int threads, Index budget) {
     const Index rows = b.most_rows(), depth = b.most_depth(), columns = b.all.columns;

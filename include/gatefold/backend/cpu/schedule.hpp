@@ -26,7 +26,7 @@ struct RowBlock {
   static RowBlock all(Index rows) {
     return {0, rows, divide_up(rows, Tile<P>::rows), Tile<P>::unit};
   }
-  /// Returns block i, if the rows of this block are divided into n smaller blocks of whole tiles.
+  /// Divides the rows of this block into n smaller blocks of whole tiles, and returns the i-th of them.
   RowBlock block(Index i, Index n) const {
     const Index from = i * tiles / n, to = (i + 1) * tiles / n;
     return {first + begin(from), begin(to) - begin(from), to - from, unit};

@@ -34,7 +34,7 @@ struct Bf16Matrix {
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
-  const Index* rows = nullptr;  // row i is read from row rows[i] of the original; if null, from row i
+  const Index* rows = nullptr;  // row i of the result is rounded from row rows[i] of the matrix; null: from row i
   const Index* offsets = nullptr;
   Index each = 1;
 

@@ -63,7 +63,7 @@ struct TotalOfExperts {
   static constexpr Index width = 8;
   View<const T, 2, B> q;
   Valid<T, B> valid;
-  Index length;  // of a sequence
+  Index length;  // number of items of a sequence
   View<T, 2, B> total;
 
   template <class Lanes>

@@ -36,7 +36,7 @@ struct RenormaliseBackward;
 /// counting padding.
 struct CapacityRule {
   double factor;
-  Index multiple_of, slots, picks, experts;  // picks of an item
+  Index multiple_of, slots, picks, experts;  // picks: number of picks of an item
 
   GATEFOLD_HD Index operator()(Index items) const {
     if (slots > 0) return slots;

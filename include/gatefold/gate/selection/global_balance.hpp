@@ -66,7 +66,8 @@ struct GlobalBalance {
     Tensor<T, 1, B> count;  // [E] always 0; its gradient has the numbers of picks of all parts
     GATEFOLD_PACK(count)
     static constexpr int expert_extents[] = {0};
-    /// Does nothing. A Trainer gives the gradient memory because the pack has this function.
+    /// Does nothing. The function exists because a Trainer allocates the gradient of a pack that has `adapt`, although
+    /// its tensors are not learned.
     void adapt(typename B::Context&, const Counts&) {}
   };
   template <class T, class B>
