@@ -88,7 +88,7 @@ struct AttendFinish {
 template <class T, class B>
 struct AttendMean {
   detail_::attending::HeadRows rows;
-  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if it is 0
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if all values are 0
   View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
 
   template <class Lanes>

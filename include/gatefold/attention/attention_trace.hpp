@@ -35,11 +35,11 @@ struct AttentionTrace {
   double scale = 1;
   bool causal = true;
   View<const std::remove_const_t<T>, 1, B> valid{};    // [N] 1 for items, 0 for padding; empty: no padding
-  View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] entropies of the probabilities; or empty
+  View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] entropies of the probabilities; empty: not computed
   // The window of keys to which each item attends, among the items of the trace (without items remembered from earlier
   // segments). Width 0 means no window: an item attends to all keys that `causal` and `valid` allow.
   detail_::attending::Window window{};
-  View<T, 2, B> places{};  // [window.width, D/H] a key for each place in the window; or empty
+  View<T, 2, B> places{};  // [window.width, D/H] position keys of the window; empty: none
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 

@@ -27,7 +27,7 @@ namespace gatefold::dist {
 
 namespace moving {
 
-/// The old and the new deal of a mixture. A deal says which shard holds which expert.
+/// The old and the new deal of a mixture (a Deal is the assignment of experts to shards).
 struct Change {
   std::shared_ptr<const Deal> from, to;
   bool moves() const { return from->placement != to->placement; }

@@ -131,8 +131,9 @@ class Mpi {
     look_for_failures();
   }
 
-  /// Tells the other ranks that this rank has failed, and why. Only the first call does so, and only if no other rank
-  /// has reported a failure before. If an exchange has begun, cancels its messages, which takes up to half a second.
+  /// Sends to the other ranks that this rank has failed, and the reason. Only the first call does so, and only if no
+  /// other rank has reported a failure before. If an exchange has begun, cancels its messages, which takes up to half a
+  /// second.
   /// @param sentence  the reason; up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {
     if (progress_) progress_->stop();

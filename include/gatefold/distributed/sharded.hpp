@@ -19,7 +19,7 @@
 /// Parameters of experts that are distributed over the shards.
 namespace gatefold::dist {
 
-/// A deal: which shard holds which expert of a pack (a struct of named tensors, for example parameters).
+/// The assignment of experts to shards, for a pack (a struct of named tensors, for example parameters).
 struct Deal {
   Placement placement;
   Index shards;

@@ -261,7 +261,7 @@ class SlotExchange {
     }
     keep(memory, sent, sent_rows_);
     in_order_ = std::is_sorted(slots.begin(), slots.end());
-    if (in_order_) slots.clear();  // already in order, so they can be sent in place
+    if (in_order_) slots.clear();  // rows in order need no list: they are sent in place
     keep(memory, slots, sent_slots_);
     memory.finish();
   }

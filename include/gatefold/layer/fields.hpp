@@ -206,7 +206,7 @@ struct TakeField {
   View<const T, 2, B> weight;
   Index first;
   View<T, 2, B> u;
-  T missing = std::numeric_limits<T>::quiet_NaN();  // a member, because device code cannot call quiet_NaN
+  T missing = std::numeric_limits<T>::quiet_NaN();  // set on the host: device code cannot call quiet_NaN
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {

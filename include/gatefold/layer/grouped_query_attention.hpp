@@ -168,7 +168,8 @@ struct GroupedQueryAttention {
   Linear query() const { return {model_dim, heads * width(), bias}; }
   Linear key() const { return {model_dim, kv_dim(), bias}; }
   Linear output() const { return {heads * width(), model_dim, output_bias}; }
-  /// Returns the number of values that share a learned norm, out of `all` values of an item.
+  /// Returns the number of values of an item over which one learned norm is computed, or 0 if no norm has gains.
+  /// @param all  number of values of all heads of an item
   Index normed(Index all) const { return norm == QueryKeyNorm::head ? width() : norm == QueryKeyNorm::all ? all : 0; }
   /// Returns the largest number of keys to which an item attends, or 0 if there is no limit.
   Index reach() const { return chunk > 0 ? chunk : window; }

@@ -63,8 +63,8 @@ struct LatentAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> down, short_query;  // [N, query_rank] x W_down, and its norm
-    Tensor<T, 2, B> c, row;             // [N, latent_dim]; [N, latent_dim + rotary_dim] norm(c) and R(r)
+    Tensor<T, 2, B> down, short_query;  // [N, query_rank] x W_down and norm(x W_down)
+    Tensor<T, 2, B> c, row;             // c [N, latent_dim]; row [N, latent_dim + rotary_dim]: norm(c), R(r)
     Tensor<T, 2, B> q, k, v;            // [N, heads · (plain_dim + rotary_dim)] twice, [N, heads · value_dim]
     Tensor<T, 2, B> context, log_sum_exp;
     RmsNorm::Saved<T, B> query_inverse, latent_inverse;

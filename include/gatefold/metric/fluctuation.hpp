@@ -35,7 +35,7 @@ Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan
   return out;
 }
 
-/// The shares of items that have other experts than before, counted in three ways.
+/// The shares of items whose experts differ between two times, counted in three ways.
 struct Fluctuation {
   double set = 0;      // share of items with a different set of experts
   double ordered = 0;  // share of items with different experts, or with the same experts in a different order

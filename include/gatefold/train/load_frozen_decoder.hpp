@@ -43,7 +43,7 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
 
 namespace decoder_folder {
 
-/// Whether tensors of this rank with these extents exist only packed.
+/// Returns whether tensors of this rank and with this last extent exist only packed.
 template <class B, int Rank>
 bool is_only_packed(Index columns) {
   return Rank == 3 && columns > 1 && requires { &B::template reserve_packed<float>; };

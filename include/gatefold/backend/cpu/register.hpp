@@ -26,7 +26,7 @@ class Register {
 
   Register() = default;
   GATEFOLD_INLINE explicit Register(T value) : packet_(packet::filled(value)) {}
-  /// Makes a register with a constant of a different type in every lane, for example Register<float>(0.5).
+  /// Makes a register with `value`, converted to T, in every lane, for example Register<float>(0.5).
   template <class A, std::enable_if_t<std::is_arithmetic_v<A> && !std::is_same_v<A, T>, int> = 0>
   GATEFOLD_INLINE explicit Register(A value) : Register(static_cast<T>(value)) {}
   GATEFOLD_INLINE explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}

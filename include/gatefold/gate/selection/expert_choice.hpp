@@ -28,7 +28,7 @@ struct ChoiceCapacity {
   Index experts;
   GATEFOLD_HD Index operator()(Index items) const {
     const double even = static_cast<double>(items) * factor / static_cast<double>(experts) + 0.5;
-    if (!(even < static_cast<double>(items))) return items;  // also avoids an overflow in the cast below
+    if (!(even < static_cast<double>(items))) return items;  // without this line, the cast below could overflow
     return even < 2 && items > 0 ? Index(1) : static_cast<Index>(even);
   }
 };
