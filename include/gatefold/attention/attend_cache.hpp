@@ -16,7 +16,7 @@
 #include "gatefold/tensor/view.hpp"
 
 /// Computes causal multi-head attention whose keys and values are in a KV cache. Keys and values of earlier items are
-/// read where they are.
+/// read in the cache, without a copy.
 ///
 ///     A_h[i,j] = softmax_j(scale · ⟨q_h,i, k_g,j⟩) over the keys in the window of i,   g = ⌊h · kv_heads / heads⌋  (1)
 ///     context[i] = concat_h Σ_j A_h[i,j] v_g,j                                                                    (2)

@@ -13,7 +13,7 @@
 
 namespace gatefold {
 
-/// How Rotary changes its frequencies for sequences that are longer than those of the training.
+/// Selects how Rotary changes its frequencies for sequences that are longer than the training sequences.
 enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 
 /// Rotary positions. Each pair of values of a query or key is rotated by an angle that grows with the position of the

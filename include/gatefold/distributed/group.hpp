@@ -20,8 +20,8 @@
 /// exchange, one of these threads also exchanges the bytes of all of them with the other processes.
 namespace gatefold::dist {
 
-/// The range [first, first + count). Range::of divides `things` items or other things into `places` consecutive ranges
-/// of nearly equal size, and returns range number `index`.
+/// The range [first, first + count). Range::of divides the indices 0 … things − 1 into `places` consecutive ranges of
+/// nearly equal size, and returns the range number `index`.
 struct Range {
   Index first = 0, count = 0;
   static Range of(Index things, Index index, Index places) {

@@ -102,9 +102,9 @@ class Hierarchical {
     if (bytes > 0) incoming_.push_back({rank, static_cast<std::byte*>(data), bytes});
   }
 
-  /// First of the three exchanges: ranks of a node tell each other how many bytes they have for other nodes. Afterwards
-  /// sizes_[place, node] is the number of bytes that the rank at `place` of this node has for the rank of `node` with
-  /// the same place as this rank.
+  /// The first of the three exchanges: ranks of a node exchange the numbers of bytes that they have for other nodes.
+  /// Then sizes_[place, node] is the number of bytes that the rank at `place` of this node has for the rank of `node`
+  /// with the same place as this rank.
   void tell_sizes(std::span<const Outgoing> outgoing) {
     const std::size_t n = index(nodes());
     told_.assign(index(size()), 0);  // [place, node] number of bytes for rank (node, place)
@@ -246,7 +246,7 @@ class Hierarchical {
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
   std::vector<Size> told_{}, sizes_{}, expected_{};  // bytes: told_ and sizes_ [place, node], expected_ [rank]
-  std::vector<std::size_t> starts_{}, next_{};       // [rank] where the bytes of each rank begin
+  std::vector<std::size_t> starts_{}, next_{};       // [rank] the first byte of each rank
   std::vector<Part> messages_{};                     // [node]
   std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};
 };

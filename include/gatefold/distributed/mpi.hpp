@@ -82,7 +82,7 @@ class Mpi {
   /// @param incoming  out  memory for messages from other ranks, of the sizes that these ranks send
   /// @throws ArgumentError if a rank is this rank or does not exist; no message is sent then
   /// @throws DeviceError if a rank has failed, has sent a different size than expected, or has sent no message for
-  ///         longer than the timeout. The other ranks are told about the error. The contents of `incoming` are
+  ///         longer than the timeout. The error is reported to the other ranks. The contents of `incoming` are
   ///         unspecified then, and are not written later
   /// @cost   no allocation after a first call with as many messages, except by MPI
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {

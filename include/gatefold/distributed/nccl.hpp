@@ -34,11 +34,12 @@ struct NcclOptions {
 ///     dist::run(world, shards, program);     // the contexts of `program` are on that device
 ///
 /// All processes construct it together, on an inner world (for example MPI) that must outlive it. Data on the host goes
-/// through the inner world. Before each exchange between devices, the ranks tell each other through the inner world how
-/// many bytes they send. The inner world therefore detects a rank that has failed, is late or runs a different program,
+/// through the inner world. Before each exchange between devices, the ranks exchange the sizes of their messages
+/// through the inner world. The inner world therefore detects a rank that has failed, is late or runs a different
+/// program,
 /// and NCCL transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish, the rank aborts
-/// its communicator, tells the other ranks and throws. After a failure of any rank, the world refuses further
-/// exchanges.
+/// its communicator, reports the error to the other ranks and throws. After a failure of any rank, the world refuses
+/// further exchanges.
 /// @tparam CommunicatorT  a communicator of NCCL; backend/cuda/nccl.cuh documents its functions
 template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {

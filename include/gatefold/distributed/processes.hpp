@@ -10,8 +10,9 @@
 ///
 ///     int rank() const;  int size() const;                       // this process, and the number of processes
 ///     void exchange(outgoing, incoming);                         // every message is delivered when it returns
-///     void fail(const std::string& sentence) noexcept;           // tells the other processes why this one ends
-///     void listen();                                             // optional: throws if another process is known
+///     void fail(const std::string& sentence) noexcept;           // sends the reason why this process ends to all
+///     others void listen();                                             // optional: throws if another process is
+///     known
 ///                                                                // to have failed; does not wait
 ///     void begin(outgoing, incoming);  void finish();            // optional: exchange in two calls. Messages are
 ///                                                                // transferred in between. The lists and the memory
@@ -47,7 +48,7 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   noexcept;
 };
 
-/// Calls f(). If f throws, tells the other processes the reason (world.fail), and throws the exception again.
+/// Calls f(). If f throws, sends the reason to the other processes (world.fail), and throws the exception again.
 template <class W, class F>
 void or_fail(W& world, const F& f) {
   try {

@@ -54,7 +54,7 @@ class SlotExchange {
     give_.assign(static_cast<std::size_t>(shards), {});
     take_.assign(static_cast<std::size_t>(shards), {});
 
-    // Each shard tells each other shard the number of rows, then the number of slots of each expert.
+    // Each shard sends each other shard the number of rows, then the number of slots of each expert.
     std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
     std::vector<Range> told_to;
     find_rows(shard, memory, own, rows, placement, told, told_to);
@@ -66,7 +66,7 @@ class SlotExchange {
     count_slots(heard, shards);
     numbers_.resize(0);
 
-    // Each shard tells each other shard which row each slot reads.
+    // Each shard sends each other shard the number of the row that each slot reads.
     std::vector<Index> numbers(static_cast<std::size_t>(slots_));
     exchange(
         shard, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
@@ -215,7 +215,7 @@ class SlotExchange {
   }
 
   /// Finds, for each shard, the slots of this shard's items that belong to its experts, and the rows that these slots
-  /// read, in the order of first use. Fills `told` with the numbers of rows and slots for each shard.
+  /// read, in the order of first use. Fills `told` with the numbers of rows and slots to send to each shard.
   template <class ShardT, class M>
   void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
                  std::vector<Index>& told, std::vector<Range>& told_to) {
@@ -352,9 +352,9 @@ class SlotExchange {
   std::vector<Index> row_of_slot_{};
   // The rows to send and, unless in_order_, the slots to send, sorted by receiving shard.
   Tensor<Index, 1, B> sent_rows_, sent_slots_;
-  // The received slots. offsets_: where the slots of each expert begin, for all chunks together and then for each
-  // chunk. rows_ [slots]: the row that each slot reads. place_of_slot_ [slots]: the place of each slot, numbered by
-  // arrival, in the order of experts.
+  // The received slots. offsets_: the first slot of each expert, for all chunks together and then for each chunk.
+  // rows_ [slots]: the row that each slot reads. place_of_slot_ [slots]: the place, in the order of experts, of each
+  // slot in the order of arrival.
   Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;
   Tensor<Index, 1, B> numbers_;  // [slots] or empty
 };

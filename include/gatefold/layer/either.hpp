@@ -14,10 +14,11 @@ namespace gatefold {
 ///
 ///     u = first(x), or u = second(x) if use_second                                                      (1)
 ///
-/// Only the chosen branch has parameters. Extra inputs go to the first branch; the second branch must not take any.
+/// Only the chosen branch has parameters. Extra inputs are passed to the first branch; the second branch must not take
+/// any.
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @throws ArgumentError unless both branches have the same in_dim and out_dim
-/// @cost   that of the chosen branch
+/// @cost   the cost of the chosen branch
 template <class FirstT, class SecondT>
 struct Either {
   FirstT first;

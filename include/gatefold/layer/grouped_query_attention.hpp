@@ -97,7 +97,7 @@ struct GroupedQueryAttention {
   }
   /// Returns F, the number of values of a head.
   Index width() const { return head_dim > 0 ? head_dim : heads > 0 ? model_dim / heads : 0; }
-  /// Returns the number of values of the keys of an item, which is also that of its values.
+  /// Returns the width of all keys of an item, kv_heads · F. The values of an item have the same width.
   Index kv_dim() const { return (kv_heads > 0 ? kv_heads : heads) * width(); }
   /// Returns the size of a KV cache for `layers` attentions like this one.
   /// @param longest  the largest number of items of a sequence

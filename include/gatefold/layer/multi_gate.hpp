@@ -324,7 +324,8 @@ struct WeighSlots {
                     [&](Index of_task, Index slot) { to(0, slot) += weight(of_task); });
   }
 };
-/// Writes the gradients of the weights of one task's picks of item n: those of their joined slots.
+/// Writes the gradients of the weights of one task's picks of item n. The gradient of a pick is the gradient of its
+/// joined slot.
 template <class T, class B>
 struct GradOfPicks {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;  // the plan of the task

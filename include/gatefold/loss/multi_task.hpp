@@ -26,8 +26,8 @@ struct PutColumns;
 
 }  // namespace functor
 
-/// Selects by what the mean loss of a task is divided: the number of its targets that are not ignored, or the number of
-/// all items.
+/// Selects the divisor of the mean loss of a task: the number of its targets that are not ignored, or the number of all
+/// items.
 enum class MeanOver { targets, items };
 
 namespace detail_::loss {

@@ -24,7 +24,7 @@ namespace optim {
 /// Gradient descent in which the step of each expert has the fixed length η, the learning rate. W_e are the weights of
 /// expert e and G_e their gradient.
 ///
-///     W_e ← W_e − η G_e / ‖G_e‖_F,   skipped where G_e = 0 (the expert got no items)                     (1)
+///     W_e ← W_e − η G_e / ‖G_e‖_F,   skipped if G_e = 0 (the expert got no items)                        (1)
 ///
 /// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1).
 ///

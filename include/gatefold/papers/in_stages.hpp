@@ -12,8 +12,8 @@
 
 namespace gatefold {
 
-/// Returns whether a tensor belongs to the attention of an expert. This is so if the tensor is named `key_query`, or if
-/// the name of a part of the model that contains it begins with `attention`.
+/// Returns whether a tensor belongs to an attention: the tensor is named `key_query`, or a part of its name (the text
+/// between two dots) begins with `attention`.
 inline bool is_attention(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "key_query" || at->part.starts_with("attention")) return true;
@@ -36,7 +36,7 @@ inline bool is_attention(const Name& name) {
 ///                 because their names then do not contain `attention`
 /// @param state.epoch  t, counted from 1. The caller sets it, because an epoch can have any number of steps
 /// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; or if
-///         `attends` is not the function that begin called. Also what the step of the stage's optimizer throws.
+///         `attends` is not the function that begin called. Throws the errors of the stage's optimizer too.
 ///         Parameters and state are unchanged then
 /// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>

@@ -101,7 +101,7 @@ struct DrawSignals {
 }  // namespace functor
 
 /// A synthetic data set for classification. Each item is a sequence x^(1), x^(2), … of vectors. One vector is the
-/// feature v_k of a cluster k, and its sign is the label y. A second vector is the centre c_k, which tells the cluster.
+/// feature v_k of a cluster k, and its sign is the label y. A second vector is the centre c_k of the cluster.
 /// A third vector is a distractor, the feature of another cluster. All others are noise. Papers 000 and 003 use these
 /// data.
 ///

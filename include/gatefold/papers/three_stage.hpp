@@ -66,7 +66,7 @@ Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const N
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
 /// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; or if
 ///         `stages.shared_attention` has changed since the constructor, because the constructor makes the attentions
-///         equal. Also what the two optimizers of a step throw, before either of them has changed a parameter.
+///         equal. Throws the errors of both optimizers too, before either of them has changed a parameter.
 ///         NotFiniteError if a loss or gradient is not finite (see `not_finite`); no parameter has changed then
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage

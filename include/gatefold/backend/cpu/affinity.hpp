@@ -38,7 +38,7 @@ inline int current_processor() {
 /// that processor is removed from the sleeping thread's affinity mask until the sleeping thread is awake.
 ///
 /// Linux wakes a thread on the processor on which it slept, unless it finds an idle processor. A virtual processor that
-/// its host has put to sleep does not look idle. Without this class, the thread can therefore wait behind its waker
+/// its host has put to sleep does not look idle. Without this class, the thread can therefore wait for its waker
 /// until Linux balances the loads, up to ten milliseconds. This happened when the waker had meanwhile moved to that
 /// processor, or when two pools took turns: calls of 1.2 ms on two threads took 2.4 ms (2 virtual processors of a
 /// Zen 5, Linux 6.18).

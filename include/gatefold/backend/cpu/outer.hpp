@@ -48,7 +48,7 @@ bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, i
 /// Every sum is the same, bit for bit.
 /// @param batch  batch.all.depth is the average number of slots of an expert, estimated from an upper bound of all
 ///               slots. The choice between c and cᵀ depends on no other property of the routing
-/// @cost   that of Product; if c is transposed, also scratch of the size of c and up to two copies
+/// @cost   the cost of Product; if c is transposed, also scratch of the size of c and up to two copies
 /// @order  the order of Product, whether c is transposed or not
 template <class P, class Context, class V>
 void outer(Context& ctx, const Batch<P>& batch, const V& c) {

@@ -116,7 +116,7 @@ __device__ void wait_products() {
 }
 
 /// Waits until all wgmma products are complete. The empty assembly keeps the compiler from moving reads of the sums
-/// before the wait, because the compiler does not know that the products write the registers later.
+/// before the wait, because the products write the registers later, and the compiler cannot detect this.
 __device__ inline void wait_for_sums(float (&sum)[128]) {
   wait_products<0>();
 #pragma unroll

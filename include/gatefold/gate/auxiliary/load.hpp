@@ -170,7 +170,7 @@ struct SmoothLoadBackward {
   View<const T, 1, B> slope;
   View<T, 2, B> drank;
   NoisyRank<T, B> dnoisy;
-  T least;  // a noisy score whose standard deviation is smaller than this gets no gradient
+  T least;  // a noisy score with a smaller standard deviation gets no gradient
   GATEFOLD_HD void operator()(Index n) const {
     if (above.valid(n) == 0) return;
     for (Index e = 0; e < drank.extent(1); ++e) {
