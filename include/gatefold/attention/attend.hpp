@@ -65,7 +65,7 @@ struct AttendFinish {
   detail_::attending::HeadRows rows;
   T scale;
   detail_::attending::Sums<T, B> of;
-  View<T, 2, B> context, log_sum_exp, entropy;  // entropy: empty if it is not needed
+  View<T, 2, B> context, log_sum_exp, entropy;  // entropy: empty if it is not computed
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {

@@ -63,10 +63,10 @@ struct WindowForm {
   Window window;
   Index heads;
   double scale;
-  View<const T, 2, B> relative{};  // [width, D/H] a key for each place in the window; or empty
+  View<const T, 2, B> relative{};  // [width, D/H] position keys of the window; empty: none
   double rate = 0;                 // dropout rate of the attention weights
   Noise noise{};                   // random numbers of dropout; empty: no dropout
-  View<const T, 1, B> valid{};     // [S · keys] mask of S sequences: 1 item, 0 padding; or empty
+  View<const T, 1, B> valid{};     // [S · keys] mask of S sequences: 1 = item, 0 = padding; empty: no padding
 
   bool drops() const { return rate > 0 && noise.random.has_value(); }
 };

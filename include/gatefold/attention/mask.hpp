@@ -64,7 +64,7 @@ namespace functor {
 template <class T, class B>
 struct CleanKeys {
   detail_::attending::HeadRows heads;
-  View<const T, 1, B> valid;   // [N] or empty
+  View<const T, 1, B> valid;   // [N] mask; empty: no padding
   View<const T, 2, B> values;  // [M, E] rows of all heads
   View<T, 1, B> keys;          // [M]
   View<T, 2, B> clean;         // [M, E]

@@ -29,7 +29,7 @@ struct WindowScores {
   detail_::attending::Window window;
   detail_::attending::Block block;
   View<const T, 1, B> keys;      // [M] positive: visible key; otherwise the value replaces its score (Mask::keys)
-  View<const T, 2, B> position;  // [rows, width] scores of the position keys; or empty
+  View<const T, 2, B> position;  // [rows, width] scores of the position keys; empty: none
   View<T, 2, B> score;           // [rows, keys] scores of the block
   detail_::attending::Following<B> following{};
 

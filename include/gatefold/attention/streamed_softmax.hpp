@@ -37,7 +37,7 @@ struct SoftmaxBlock {
   T scale;
   View<T, 2, B> score;       // [rows, keys] scores of the block
   View<T, 1, B> top, total;  // [N] of each row: largest score so far, sum of the weights
-  View<T, 1, B> scored;      // [N] Σ t e^t of each row; or empty
+  View<T, 1, B> scored;      // [N] Σ t e^t of each row, for the entropy; empty: not computed
   View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
 
   template <class Lanes>
@@ -130,7 +130,7 @@ template <class T, class B>
 struct Sums {
   View<T, 1, B> top, total;  // [N] of each row: largest score, sum of the weights relative to this score
   View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
-  View<T, 1, B> scored{};    // [N] of each row: Σ t e^t for the entropy (functor::SoftmaxBlock); or empty
+  View<T, 1, B> scored{};    // [N] of each row: Σ t e^t for the entropy (functor::SoftmaxBlock); empty: not computed
 
   template <class C>
   Sums(C& ctx, View<T, 2, B> out, bool with_entropy = false)
@@ -149,7 +149,7 @@ struct Sums {
 /// attention/places.hpp.
 template <class T, class B>
 struct Places {
-  View<const T, 2, B> keys{};  // [width, F] position keys; or empty
+  View<const T, 2, B> keys{};  // [width, F] position keys; empty: none
   View<T, 2, B> of_each{};     // [sequences · width, F] gradient of `keys`, separate for each sequence
 
   /// Adds the scores of the position keys to `score`, which holds the scores of a block.

@@ -59,7 +59,7 @@ class DividedSlots {
 
   // For each of E experts: the number of slots of this shard, of the shards before it, and of all shards.
   std::vector<Index> own_, before_, all_;
-  std::vector<std::vector<Index>> shards_of_;  // [E], or empty
+  std::vector<std::vector<Index>> shards_of_;  // [E] the shards that hold each expert; empty lists without copies
 };
 
 }  // namespace gatefold::dist

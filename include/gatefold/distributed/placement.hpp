@@ -20,7 +20,7 @@ struct Copy {
 /// experts are distributed evenly and in order. A placement determines the work of each shard and the transfers, but
 /// changes no bit of the results.
 struct Placement {
-  std::vector<Index> shard_of{};  // [E] or empty
+  std::vector<Index> shard_of{};  // [E] the shard of each expert; empty: evenly and in order
   /// Copies of experts on further shards. Only for inference (replicate.hpp), because an expert that learns is on one
   /// shard.
   std::vector<Copy> copies{};

@@ -187,7 +187,7 @@ template <class Act, class Up, class T, class B>
 struct GateUp {
   static constexpr bool scalar_only = is_scalar_only<Act> || is_scalar_only<Up>;
   View<const T, 2, B> gate_bias, up_bias;  // [E, H] or [E, 0]
-  View<Stored<T, B>, 2, B> gate, up;       // [S, H] or empty
+  View<Stored<T, B>, 2, B> gate, up;       // [S, H]; empty: not stored
   View<const T, 2, B> factor;              // [S, H] ξ; empty: ξ = 1
 
   template <class A>
@@ -219,7 +219,7 @@ struct GateUpBackward {
   // The outputs of this functor, [S, H] each (S slots, H hidden values). `dup` may use the same memory as the argument
   // r.
   View<Multiplied<T, B>, 2, B> hidden, dgate, dup;
-  View<T, 2, B> exact_dgate, exact_dup;  // [S, H] unrounded dgate and dup, or empty
+  View<T, 2, B> exact_dgate, exact_dup;  // [S, H] unrounded dgate and dup; empty: not stored
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& given, Index i) const {

@@ -171,7 +171,7 @@ template <class Act, class T, class B, class KeptT>
 struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> bias;      // [E, H] or [E, 0]
-  View<KeptT, 2, B> pre;         // [S, H] or empty
+  View<KeptT, 2, B> pre;         // [S, H]; empty: not stored
   View<const T, 2, B> factor{};  // [S, H] ξ; empty: ξ = 1
 
   template <class A>
@@ -192,7 +192,7 @@ struct ActivateBackward {
   // The outputs of this functor, [S, H] each (S slots, H hidden values). `dpre` may use the same memory as the argument
   // r.
   View<Multiplied<T, B>, 2, B> hidden, dpre;
-  View<T, 2, B> as_it_is;  // [S, H] unrounded dpre, or empty
+  View<T, 2, B> as_it_is;  // [S, H] unrounded dpre; empty: not stored
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& r, Index i) const {

@@ -188,7 +188,7 @@ struct MixConstant {
   View<const T, 3, B> weight;
   View<const T, 2, B> constant;
   View<T, 2, B> z;
-  View<T, 1, B> share;  // [S] or empty
+  View<T, 1, B> share;  // [S] α₁; empty: not stored
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {

@@ -190,7 +190,7 @@ namespace functor {
 template <class T, class B>
 struct SoftmaxOfItems {
   View<const T, 2, B> z;
-  View<const T, 1, B> valid;  // [N] or empty
+  View<const T, 1, B> valid;  // [N] mask; empty: no padding
   View<T, 2, B> weight;
 
   GATEFOLD_HD bool is_item(Index n) const { return valid.empty() || valid(n) != 0; }

@@ -106,7 +106,7 @@ inline std::uint8_t e8m0_for(float a) {
   const float fraction = std::frexp(a, &exponent);  // a = fraction · 2^exponent, and 6 = 0.75 · 2³
   return static_cast<std::uint8_t>(std::clamp(exponent - (fraction <= 0.75F ? 3 : 2), -127, 127) + 127);
 }
-/// Whether two floats have the same bits, or both are NaN.
+/// Returns whether two floats have the same bits, or both are NaN.
 inline bool is_same(float a, float b) {
   return (a != a && b != b) || std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }

@@ -165,7 +165,7 @@ struct StreamedCrossEntropy {
   template <class T, class B>
   struct Weights {
     View<const T, 2, B> weight;  // [V, D]
-    View<const T, 1, B> bias;    // [V], or empty
+    View<const T, 1, B> bias;    // [V]; empty: no bias
     View<const T, 1, B> bias_of(Index first, Index count) const {
       return !bias.empty() ? bias.rows(first, count) : View<const T, 1, B>{};
     }

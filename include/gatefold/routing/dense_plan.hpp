@@ -165,7 +165,7 @@ struct SlotRows {
 /// An epilogue (a functor that a matrix product applies to each element v) that returns v, or 0 if the row is padding.
 template <class T, class B>
 struct StoreValid {
-  View<const T, 1, B> valid;  // [N] or empty
+  View<const T, 1, B> valid;  // [N] mask; empty: no padding
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A&, Index, Index s, Index, typename A::Value v) const {
     return valid.empty() || valid(s) != 0 ? v : typename A::Value(T(0));

@@ -61,8 +61,8 @@ struct LearnedHeavyBall {
   template <class T, class B>
   struct Params {
     static constexpr bool gradient_is_optional = true;
-    Tensor<T, 1, B> mu, gamma;  // [1], or [0] if not learned
-    LinearScalar<T, B> linear;  // w, b of (2), or empty
+    Tensor<T, 1, B> mu, gamma;  // [1]; [0] if not learned
+    LinearScalar<T, B> linear;  // w, b of (2); empty unless γ is per item
     GATEFOLD_PACK(mu, gamma, linear)
   };
   template <class T, class B>

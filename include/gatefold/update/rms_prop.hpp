@@ -109,7 +109,7 @@ struct RmsPropStep {
   AdaptiveRoot<T> root;
   const T *x, *u;
   T *p, *y;
-  T* kept_p;  // old p, or null
+  T* kept_p;  // receives p from before the step; null: not saved
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);

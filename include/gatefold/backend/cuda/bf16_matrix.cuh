@@ -113,7 +113,7 @@ struct SharedRows {
   Index columns;
   const Index* rows;
   Bf16Matrix rounded;
-  const SharedRows* before;  // the next element of the linked list of copies, or null
+  const SharedRows* before;  // the next element of the linked list of copies; null: the last one
 
   const Bf16Matrix* find(const void* a, Index of_columns, const Index* of_rows) const {
     for (const SharedRows* s = this; s; s = s->before)

@@ -27,14 +27,14 @@
 namespace gatefold {
 
 /// Defines which items j an item i sees, that is, whose probabilities it takes over in (1) and (2). Item i sees items
-/// of its sequence that are not padding. Padding sees no item. With `causal`, item i sees no later item. With
-/// `entropy`, it sees only itself and items with an entropy that is not larger than its own.
+/// of its sequence that are not padding. Padding sees no item. With `causal`, item i sees no later item. If
+/// `entropy` is not empty, item i sees only itself and items j with entropy[j] ≤ entropy[i].
 template <class T, class B>
 struct Visible {
   Index length = 0;
   bool causal = true;
   View<const T, 1, B> valid{};          // [N] mask: 1 = item, 0 = padding; empty: no padding
-  View<const T, 1, B> entropy{};        // [N] or empty: J_i = {j : H(r_j) ≤ H(r_i)} of paper 002, proposition 1
+  View<const T, 1, B> entropy{};        // [N] H(r_j), paper 002, proposition 1; empty: any entropy is seen
   detail_::attending::Window window{};  // if its width > 0, i sees only items in this window; for causal mixing
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
@@ -118,7 +118,7 @@ struct MixFinish {
 
 /// Computes g = dq + drank / q, the total gradient of the mixed probabilities q (rank = log q), and mean = Σ_e g q,
 /// which the gradient of the softmax subtracts. Initialises dr, the gradient of the probabilities r before mixing, with
-/// 0. The exception is an item that no item was mixed into: its q is its own r, so its dr is g.
+/// 0. If an item sees no item, its q is its own r, and dr is initialised with g instead.
 template <class T, class B>
 struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;

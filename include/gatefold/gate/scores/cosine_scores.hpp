@@ -134,7 +134,7 @@ struct CosineScores {
   template <class T, class B>
   struct Sides {
     View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
-    const T* scale;                               // 1/τ, or null if there is no temperature
+    const T* scale;                               // 1/τ; null: no temperature
   };
   void expect_options() const {
     expect(temperature >= 0, "CosineScores", "temperature", "at least 0", temperature);
