@@ -12,8 +12,8 @@
 namespace gatefold {
 
 /// The tensors of an attention that some gates (routers) read. From this trace, a gate can recompute the attention
-/// probabilities A_h of each head h, and the value that the head writes for a token, without storing the L × L matrix
-/// of a sequence of L items.
+/// probabilities A_h of each head h, and the value that the head writes for a token. The L × L matrix of a sequence of
+/// L items is not stored.
 ///
 ///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) if item i attends to j, else 0           (1)
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the residual stream      (2)

@@ -41,7 +41,7 @@ struct Block {
 };
 
 /// The range of rows that an attention computes. If the attention is an expert of a mixture of experts, its rows belong
-/// to slots (rows of work of the experts), and only the rows of the slots in use are read and written.
+/// to slots (rows of work of the experts). Only the rows of the slots in use are read and written.
 template <class B>
 struct InUse {
   View<const Index, 1, B> offsets{};  // first slot of each expert (Groups); empty: all rows are in use

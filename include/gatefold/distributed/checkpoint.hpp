@@ -92,8 +92,8 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 }  // namespace saving
 
 /// Saves a checkpoint of a run on several shards. The files are the same as from a single process with all experts.
-/// Shard 0 creates the files, every shard writes the rows of its own experts and a part of the tensors that all shards
-/// hold, and shard 0 renames the files into place. The files are complete when the call returns on any shard.
+/// Shard 0 creates the files. Every shard writes the rows of its own experts, and a part of the tensors that all shards
+/// hold. Then shard 0 renames the files into place. The files are complete when the call returns on any shard.
 /// @param metadata  further strings to store with the tensors. Only the strings of shard 0 are written
 /// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
 ///         only one shard has changed it

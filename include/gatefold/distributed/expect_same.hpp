@@ -131,8 +131,8 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 }  // namespace same
 
 /// Checks that all shards hold the same pack (a struct of named tensors). Compares the values of tensors that all
-/// shards hold, the shapes of experts' tensors, and numbers outside tensors (optim/counters.hpp), for example the seed
-/// of a Trainer and its counts of steps and skipped steps.
+/// shards hold, and the shapes of experts' tensors. Also compares numbers outside tensors (optim/counters.hpp), for
+/// example the seed of a Trainer and its count of steps.
 /// @throws ArgumentError on all shards, naming the first tensor or number that differs
 /// @param memory  the kind of memory of the pack's tensors, for example memory_of(ctx)
 /// @cost   reads the pack once; two small exchanges

@@ -75,9 +75,9 @@ struct Inner;
 /// Σ_{j<i} N_j of the batch, with N_j items on shard j.
 ///
 /// Where the gate is computed depends on its parts:
-/// - Scores without extra inputs, for example linear scores, are computed on the shards of the items if the selection
-///   reads only logits (TopK, ExpertChoice, Capacity, …) and there is no mixing, or a mixing without parameters that
-///   works on single rows. The logits [N, E] are gathered.
+/// - Scores are computed on the shards of the items, and the logits [N, E] are gathered, if three conditions hold. The
+///   scores have no extra inputs, for example linear scores. The selection reads only logits (TopK, ExpertChoice,
+///   Capacity, …). There is no mixing, or a mixing without parameters that works on single rows.
 /// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) after such scores is also computed on
 ///   the shards of the items. Each sequence must be on one shard. Logits, ranks and probabilities are gathered.
 /// - A gate whose plan is not a SparsePlan (SoftMoe, WeightOnInput), and a gate with routes_alone, routes only the

@@ -23,8 +23,8 @@ struct PackedRows {
   Index count;
   std::vector<Range> of_shard;
 
-  /// Joins adjacent ranges of rows into longer runs, and calls f(rows, tensor, packed) for each run, with the row
-  /// numbers, the tensor, and the rows of the run in the buffer of packed rows.
+  /// Joins adjacent ranges of rows into longer runs, and calls f(rows, tensor, packed) for each run. `rows` are the row
+  /// numbers, and `packed` are the rows of the run in the buffer of packed rows.
   template <class A, class P, class F>
   void each_run(const A& of, const P& packed, const F& f) const {
     Range run;

@@ -205,9 +205,9 @@ struct GateUp {
     return factor.data() ? h * at.load(&factor(s, j)) : h;
   }
 };
-/// The backward step of a hidden value h = ξ act(g) · up(u) of a gated linear unit, with ξ the factor of dropout, and g
-/// and u the values that forward has stored in `gate` and `up`. The gradient of h is w r, with w the weight of the slot
-/// and r = ⟨du, row of W_down⟩. The product w h is written too, because the gradient of W_down needs it.
+/// The backward step of a hidden value h = ξ act(g) · up(u) of a gated linear unit. ξ is the factor of dropout. Forward
+/// has stored g and u in `gate` and `up`. The gradient of h is w r, with w the weight of the slot and r = ⟨du, row of
+/// W_down⟩. The product w h is written too, because the gradient of W_down needs it.
 ///
 ///     hidden = w h,   dgate = w r ξ · up(u) · act'(g),   dup = w r ξ · act(g) · up'(u)
 template <class Act, class Up, class T, class B>

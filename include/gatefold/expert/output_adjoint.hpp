@@ -118,8 +118,8 @@ struct SlotAdjoint {
 
 }  // namespace functor
 
-/// Computes the product r of the output gradients and the transposed matrices V_e of the last product, and from r the
-/// gradients of the hidden values h [S, columns] and of the weights, (2) and (3).
+/// Computes the product r of the output gradients and the transposed matrices V_e of the last product. From r it
+/// computes the gradients of the hidden values h [S, columns] and of the weights, (2) and (3).
 /// @param hidden  the expert's functor for hidden values, see `Hidden` above
 /// @param v [E, columns, out] in, the matrices V_e of the last product
 /// @param r [S, columns]  memory for r. It is empty if B multiplies in a narrower type than T, because r is then used

@@ -13,8 +13,8 @@
 namespace gatefold {
 
 /// Each function in this namespace, for example length<E, V>() or valid<E, V>(), returns true if the type E of extra
-/// inputs has a data member with the function's name, to which a V can be assigned. If the member has a different type,
-/// a static_assert names it.
+/// inputs has a data member of this name to which a V can be assigned. If the member has a different type, a
+/// static_assert names it.
 namespace detail_::hook::input {
 
 #define GATEFOLD_INPUT(member, type)                                                                              \

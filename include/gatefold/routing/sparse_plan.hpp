@@ -84,8 +84,8 @@ struct SparsePlan {
              "an item number of at least 0 for each pick", "negative numbers");
     built = true;
   }
-  /// Builds the plan at less cost than `build`, if every item has the same number K of picks, the picks of an item are
-  /// adjacent and in the order of items, and no pick is dropped or unused.
+  /// Builds the plan at less cost than `build`. Every item must have the same number K of picks, adjacent and in the
+  /// order of items, and no pick may be dropped or unused.
   /// @cost one counting sort, and at most O(K²) comparisons per item
   void build_complete(typename B::Context& ctx) {
     const Index each = items() > 0 ? rows.size() / items() : 0;

@@ -271,7 +271,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 ///
 /// A pack is a struct that lists its members once, with GATEFOLD_PACK(weight, bias). Vectors and tuples of packs are
 /// packs. If this process holds only a part of a pack (sharded) and f has a member `sharded`, f.sharded(name, pack...)
-/// gets the pack as a whole, and f is not called for its tensors.
+/// is called once with the whole pack. f is then not called for its tensors.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   detail_::pack::visit<false>(f, Name{}, packs...);

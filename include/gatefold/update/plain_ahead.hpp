@@ -7,9 +7,9 @@
 
 namespace gatefold::update {
 
-/// The ordinary residual connection as an update rule, but with the branch u of a layer with input x and output y
-/// evaluated at the look-ahead point z of the rule Robust. q is the momentum of Robust. The vision code of paper 001
-/// uses this rule in the dense layers between mixtures of experts.
+/// The ordinary residual connection as an update rule, for a layer with input x and output y. The branch u is evaluated
+/// at the look-ahead point z of the rule Robust. q is the momentum of Robust. The vision code of paper 001 uses this
+/// rule in the dense layers between mixtures of experts.
 ///
 ///     z = x + α γ q,   y = x + u(z),   q unchanged                                                      (1)
 ///

@@ -86,8 +86,8 @@ inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors
   return few ? Bf16SkinnyNarrowest::columns : Bf16SkinnyNarrow::columns;
 }
 
-/// Whether the rows of a product's first factor can be in any order, or are known at compile time to be in slot order
-/// (sorted by expert). Rows in slot order need not be gathered.
+/// The order of the rows of a product's first factor: any order, or slot order (sorted by expert), which is then known
+/// at compile time. Rows in slot order need not be gathered.
 enum class RowsOfA { any, in_slot_order };
 
 /// Launches the kernel of a grouped product: c[s] = epilogue(a[row(s)] op(b_e)) for each slot s (one row of work of

@@ -34,8 +34,8 @@ cublasComputeType_t blas_compute(const Context& ctx) {
   if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
   return ctx.options().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
-/// Checks that an extent (size of a dimension) fits an int, because cuBLAS takes sizes as int, and the kernels of this
-/// folder count along the depth of a product in int.
+/// Checks that an extent (size of a dimension) fits an int. cuBLAS takes sizes as int, and the kernels of this folder
+/// count along the depth of a product in int.
 /// @throws ArgumentError if the extent is larger than INT_MAX
 inline void expect_int(const char* where, const char* name, Index extent) {
   expect(extent <= INT_MAX, where, name, Joined{"at most ", INT_MAX}, extent);

@@ -77,8 +77,8 @@ constexpr Index blocks_at_once(int multiprocessors) {
   return Index(Shape::blocks) * multiprocessors;
 }
 
-/// If the thread blocks of a kernel run in at least this many rounds, one after the other, it costs little that the
-/// last round does not fill the device. In one round, the device runs as many blocks as fit at a time.
+/// A device runs the thread blocks of a kernel in rounds of as many blocks as fit at a time. With at least this many
+/// rounds, it costs little that the last round does not fill the device.
 inline constexpr Index kManyRounds = 12;
 
 /// Returns whether `tiles` tiles keep most of a device busy. If not, the product should use smaller tiles.

@@ -165,8 +165,8 @@ View<const Index, 1, B> sorted_loads(C& ctx, const GateOutcome<T, B>& a, Index s
 }
 
 /// Writes the loss (1) of Balance to `value`, with f_e counted only in picks 0, stride, 2·stride, … Returns the
-/// derivatives [E] of the loss by the probabilities (`slope` of BalanceValue) in scratch memory, which is valid until
-/// the caller's `ctx.mark()` goes out of scope.
+/// derivatives [E] of the loss by the probabilities (`slope` of BalanceValue). They are in scratch memory, which is
+/// valid until the caller's `ctx.mark()` goes out of scope.
 template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
                       Out<T, 1, B> value) {

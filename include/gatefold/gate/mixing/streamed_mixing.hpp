@@ -58,7 +58,7 @@ struct MixingHeads {
 namespace functor {
 
 /// Divides the weighted sums in (2) by the sum of the weights, which gives the mixed probabilities q and log q. If q <
-/// `tiny`, q has too few digits for an exact logarithm, so log q is computed as log Σ exp(log w + log r) instead, with
+/// `tiny`, q has too few digits for an exact logarithm. Then log q is computed as log Σ exp(log w + log r), with
 /// weights w and probabilities r before mixing.
 template <class T, class B>
 struct MixFinish {
