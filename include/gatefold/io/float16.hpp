@@ -5,7 +5,7 @@
 
 namespace gatefold {
 
-/// An IEEE 754 binary16 number, with 11 bits of mantissa and magnitudes from 6e-8 to 65504.
+/// An IEEE 754 binary16 number, with 11 significant bits and magnitudes from 6e-8 to 65504.
 struct Float16 {
   std::uint16_t bits;
 

@@ -54,7 +54,7 @@ struct FreezeOptions {
 /// the backend read them. Takes ownership of the parameters: freeze(ctx, std::move(params)).
 ///
 /// Without `bfloat16`, results have the same bits as with the original parameters. With `bfloat16`, the weights of
-/// expert products are rounded to 8 bits of mantissa, so by at most 2⁻⁸ of their value. Sums are still in float. The
+/// expert products are rounded to 8 significant bits, so by at most 2⁻⁸ of their value. Sums are still in float. The
 /// rounding halves the bytes to read, which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed
 /// and rounded. A backend without packed weights neither packs nor rounds.
 /// @cost  one pass over the weights, and memory for one more copy of them (half a copy with bfloat16), with columns
