@@ -51,7 +51,7 @@ class Mpi {
  public:
   /// Connects to the other processes, and starts MPI unless the program has started it.
   /// @throws ArgumentError unless timeout > 0
-  /// @throws DeviceError if MPI has ended before, or does not support calls from several threads in turn
+  /// @throws DeviceError if MPI has ended before, or does not support calls from several threads, one at a time
   ///         (MPI_THREAD_SERIALIZED)
   explicit Mpi(MpiOptions options = {})
       : timeout_(checked(options.timeout)), started_(start()), comm_(duplicate()), notices_(comm_), transfers_(comm_) {

@@ -25,8 +25,8 @@ inline void expect_success(int status, const char* call) {
   throw DeviceError(std::string(call) + ": " + text);
 }
 
-/// Starts MPI with support for several threads that call it in turn. Sets MPI to return errors instead of ending the
-/// process, also for calls without a communicator.
+/// Starts MPI with support for several threads that call it one at a time. Sets MPI to return errors instead of ending
+/// the process, also for calls without a communicator.
 /// @return the level of thread support
 /// @throws DeviceError if MPI does not start
 inline int start() {

@@ -122,7 +122,7 @@ struct HiddenDropout {
  private:
   void expect_options() const { expect(0 <= rate && rate < 1, "HiddenDropout", "rate", "0 <= rate < 1", rate); }
   /// Calls f(expert, factors) with the wrapped expert and the dropout factors [S, H] of its hidden values, in scratch
-  /// memory. `factors` is empty if nothing is dropped.
+  /// memory. `factors` is empty if no value is dropped.
   template <class T, class C, class B, class F>
   void with_factors(C& ctx, const Groups<B>& groups, const F& f) const {
     if constexpr (detail_::policy::check_takes_factor<ExpertT, T, B>()) {

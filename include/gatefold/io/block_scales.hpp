@@ -82,8 +82,8 @@ inline void decode_mxfp4(const std::byte* from, const std::byte* scale, std::uin
   }
 }
 
-/// Rounds to a number of `mantissa` bits of mantissa whose smallest normal number is 2^lowest, ties to even. Returns
-/// its bits without the sign. Magnitudes above `largest` become `largest`.
+/// Rounds `value` to a format that stores `mantissa` bits of mantissa and whose smallest normal number is 2^lowest,
+/// ties to even. Returns the bits of the result without the sign. Magnitudes above `largest` become `largest`.
 inline std::uint8_t rounded(double value, int mantissa, int lowest, double largest) {
   const double size = std::min(std::abs(value), largest);
   const int exponent = std::max(size > 0 ? std::ilogb(size) : lowest, lowest);

@@ -31,8 +31,8 @@ namespace gatefold::io {
 
 namespace decoder_folder {
 
-/// Returns true if a decoder ignores a tensor: a buffer of positions, which are computed from config.json, a tensor of
-/// an ignored layer, or a tensor for images in a folder of Llama 4.
+/// Returns true if a decoder ignores a tensor. It ignores buffers of positions, because positions are computed from
+/// config.json. It also ignores tensors of ignored layers, and tensors for images in a folder of Llama 4.
 inline bool is_ignored(const DecoderConfig& config, const std::string& name) {
   for (Index l = 0; l < std::min(config.ignored_layers, config_json::kMostLayers); ++l)
     if (name.starts_with("model.layers." + std::to_string(config.sizes.depth + l) + ".")) return true;

@@ -22,7 +22,7 @@ struct PhiloxRun {
 
   PhiloxRun(Random at, std::uint64_t first) {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(EIGEN_VECTORIZE_AVX2)
-    // Computes several registers in turn, because each round has to wait for the result of its multiplication.
+    // Computes several registers alternately, because each round has to wait for the result of its multiplication.
     constexpr int parts = size / Lanes::size;
     Lanes c[parts][4];
     for (int i = 0; i < parts; ++i) {
