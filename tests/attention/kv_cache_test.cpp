@@ -111,6 +111,10 @@ TEST_CASE("KvCache: forget masks the items of one sequence") {
 
 TEST_CASE("KvCache: wrong sizes and lengths are refused") {
   Cpu::Context ctx(1);
+  Cache absolute(ctx, {.width = 1, .longest = 4, .absolute = true});
+  CHECK(message_of([&] { absolute.forget(0); }) ==
+        "KvCache.forget: absolute: expected false, because chunks and temperatures depend on the position from the "
+        "begin of a sequence; use one cache for each sequence, got true");
   CHECK(message_of([&] { Cache(ctx, {.longest = 4}); }) == "KvCache: width: expected at least 1, got 0");
   CHECK(message_of([&] { Cache(ctx, {.width = 4}); }) == "KvCache: longest: expected at least 1, got 0");
   CHECK(message_of([&] { Cache(ctx, {.width = 4, .longest = 4, .keep = -1}); }) ==

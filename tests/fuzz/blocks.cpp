@@ -41,7 +41,7 @@ void check_tensor(const io::TensorFiles& files, const io::TensorInfo& info) {
   const std::vector<std::byte> whole = files.read_bytes(info.name);
   FUZZ_REQUIRE(whole.size() == 4 * count && (count == 0 || std::memcmp(whole.data(), floats.data(), 4 * count) == 0));
   if (count == 0 || count % 2 != 0) return;
-  const auto even = files.read_part(info.name, 1, 0, 2), odd = files.read_part(info.name, 1, 1, 2);
+  const auto even = files.read_part(info.name, {1, 0, 2}), odd = files.read_part(info.name, {1, 1, 2});
   FUZZ_REQUIRE(even.size() == 2 * count && odd.size() == 2 * count);
   for (std::size_t i = 0; i < count; ++i)
     FUZZ_REQUIRE(std::memcmp((i % 2 == 0 ? even : odd).data() + i / 2 * 4, &floats[i], 4) == 0);

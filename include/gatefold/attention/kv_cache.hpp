@@ -22,6 +22,8 @@ struct CacheSize {
   Index width = 0;    // values of a row of a part
   Index longest = 0;  // largest number of items of a sequence
   Index keep = 0;     // if > 0, only the last `keep` items of a sequence are kept, so a sequence can be longer
+  // Whether results depend on positions from the begin of a sequence, not only on distances (chunks, temperature).
+  bool absolute = false;
 
   /// Returns the number of rows of each sequence in a part that a KvCache allocates at first.
   Index capacity() const { return keep > 0 && 2 * keep < longest ? 2 * keep : longest; }
@@ -157,8 +159,11 @@ View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T
 ///     KvCache<float, Cpu> cache(ctx, sizes.cache(1, 2048));  // one sequence of up to 2048 tokens
 ///     for (…) { infer(…, extra_of<…>(Segment<float, Cpu>{.length = n, .cache = cache.of(n)}));  cache.advance(); }
 ///
-/// Each layer writes only the rows of the current items. A segment can be run again before advance(). If sequence s
-/// ends and a different sequence takes its place, call forget(s). The context must outlive the cache.
+/// Each layer writes only the rows of the current items. A segment can be run again before advance(). All sequences
+/// have the same number of items, so put padding before the items of a shorter prompt, not after them: each item counts
+/// as one position. If sequence s ends and a different sequence takes its place, call forget(s). The new sequence
+/// begins at the present position, so without `keep` it has only the rest of `longest` items. If `absolute` is true,
+/// use one cache for each sequence instead. The context must outlive the cache.
 /// @cost  CacheSize::size() values. If `keep` is given, the cache grows once to keep + length rows if a segment of
 ///        `length` items needs them, and copies the kept rows once in `keep` steps
 template <class T, class B>
@@ -181,8 +186,12 @@ class KvCache {
   /// Removes all items.
   void begin() { first_ = items_ = position_ = next_ = 0; }
   /// Removes the items of sequence s. They have no effect on any bit of later items.
-  /// @throws ArgumentError unless 0 <= s < sequences
+  /// @throws ArgumentError unless 0 <= s < sequences, and if `absolute` is true
   void forget(Index s) {
+    expect(!size_.absolute, "KvCache.forget", "absolute",
+           "false, because chunks and temperatures depend on the position from the begin of a sequence; use one cache "
+           "for each sequence",
+           "true");
     expect(0 <= s && s < size_.sequences, "KvCache.forget", "s", Joined{"0 to ", size_.sequences - 1}, s);
     const auto here = ctx_->here();
     fill(*ctx_, valid_.view().rows(s * capacity_, capacity_), 0);

@@ -46,6 +46,10 @@ struct ComposedGate {
   GATEFOLD_REQUIRE((detail_::auxiliary::fits<AuxiliaryT, SelectionT> && ...),
                    "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and "
                    "Load need picks in the order of the items (not ExpertChoice); see docs/how-to/extending.md#gate");
+  GATEFOLD_REQUIRE(
+      (!detail_::hook::selection::needs_independent<SelectionT>() || std::is_same_v<MixingT, Independent>),
+      "gatefold: this selection reads ranks as logits (ReluRouting), so use it with the mixing Independent, "
+      "for example ComposedGate<LinearScores, Independent, ReluRouting>");
   using Scores = ScoresT;
   using Mixing = MixingT;
   using Selection = SelectionT;

@@ -107,7 +107,8 @@ struct GroupedQueryAttention {
             .parts = cache_parts(),
             .width = width(),
             .longest = longest,
-            .keep = reach() > 1 ? reach() - 1 : reach()};
+            .keep = reach() > 1 ? reach() - 1 : reach(),
+            .absolute = chunk > 0 || temperature.floor_scale > 0};
   }
 
   template <class T, class B>

@@ -102,8 +102,11 @@ struct DecoderSizes {
   CacheSize cache(Index sequences, Index longest) const {
     if (latent.latent_dim > 0) return latent.cache(depth, sequences, longest);
     CacheSize size = attention_of(0).cache(depth, sequences, longest);
-    for (Index l = 1; l < depth; ++l)
-      if (attention_of(l).cache(depth, sequences, longest).keep != size.keep) size.keep = 0;
+    for (Index l = 1; l < depth; ++l) {
+      const CacheSize of_layer = attention_of(l).cache(depth, sequences, longest);
+      if (of_layer.keep != size.keep) size.keep = 0;
+      size.absolute = size.absolute || of_layer.absolute;
+    }
     return size;
   }
 };

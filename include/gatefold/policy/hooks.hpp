@@ -219,13 +219,16 @@ GATEFOLD_FLAG("a selection", bool, complete_picks, false,
               "states that rows uses every place of the plan: each item has the same number of picks, and each pick "
               "has an expert")
 GATEFOLD_FLAG("a selection", bool, picks_by_item, true, "states that pick j of item n is stored at n·K + j, best first")
+GATEFOLD_FLAG("a selection", bool, needs_independent, false,
+              "requires the mixing Independent, because it reads ranks as logits; a gate with another mixing does not "
+              "compile")
 GATEFOLD_FLAG("a selection", bool, shows_noise, false, "states that auxiliary losses with needs_noise can read noisy")
 
 template <class P, class T, class B>
 constexpr bool all() {
   return look_up(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(),
                  rows_backward<P, T, B>(), auxiliary_loss<P, T, B>(), complete_picks<P>(), picks_by_item<P>(),
-                 shows_noise<P>(), any::all<P>());
+                 needs_independent<P>(), shows_noise<P>(), any::all<P>());
 }
 
 }  // namespace selection

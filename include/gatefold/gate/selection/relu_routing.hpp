@@ -50,7 +50,7 @@ struct StepCoefficient;
 /// can always change again. If a rule evaluates the layer twice in a step, only the first evaluation counts.
 ///
 /// Padding does not count. An item without an active expert gets output 0. A NaN logit is active, so that its output is
-/// NaN. Use ReluRouting with the mixing Independent: the ranks of other mixings are log-probabilities and not positive.
+/// NaN. ReluRouting needs the mixing Independent: other mixings have log-probabilities as ranks, which are not positive.
 /// @param k            target of the mean number of active experts
 /// @param most         an item gets at most this many experts, those with the largest logits; 0: no limit
 /// @param coefficient  initial value of λ, `params.coefficient`
@@ -63,7 +63,7 @@ struct StepCoefficient;
 /// @order  with a limit, the picks of an item in the order of TopK, otherwise by ascending expert. Counts and sums of
 ///         (2) and (3) run over the items in order
 struct ReluRouting {
-  static constexpr bool picks_by_item = false;
+  static constexpr bool picks_by_item = false, needs_independent = true;
   Index k = 1, most = 0;
   double coefficient = 1e-8, rate = 1.2;
   bool balanced = true;
