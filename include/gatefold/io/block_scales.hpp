@@ -133,10 +133,10 @@ void encode_fp8(const float* from, std::uint64_t matrices, std::uint64_t rows, s
           if (std::isfinite(w)) a = std::max(a, std::abs(w));
         });
         if (!changed) continue;
-        const double old = *scale;
-        if (!(224 * old < a && a <= 448 * old))
+        const double old = double(*scale), largest = double(a);
+        if (!(224 * old < largest && largest <= 448 * old))
           *scale = stored_scale(a > 0 ? std::max(a / 448, std::numeric_limits<float>::denorm_min()) : 1.0F);
-        each([&](float w, std::byte& byte) { byte = static_cast<std::byte>(to_e4m3(w / double(*scale))); });
+        each([&](float w, std::byte& byte) { byte = static_cast<std::byte>(to_e4m3(double(w) / double(*scale))); });
       }
 }
 /// Encodes blocks of 32 floats by (2) and (4).
@@ -155,7 +155,7 @@ inline void encode_mxfp4(const float* from, std::uint64_t blocks, std::byte* to,
     }
     const std::uint8_t bits = !finite ? 255 : a > 0 ? e8m0_for(a) : 127;
     *scale = static_cast<std::byte>(bits);
-    const auto code = [&](float w) { return finite ? to_e2m1(w / double(e8m0(bits))) : 0; };
+    const auto code = [&](float w) { return finite ? to_e2m1(double(w) / double(e8m0(bits))) : 0; };
     for (std::uint64_t i = 0; i < kRow; i += 2)
       to[i / 2] = static_cast<std::byte>(code(from[i]) | code(from[i + 1]) << 4);
   }
