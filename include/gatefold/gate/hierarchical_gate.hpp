@@ -39,7 +39,8 @@ struct PickInGroupBackward;
 /// Expert e of group g is expert g·M + e of the mixture, so the experts of all groups are one grouped product. For the
 /// secondary gate of a group, items that the primary gate did not send to the group are padding: they are not
 /// normalised, take no capacity, and do not count in auxiliary losses. If a secondary gate draws random numbers, each
-/// group has a separate random stream.
+/// group has a separate random stream. metric::load counts the picks that a secondary gate dropped; those that the
+/// primary gate dropped are counted in `saved.primary.plan`.
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, appendix B, eq. (12); with SoftmaxDense for both gates Jordan and
 /// Jacobs 1994, "Hierarchical mixtures of experts and the EM algorithm".
