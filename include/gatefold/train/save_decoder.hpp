@@ -33,8 +33,8 @@ namespace gatefold::io {
 ///
 /// The new folder has the same files of weights as the folder `from`, with the same names, types, shapes and offsets of
 /// tensors, and the same metadata and index. It also has copies of config.json, the tokenizer and all other files,
-/// except other files of weights (.safetensors, .bin, …) and folders inside the folder. Parameters that were read from `from` and not changed
-/// give the same bytes in every file.
+/// except other files of weights (.safetensors, .bin, …) and folders inside the folder. Parameters that were read from
+/// `from` and not changed give the same bytes in every file.
 ///
 /// Elements of 16 bits are rounded to nearest, ties to even. Numbers of eight and four bits with scales are rounded by
 /// (3) and (4) of block_scales.hpp: a block whose values did not change keeps its bytes. Tensors of `from` that the

@@ -73,8 +73,8 @@ class Selection;
 ///         `std::vector<std::vector<Index>>` (see ExpertLists)
 /// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the number
 ///         of mixtures, the pack has no mixture, or the mixture has several kinds of experts (`Experts`) and its list
-///         is not sorted by kind. The function does not compile for a gate that chooses without tensors (HashGate), for a
-///         HierarchicalGate, nor for a model on shards
+///         is not sorted by kind. The function does not compile for a gate that chooses without tensors (HashGate),
+///         for a HierarchicalGate, nor for a model on shards
 /// @cost   memory of the result and one copy; allocates
 template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
