@@ -1,10 +1,10 @@
 """Makes tiny decoders with random sizes and options, with the results of transformers in float64.
 
     venv/bin/python tests/golden/decoders/random_decoders.py FOLDER SEED COUNT
-    GATEFOLD_DECODERS=FOLDER build/test/tests/test_train -tc='load_decoder: lo*,golden decoders*,decoder_map: a saved*'
+    GATEFOLD_DECODERS=FOLDER build/test/tests/test_train -tc='load_decoder: lo*,golden: ten*,decoder_map: a saved*'
 
-The tests with these names then compare the decoders in FOLDER instead of tests/golden/decoders. The script needs the
-packages of make.py.
+The tests with these names then compare the decoders in FOLDER, at least ten, instead of tests/golden/decoders. The
+script needs the packages of make.py.
 """
 
 import pathlib
