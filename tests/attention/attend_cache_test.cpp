@@ -119,7 +119,7 @@ TEST_CASE_TEMPLATE("attend_cached: random segments give the bits of attend_windo
                                           c.padding ? valid.view() : View<const T, 1, Cpu>{}, context, log_sum_exp);
       const Index past = view.first + view.items;
       const CachedHeads of{c.heads(), c.kv_heads, view.capacity, last_keys(count, past, c.window, c.chunked, first)};
-      for_each_cache_block(of, 0, c.sequences * c.kv_heads, [&](const Block& b) {
+      for_each_cache_block(of, 0, c.sequences * c.kv_heads, [&](const detail_::attending::Block& b) {
         (b.sequences > 1 ? several : b.rows == of.rows() ? single : split) += 1;
       });
       cache.advance();
@@ -146,7 +146,7 @@ TEST_CASE("for_each_cache_block: every row has all keys of its window") {
     const Index matrices = kv_heads * choose.from(1, 3), first = choose.below(matrices);
     std::vector<int> seen(std::size_t(matrices * of.rows()), 0);
     Index wrong = 0, largest = 0;
-    for_each_cache_block(of, first, matrices - first, [&](const Block& b) {
+    for_each_cache_block(of, first, matrices - first, [&](const detail_::attending::Block& b) {
       largest = std::max(largest, b.all_rows() * b.keys);
       for (Index r = 0; r < b.all_rows(); ++r) {
         const Index row = b.row + r, matrix = row / of.rows(), t = row % length;
@@ -176,7 +176,7 @@ TEST_CASE("for_each_cache_block: a long sum begins with the first key of its chu
           CAPTURE(width);
           const CachedHeads of{2 * group, 2, past + length + 10, last_keys(length, past, width, true, past)};
           Index wrong = 0;
-          for_each_cache_block(of, 0, 4, [&](const Block& b) {
+          for_each_cache_block(of, 0, 4, [&](const detail_::attending::Block& b) {
             for (Index r = 0; r < b.all_rows(); ++r) {
               const Index t = (b.row + r) % length, begin = b.first_key(r) - (b.row + r) / of.rows() * of.capacity;
               several_chunks += of.window.first(t) > 0 ? 1 : 0;

@@ -159,7 +159,7 @@ TEST_CASE("row functors: several lanes give the results of one lane") {
         std::vector<double> q(x.size());
         const Out2 mixed(q.data(), rows, columns);
         same(functor::RouteRow{functor::Softmax<double, Cpu>{in, mixed}, picks}, q, rows);
-        same(functor::PickTopKBackward<double, Cpu>{din, expert, weights, weights, k, true, mixed}, q, rows);
+        same(functor::PickTopKBackward<double, Cpu>{din, expert, weights, k, true, mixed}, q, rows);
       }
 
       // With NaN, infinities and ties in some rows; the noise is that of one lane.

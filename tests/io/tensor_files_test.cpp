@@ -79,7 +79,7 @@ TEST_CASE("TensorFiles: read_part reads some elements of a part") {
   const TensorFiles scaled(folder / "scaled.safetensors");
   const TempDirectory temp;
   std::string long_text;  // runs of more than a megabyte
-  for (int i = 0; i < 6'000'000; ++i) long_text += static_cast<char>(i * i / 7);
+  for (unsigned i = 0; i < 6'000'000; ++i) long_text += static_cast<char>(i * i / 7);
   const TensorFiles long_runs(
       temp.write(file("{" + entry("x", "U16", "[3000000]", 0, 6'000'000) + "}", long_text), "long.safetensors"));
   const auto check = [](const TensorFiles& files, const char* name, const TensorFiles::Part& of, std::size_t element,

@@ -54,7 +54,8 @@ void check(FreezeOptions options) {
           [](const Name& at, const auto& a, const auto& b) {
             CAPTURE(at.str());
             const bool packed = std::remove_cvref_t<decltype(a)>::rank == 3 && a.extent(a.rank - 1) > 1;
-            CHECK((packed || std::memcmp(a.data(), b.data(), sizeof(*a.data()) * std::size_t(a.size())) == 0));
+            if (!packed && a.size() > 0)
+              CHECK(std::memcmp(a.data(), b.data(), sizeof(*a.data()) * std::size_t(a.size())) == 0);
           },
           frozen.model.params, expected.params);
     });
