@@ -220,8 +220,8 @@ GATEFOLD_FLAG("a selection", bool, complete_picks, false,
               "has an expert")
 GATEFOLD_FLAG("a selection", bool, picks_by_item, true, "states that pick j of item n is stored at n·K + j, best first")
 GATEFOLD_FLAG("a selection", bool, needs_independent, false,
-              "requires the mixing Independent, because it reads ranks as logits; a gate with another mixing does not "
-              "compile")
+              "requires the mixing Independent or IndependentSigmoid, because it reads ranks as logits; a gate with "
+              "another mixing does not compile")
 GATEFOLD_FLAG("a selection", bool, shows_noise, false, "states that auxiliary losses with needs_noise can read noisy")
 
 template <class P, class T, class B>

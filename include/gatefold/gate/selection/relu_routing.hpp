@@ -50,8 +50,8 @@ struct StepCoefficient;
 /// can always change again. If a rule evaluates the layer twice in a step, only the first evaluation counts.
 ///
 /// Padding does not count. An item without an active expert gets output 0. A NaN logit is active, so that its output is
-/// NaN. ReluRouting needs the mixing Independent, because other mixings have log-probabilities as ranks, which are
-/// negative.
+/// NaN. ReluRouting needs the mixing Independent or IndependentSigmoid, because other mixings have log-probabilities as
+/// ranks, which are negative.
 /// @param k            target of the mean number of active experts
 /// @param most         an item gets at most this many experts, those with the largest logits; 0: no limit
 /// @param coefficient  initial value of λ, `params.coefficient`
