@@ -5,8 +5,9 @@
 
 namespace gatefold::rows {
 
-GATEFOLD_ROW(independent, (Independent{}), .hooks = "rows rows_backward items_adjoint_is_optional")
-GATEFOLD_ROW(independent_sigmoid, (IndependentSigmoid{}), .hooks = "rows rows_backward items_adjoint_is_optional")
+GATEFOLD_ROW(independent, (Independent{}), .hooks = "rows rows_backward ranks_are_logits items_adjoint_is_optional")
+GATEFOLD_ROW(independent_sigmoid, (IndependentSigmoid{}),
+             .hooks = "rows rows_backward ranks_are_logits items_adjoint_is_optional")
 GATEFOLD_ROW(token_similarity, (TokenSimilarity{.tau = 0.7}), .hooks = "validate with_model_dim Extra.with_valid",
              .meets = Meets::sequence)
 GATEFOLD_ROW(attention_posterior, (AttentionPosterior{.sigma = 1.3}),

@@ -25,7 +25,7 @@ GATEFOLD_ROW(relu_routing, (ReluRouting{.coefficient = 0.3}),
              .cannot_meet =
                  "load gshard token_similarity attention_posterior learned_similarity confident_similarity: no picks "
                  "by item, and no positive ranks after a mixing",
-             .hooks = "validate validate_options picks_by_item needs_independent experts auxiliary_loss Params.adapt")
+             .hooks = "validate validate_options picks_by_item needs_logits experts auxiliary_loss Params.adapt")
 GATEFOLD_ROW(replay_top_k, (ReplayTopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options Extra.at")
 GATEFOLD_ROW(scheduled_top_k, (ScheduledTopK{}), .cannot_meet = "load: shows no noise",

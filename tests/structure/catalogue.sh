@@ -2,8 +2,8 @@
 # catalogue.sh ROOT [check]: makes docs/reference/catalogue.md from the doc comments of the policies' headers.
 #   bash tests/structure/catalogue.sh . >docs/reference/catalogue.md     writes the page
 #   bash tests/structure/catalogue.sh . check                            compares it, as the tests do
-# A policy is a struct with forward or backward that is not in the namespaces functor and detail_. A policy without
-# equation, source, cost or test is reported.
+# A policy is a struct with forward or backward that is not in the namespaces functor and detail_, or a mixing that
+# inherits them from a struct in detail_::mixing. A policy without equation, source, cost or test is reported.
 cd "$1" || exit 2
 if [[ ${2:-} == check ]]; then
   made=$(bash "${BASH_SOURCE[0]}" .) || { echo "$made" | grep '^include'; exit 1; }
@@ -33,6 +33,9 @@ FNR == 1 { doc = ""; in_fn = 0; collecting = 0 }
 !collecting && /^struct [A-Z][A-Za-z0-9]* \{/ && doc != "" && !in_fn {
   name = $2; body = options = tensors = ""
   open_options = 1; in_params = in_static = 0; collecting = 1; first = FNR; next
+}
+!collecting && /^struct [A-Z][A-Za-z0-9]* : detail_::mixing::.*> \{\};$/ && doc != "" && !in_fn {
+  name = $2; body = "void forward( rank("; options = tensors = ""; policy(); doc = ""; next
 }
 !collecting { if ($0 !~ /^ *$/) { doc_closed = 1; if ($0 !~ /^(requires|class)/) doc = "" } next }
 collecting && /^\};/ { collecting = 0; policy(); doc = ""; pending_template = ""; next }

@@ -27,8 +27,6 @@
 
 namespace gatefold {
 
-struct IndependentSigmoid;
-
 /// A gate made of three parts: scores of the experts, mixing of the items' probabilities, and selection of experts.
 ///
 ///     z = scores(x),   (q, rank) = mixing(x, z),   plan = selection(x, rank, q)                         (1)
@@ -49,8 +47,7 @@ struct ComposedGate {
                    "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and "
                    "Load need picks in the order of the items (not ExpertChoice); see docs/how-to/extending.md#gate");
   GATEFOLD_REQUIRE(
-      (!detail_::hook::selection::needs_independent<SelectionT>() || std::is_same_v<MixingT, Independent> ||
-       std::is_same_v<MixingT, IndependentSigmoid>),
+      (!detail_::hook::selection::needs_logits<SelectionT>() || detail_::hook::mixing::ranks_are_logits<MixingT>()),
       "gatefold: this selection reads ranks as logits (ReluRouting), so use it with the mixing Independent, "
       "for example ComposedGate<LinearScores, Independent, ReluRouting>");
   using Scores = ScoresT;

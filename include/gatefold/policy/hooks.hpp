@@ -179,10 +179,11 @@ GATEFOLD_MEMBER("a mixing", rows, "rows(z, q) const, which returns f(lanes, n)",
                 { policy.rows(in, out) } -> detail_::policy::OfRows)
 GATEFOLD_MEMBER("a mixing", rows_backward, "rows_backward(q, dq, dz) const, which returns f(lanes, n)",
                 "returns f, which writes dz[n,:]", { policy.rows_backward(in, in, out) } -> detail_::policy::OfRows)
+GATEFOLD_FLAG("a mixing", bool, ranks_are_logits, false, "states that rank returns the logits")
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(validate<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(), any::all<P>());
+  return look_up(validate<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(), ranks_are_logits<P>(), any::all<P>());
 }
 
 }  // namespace mixing
@@ -219,16 +220,15 @@ GATEFOLD_FLAG("a selection", bool, complete_picks, false,
               "states that rows uses every place of the plan: each item has the same number of picks, and each pick "
               "has an expert")
 GATEFOLD_FLAG("a selection", bool, picks_by_item, true, "states that pick j of item n is stored at n·K + j, best first")
-GATEFOLD_FLAG("a selection", bool, needs_independent, false,
-              "requires the mixing Independent or IndependentSigmoid, because it reads ranks as logits; a gate with "
-              "another mixing does not compile")
+GATEFOLD_FLAG("a selection", bool, needs_logits, false,
+              "requires a mixing with ranks_are_logits; a gate with another mixing does not compile")
 GATEFOLD_FLAG("a selection", bool, shows_noise, false, "states that auxiliary losses with needs_noise can read noisy")
 
 template <class P, class T, class B>
 constexpr bool all() {
   return look_up(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(),
                  rows_backward<P, T, B>(), auxiliary_loss<P, T, B>(), complete_picks<P>(), picks_by_item<P>(),
-                 needs_independent<P>(), shows_noise<P>(), any::all<P>());
+                 needs_logits<P>(), shows_noise<P>(), any::all<P>());
 }
 
 }  // namespace selection

@@ -6,17 +6,13 @@
 
 namespace gatefold {
 
-/// The mixing of a gate whose items do not share probabilities: every item keeps the softmax of its own logits z, and
-/// the logits order the experts.
-///
-///     q[n,:] = softmax(z[n,:]),   rank = z                                                              (1)
-///
-/// Source: Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (4). Logits keep the order of experts even if their float
-/// probabilities underflow to 0.
-/// @param z [N, E] in, q [N, E] out
-/// @cost   N·E exponentials
-struct Independent {
-  static constexpr bool items_adjoint_is_optional = true;
+namespace detail_::mixing {
+
+/// A mixing without parameters that computes q[n,:] from the logits of item n only, and ranks by the logits.
+/// @tparam ForwardT, BackwardT  functors of a row, which write q and dz
+template <template <class, class> class ForwardT, template <class, class> class BackwardT>
+struct EachItem {
+  static constexpr bool items_adjoint_is_optional = true, ranks_are_logits = true;
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> z, Out<T, 2, B> q,
@@ -24,7 +20,7 @@ struct Independent {
     B::for_rows(ctx, z.extent(0), rows<T, B>(z, q));
   }
   template <class T, class B>
-  functor::Softmax<T, B> rows(View<const T, 2, B> z, Out<T, 2, B> q) const {
+  ForwardT<T, B> rows(View<const T, 2, B> z, Out<T, 2, B> q) const {
     return {z, q};
   }
   template <class T, class B>
@@ -40,9 +36,22 @@ struct Independent {
     add(ctx, drank, dz);
   }
   template <class T, class B>
-  functor::SoftmaxBackward<T, B> rows_backward(View<const T, 2, B> q, In<T, 2, B> dq, Out<T, 2, B> dz) const {
+  BackwardT<T, B> rows_backward(View<const T, 2, B> q, In<T, 2, B> dq, Out<T, 2, B> dz) const {
     return {q, dq, dz};
   }
 };
+
+}  // namespace detail_::mixing
+
+/// The mixing of a gate whose items do not share probabilities: every item keeps the softmax of its own logits z, and
+/// the logits order the experts.
+///
+///     q[n,:] = softmax(z[n,:]),   rank = z                                                              (1)
+///
+/// Source: Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (4). Logits keep the order of experts even if their float
+/// probabilities underflow to 0.
+/// @param z [N, E] in, q [N, E] out
+/// @cost   N·E exponentials
+struct Independent : detail_::mixing::EachItem<functor::Softmax, functor::SoftmaxBackward> {};
 
 }  // namespace gatefold

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
-#include "gatefold/policy/policy.hpp"
+#include "gatefold/gate/mixing/independent.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
@@ -28,35 +27,7 @@ struct SigmoidsBackward;
 /// of DeepSeek-V3, whose biases balance the load.
 /// @param z [N, E] in, q [N, E] out
 /// @cost   N·E exponentials
-struct IndependentSigmoid {
-  static constexpr bool items_adjoint_is_optional = true;
-
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> z, Out<T, 2, B> q,
-               Nothing<T, B>&, const Nothing<T, B>&) const {
-    B::for_rows(ctx, z.extent(0), rows<T, B>(z, q));
-  }
-  template <class T, class B>
-  functor::Sigmoids<T, B> rows(View<const T, 2, B> z, Out<T, 2, B> q) const {
-    return {z, q};
-  }
-  template <class T, class B>
-  View<const T, 2, B> rank(View<const T, 2, B> z, const Nothing<T, B>&) const {
-    return z;
-  }
-  /// Writes dz, the gradient of the logits.
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B> q,
-                const Nothing<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B>, Nothing<T, B>&,
-                const Nothing<T, B>&, Nothing<T, B>&) const {
-    B::for_rows(ctx, q.extent(0), rows_backward<T, B>(q, dq, dz));
-    add(ctx, drank, dz);
-  }
-  template <class T, class B>
-  functor::SigmoidsBackward<T, B> rows_backward(View<const T, 2, B> q, In<T, 2, B> dq, Out<T, 2, B> dz) const {
-    return {q, dq, dz};
-  }
-};
+struct IndependentSigmoid : detail_::mixing::EachItem<functor::Sigmoids, functor::SigmoidsBackward> {};
 
 namespace functor {
 

@@ -64,7 +64,7 @@ struct StepCoefficient;
 /// @order  with a limit, the picks of an item in the order of TopK, otherwise by ascending expert. Counts and sums of
 ///         (2) and (3) run over the items in order
 struct ReluRouting {
-  static constexpr bool picks_by_item = false, needs_independent = true;
+  static constexpr bool picks_by_item = false, needs_logits = true;
   Index k = 1, most = 0;
   double coefficient = 1e-8, rate = 1.2;
   bool balanced = true;
