@@ -68,6 +68,21 @@ struct NoisyRank {
   View<T, 2, B> value{}, deviation{};  // [N, E]
 };
 
+namespace detail_::selection {
+
+/// Returns the values with noise by which a selection ordered the experts, or empty views if the selection has no
+/// member `noisy`.
+template <class T, class B, class SelectionT, class SavedT>
+NoisyRank<const T, B> noisy_rank(const SelectionT& selection, const SavedT& saved) {
+  if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
+    return selection.noisy(saved);
+  } else {
+    return {};
+  }
+}
+
+}  // namespace detail_::selection
+
 /// The gradients of the members of Candidates. backward of a selection adds to x, rank and q. It reads `noisy`, which
 /// contains the gradients of auxiliary losses with respect to NoisyRank. The views of `noisy` are empty if the gate has
 /// no auxiliary losses or drew no noise.

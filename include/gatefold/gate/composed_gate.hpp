@@ -378,9 +378,8 @@ struct ComposedGate {
   }
   template <class T, class B>
   GateOutcome<T, B> outcome(const Plan<T, B>& plan, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
-    GateOutcome<T, B> seen{saved.logits, saved.probabilities, plan, extra.valid, rank(saved)};
-    if constexpr (detail_::hook::selection::noisy<Selection, T, B>()) seen.noisy = selection.noisy(saved.selection);
-    return seen;
+    return {saved.logits, saved.probabilities, plan,
+            extra.valid,  rank(saved),         detail_::selection::noisy_rank<T, B>(selection, saved.selection)};
   }
 };
 

@@ -37,7 +37,7 @@ struct TensorInfo {
 /// Source: https://github.com/huggingface/safetensors; the index as Hugging Face's transformers write it: `weight_map`
 /// gives for each tensor the name of a file in the same folder. Other tensors of these files are ignored.
 ///
-/// A tensor with scales for its blocks (block_scales.hpp) appears as the F32 tensor that it stands for: FP8 weights
+/// A tensor with scales for its blocks (block_scales.hpp) appears as the F32 tensor of its values: FP8 weights
 /// `NAME` with `NAME_scale_inv`, and MXFP4 weights `NAME_blocks` with `NAME_scales`, which appear as `NAME`.
 /// @throws FileError with path and reason: if read_metadata refuses a part; if the index is not JSON, names a file
 ///         outside its folder, or names a tensor that its file lacks
@@ -188,7 +188,7 @@ class TensorFiles {
     if (!place.scales.empty()) return scaled_bytes(place, first, count);
     return raw_bytes(place, place.begin + first * element, count * element);
   }
-  /// Returns the bytes of floats that a tensor with scales stands for: of `count` floats from number `first` on.
+  /// Returns the bytes of the values of a tensor with scales as floats: of `count` floats from number `first` on.
   std::vector<std::byte> scaled_bytes(const Place& place, std::uint64_t first, std::uint64_t count) const {
     if (count == 0) return {};
     const Place& of = scales_.at(place.scales);
@@ -216,7 +216,7 @@ class TensorFiles {
     std::memcpy(bytes.data(), floats.data() + (first - begin * unit), bytes.size());
     return bytes;
   }
-  /// Replaces each tensor with scales by the F32 tensor that it stands for, and hides its scales.
+  /// Replaces each tensor with scales by the F32 tensor of its values, and hides its scales.
   void join_scales() {
     constexpr std::string_view of_fp8 = "_scale_inv", of_mxfp4 = "_scales";
     std::vector<std::string> names;

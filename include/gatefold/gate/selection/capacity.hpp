@@ -172,11 +172,7 @@ struct Capacity {
   /// no noise (no member `noisy`).
   template <class T, class B>
   NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
-    if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
-      return selection.noisy(saved.selection);
-    } else {
-      return {};
-    }
+    return detail_::selection::noisy_rank<T, B>(selection, saved.selection);
   }
   /// Calls backward of the selection, with the gradients of the weights before (2). Without (2), dropped picks have no
   /// effect there, because the gradients of their weights are 0.

@@ -127,11 +127,7 @@ struct GlobalBalance {
   /// Returns the values with noise by which the selection ordered the experts, or empty views if it has no noise.
   template <template <class, class> class S, class T, class B>
   NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
-    if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
-      return selection.noisy(saved);
-    } else {
-      return {};
-    }
+    return detail_::selection::noisy_rank<T, B>(selection, saved);
   }
   /// Calls backward of the selection. In the first evaluation of a layer in a training step, also adds the picks of
   /// this part to the gradient of balance.count, and the gradient of the loss (1) to d.q.
