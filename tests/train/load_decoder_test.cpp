@@ -247,6 +247,20 @@ TEST_CASE("load_decoder: a tied output layer must equal the embedding") {
         "tie_word_embeddings is true");
 }
 
+TEST_CASE("same_values: compares all blocks of two tensors") {
+  const TempDirectory to;
+  std::vector<float> values(300'000);  // several blocks
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  std::vector<GivenTensor<float>> tensors{
+      {"a", {3, 100'000}, values}, {"same", {3, 100'000}, values}, {"shape", {100'000, 3}, values}};
+  values.back() += 1;
+  tensors.push_back({"last", {3, 100'000}, values});
+  const io::TensorFiles files(to.write(safetensors_text(tensors)));
+  CHECK(io::decoder_folder::same_values(files, "a", "same"));
+  CHECK_FALSE(io::decoder_folder::same_values(files, "a", "last"));
+  CHECK_FALSE(io::decoder_folder::same_values(files, "a", "shape"));
+}
+
 TEST_CASE("load_decoder: all parts must belong to one decoder") {
   CHECK(error_of(CopiedFolder().parts("mixtral", "mixtral")) == "no error");
   CHECK(error_of(CopiedFolder().parts("mixtral", "mixtral").remove("second.safetensors")) ==
