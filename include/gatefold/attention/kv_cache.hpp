@@ -90,69 +90,12 @@ struct CachePlaces {
 
 namespace functor {
 
-/// Copies row n of a matrix to the row of the same item in a KV cache.
 template <class T, class B>
-struct CacheRows {
-  detail_::attending::CachePlaces places;
-  View<const T, 2, B> from;
-  View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index row = places(n);
-    each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(&from(n, c))); });
-  }
-};
-/// Copies the row of an item in a KV cache to row n of a matrix.
+struct StoreInCache;
 template <class T, class B>
-struct CachedRows {
-  detail_::attending::CachePlaces places;
-  View<const T, 2, B> from;
-  View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index row = places(n);
-    each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(n, c), at.load(&from(row, c))); });
-  }
-};
-/// Writes the mask of the current items to a KV cache: 1 = item, 0 = padding.
-template <class T, class B>
-struct CacheValid {
-  detail_::attending::CachePlaces places;
-  View<const T, 1, B> from;  // empty: no padding
-  View<T, 1, B> to;
-  GATEFOLD_HD void operator()(Index n) const { to(places(n)) = from.data() ? from(n) : T(1); }
-};
+struct ReadFromCache;
 
 }  // namespace functor
-
-namespace detail_::attending {
-
-/// Writes the mask `valid` of the current items, `length` for each sequence, to the cache.
-template <class C, class T, class B>
-void store_valid(C& ctx, const CacheView<T, B>& cache, In<T, 1, B> valid, Index length) {
-  B::for_each(ctx, cache.sequences * length,
-              functor::CacheValid<T, B>{{length, cache.capacity, cache.first + cache.items}, valid, cache.valid});
-}
-/// Writes the rows of the current items to a cache with one part.
-template <class C, class T, class B>
-void store_rows(C& ctx, const CacheView<T, B>& cache, In<T, 2, B> rows) {
-  B::for_rows(ctx, rows.extent(0),
-              functor::CacheRows<T, B>{{rows.extent(0) / cache.sequences, cache.capacity, cache.first + cache.items},
-                                       rows,
-                                       cache.rows.as(cache.rows.extent(1), cache.rows.extent(2))});
-}
-/// Returns `count` rows of each sequence of a matrix of the cache, from the row of the first item on. They are in
-/// scratch memory, unless the cache has one sequence.
-/// @param all  [sequences · capacity, W] rows or masks
-template <class C, class T, class B>
-View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T, 2, B> all, Index count) {
-  if (cache.sequences == 1) return all.rows(cache.first, count);
-  const View<T, 2, B> rows = ctx.template scratch<T>(cache.sequences * count, all.extent(1));
-  B::for_rows(ctx, rows.extent(0), functor::CachedRows<T, B>{{count, cache.capacity, cache.first}, all, rows});
-  return rows;
-}
-
-}  // namespace detail_::attending
 
 /// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
 ///
@@ -250,9 +193,9 @@ class KvCache {
     const View<T, 2, B> all = source.as(source.extent(1), source.extent(2)),
                         kept = ctx_->template scratch<T>(all.extent(0) / from.capacity * items_, all.extent(1));
     const detail_::attending::CachePlaces to{items_, capacity_, 0};
-    B::for_rows(*ctx_, kept.extent(0), functor::CachedRows<T, B>{from, all, kept});
+    B::for_rows(*ctx_, kept.extent(0), functor::ReadFromCache<T, B>{from, all, kept});
     B::for_rows(*ctx_, kept.extent(0),
-                functor::CacheRows<T, B>{to, kept, target.as(target.extent(1), target.extent(2))});
+                functor::StoreInCache<T, B>{to, kept, target.as(target.extent(1), target.extent(2))});
   }
 
   typename B::Context* ctx_;
@@ -261,5 +204,71 @@ class KvCache {
   Tensor<T, 1, B> valid_;
   Index capacity_ = 0, first_ = 0, items_ = 0, position_ = 0, next_ = 0;
 };
+
+namespace functor {
+
+/// Copies row n of a matrix to the row of the same item in a KV cache.
+template <class T, class B>
+struct StoreInCache {
+  detail_::attending::CachePlaces places;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index row = places(n);
+    each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(&from(n, c))); });
+  }
+};
+/// Copies the row of an item in a KV cache to row n of a matrix.
+template <class T, class B>
+struct ReadFromCache {
+  detail_::attending::CachePlaces places;
+  View<const T, 2, B> from;
+  View<T, 2, B> to;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index row = places(n);
+    each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(n, c), at.load(&from(row, c))); });
+  }
+};
+/// Writes the mask of the current items to a KV cache: 1 = item, 0 = padding.
+template <class T, class B>
+struct CacheValid {
+  detail_::attending::CachePlaces places;
+  View<const T, 1, B> from;  // empty: no padding
+  View<T, 1, B> to;
+  GATEFOLD_HD void operator()(Index n) const { to(places(n)) = from.data() ? from(n) : T(1); }
+};
+
+}  // namespace functor
+
+namespace detail_::attending {
+
+/// Writes the mask `valid` of the current items, `length` for each sequence, to the cache.
+template <class C, class T, class B>
+void store_valid(C& ctx, const CacheView<T, B>& cache, In<T, 1, B> valid, Index length) {
+  B::for_each(ctx, cache.sequences * length,
+              functor::CacheValid<T, B>{{length, cache.capacity, cache.first + cache.items}, valid, cache.valid});
+}
+/// Writes the rows of the current items to a cache with one part.
+template <class C, class T, class B>
+void store_rows(C& ctx, const CacheView<T, B>& cache, In<T, 2, B> rows) {
+  B::for_rows(ctx, rows.extent(0),
+              functor::StoreInCache<T, B>{{rows.extent(0) / cache.sequences, cache.capacity, cache.first + cache.items},
+                                          rows,
+                                          cache.rows.as(cache.rows.extent(1), cache.rows.extent(2))});
+}
+/// Returns `count` rows of each sequence of a matrix of the cache, from the row of the first item on. They are in
+/// scratch memory, unless the cache has one sequence.
+/// @param all  [sequences · capacity, W] rows or masks
+template <class C, class T, class B>
+View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T, 2, B> all, Index count) {
+  if (cache.sequences == 1) return all.rows(cache.first, count);
+  const View<T, 2, B> rows = ctx.template scratch<T>(cache.sequences * count, all.extent(1));
+  B::for_rows(ctx, rows.extent(0), functor::ReadFromCache<T, B>{{count, cache.capacity, cache.first}, all, rows});
+  return rows;
+}
+
+}  // namespace detail_::attending
 
 }  // namespace gatefold
