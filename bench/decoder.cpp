@@ -60,7 +60,7 @@ struct Served {
   const DecoderSizes sizes;
   const M model;
   FrozenParams<Params<M, float, B>, B> params =
-      freeze(ctx, init_params<float, B>(model, ctx, Seed{1}), {.bfloat16 = true});
+      freeze(ctx, init_params<float, B>(model, ctx, Seed{1}), {.weights = Weights::bfloat16});
   KvCache<float, B> cache{ctx, sizes.cache(1, 2 * kPrompt)};
   Carry<M, float, B> carry{};
   Tensor<float, 2, B> y{};

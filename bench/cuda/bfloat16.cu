@@ -14,7 +14,7 @@ using namespace bench;
 
 void one_layer(const Shape& s) {
   Run<CudaBf16> run(s), to_freeze(s), for_graph(s);
-  const auto frozen = freeze(to_freeze.ctx, std::move(to_freeze.params), {.bfloat16 = true});
+  const auto frozen = freeze(to_freeze.ctx, std::move(to_freeze.params), {.weights = Weights::bfloat16});
   run.forward();
   Rounds rounds(run.ctx.stream());
   const auto infer = rounds.add([&] { run.infer(); });

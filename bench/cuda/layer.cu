@@ -84,7 +84,7 @@ void one_layer(const Shape& s) {
   const Graph graph(for_graph.ctx, [&] { for_graph.infer(); });
   const auto replay = rounds.add([&] { graph.launch(run.ctx); });
   Run<> to_freeze(s);
-  const auto rounded = freeze(to_freeze.ctx, std::move(to_freeze.params), {.bfloat16 = true});
+  const auto rounded = freeze(to_freeze.ctx, std::move(to_freeze.params), {.weights = Weights::bfloat16});
   const auto bfloat16 = rounds.add([&] { run.infer(rounded); });
   BlasLoop blas(run);
   const auto loop = rounds.add([&] { blas(); });

@@ -85,7 +85,8 @@ struct Run {
 /// Returns frozen (packed) parameters with the same values as the parameters of `run`.
 template <class RunT>
 auto frozen_copy(RunT& run, bool bfloat16) {
-  return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}), {.bfloat16 = bfloat16});
+  return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}),
+                {.weights = bfloat16 ? Weights::bfloat16 : Weights::unchanged});
 }
 
 inline void count(benchmark::State& state, const std::string& name, double value) { state.counters[name] = value; }

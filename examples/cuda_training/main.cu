@@ -49,7 +49,8 @@ void run(int steps) {
   // [/snippet]
 
   // [snippet graph]
-  const auto frozen = freeze(ctx, std::move(trainer.params), {.bfloat16 = true});  // trainer.params is empty now
+  // trainer.params is empty after this call.
+  const auto frozen = freeze(ctx, std::move(trainer.params), {.weights = Weights::bfloat16});
   Carry<decltype(model), float, Cuda> carry;
   const auto pass = [&] {
     model.begin(ctx, model_params(frozen), kItems, carry);

@@ -105,6 +105,14 @@ inline NotTrained not_trained(const Options& o, const io::DecoderConfig& config)
   return others;
 }
 
+/// Returns the form of packed weights that the option `weights` selects.
+inline Weights packed_form(const Options& o) {
+  if (o.weights == "bfloat16") return Weights::bfloat16;
+  if (o.weights == "int8") return Weights::int8;
+  if (o.weights == "int4") return Weights::int4;
+  return o.weights == "mxfp4" ? Weights::mxfp4 : Weights::unchanged;
+}
+
 /// Returns whether the run only generates tokens, with weights that exist only packed.
 inline bool serves(const Options& o) {
   return !o.model.empty() && !o.weights.empty() && o.train.empty() && o.save.empty();
@@ -132,7 +140,12 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const CacheSize kv = s.cache(1, static_cast<Index>(longest) + o.tokens);
   const double cache = 4.0 * double(kv.layers) * double(kv.parts) * double(kv.capacity()) * double(kv.width);
-  const double packed = o.weights.empty() ? 0 : o.weights == "float" ? 4 * matrices : 2 * matrices;
+  const Weights form = packed_form(o);
+  const double of_weight = form == Weights::unchanged  ? 4
+                           : form == Weights::bfloat16 ? 2
+                           : form == Weights::int8     ? 34. / 32
+                                                       : 18. / 32;
+  const double packed = o.weights.empty() ? 0 : of_weight * matrices;
   const double plain = serves(o) ? 4 * (all - matrices) : 4 * all;
   // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.
   const double training = o.train.empty() ? 0 : 4 * all + 12 * trained, mb = 1e6;

@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
   add("--top-p", o.sampling.top_p, "only the fewest tokens with this probability")->check(command_line::within(0, 1));
   add("--seed", o.sampling.seed, "of the drawn tokens, and of a random decoder")->check(command_line::seed());
   add("--threads", o.threads, "0: one for each processor")->check(CLI::Range(0, 1024));
-  add("--weights", o.weights, "pack the weights of experts in this type")->check(CLI::IsMember({"float", "bfloat16"}));
+  add("--weights", o.weights, "pack the weights of experts in this type")
+      ->check(CLI::IsMember({"float", "bfloat16", "int8", "int4", "mxfp4"}));
   auto* train = add("--train", o.train, "file of ids, separated by spaces, to train on")->check(CLI::ExistingFile);
   add("--steps", o.steps, "training steps in all, one sequence each")->check(whole(1))->needs(train);
   add("--length", o.length, "tokens of a sequence")->check(whole(1))->needs(train);

@@ -99,13 +99,13 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
          o.save.string());
   Cpu::Context ctx(o.threads);
   const Seed seed{o.sampling.seed};
-  const FreezeOptions packing{.bfloat16 = o.weights == "bfloat16"};
+  const FreezeOptions packing{.weights = packed_form(o)};
   const auto answer = [&](const auto& params, const auto& output) {
     for (const auto& prompt : prompts) generate(o, ctx, s, model, params, output, prompt, stop);
   };
   if (serves(o)) {
     // [snippet frozen]
-    const auto frozen = io::load_frozen_decoder(o.model, ctx, config, model, packing);  // or {.bfloat16 = true}
+    const auto frozen = io::load_frozen_decoder(o.model, ctx, config, model, packing);  // {.weights = Weights::int8}
     answer(frozen.model, frozen.loss);
     // [/snippet]
     return;

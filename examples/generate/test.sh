@@ -87,7 +87,9 @@ drawn() { run "${model[@]}" --temperature 2 --top-k 20 --top-p 0.95 "$@"; cat "$
 first=$(drawn --seed 1 --threads 1)
 [ "$(drawn --seed 1 --threads 2)" = "$first" ] || fail "other tokens on 2 threads"
 [ "$(drawn --seed 2 --threads 1)" != "$first" ] || fail "the same tokens from another seed"
-run "${model[@]}" --weights bfloat16
+for form in bfloat16 int8 int4 mxfp4; do run "${model[@]}" --weights $form; done
+# Weights of a folder in MXFP4 keep their values; only the items are rounded.
+run --model "$folders/gpt_oss_mxfp4" --weights mxfp4
 run
 [ "$(wc -w <"$dir/out")" -eq 32 ] || fail "a random decoder: expected 32 tokens, got $(cat "$dir/out")"
 

@@ -86,7 +86,7 @@ TEST_CASE("cuda: frozen weights change no bit, passes can be captured") {
   layer.begin(ctx, params, items, carry);
   gatefold::infer<float, CudaBf16>(layer, ctx, params, x, carry, y);
   const auto expected = values();
-  const auto frozen = freeze(ctx, std::move(params), {.bfloat16 = true});
+  const auto frozen = freeze(ctx, std::move(params), {.weights = Weights::bfloat16});
   const auto pass = [&] {
     layer.begin(ctx, model_params(frozen), items, carry);
     infer(layer, ctx, frozen, x, carry, y);

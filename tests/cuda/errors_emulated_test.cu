@@ -153,7 +153,7 @@ TEST_CASE("cuda: a failed allocation in a trainer frees all memory") {
 TEST_CASE("cuda: a failed allocation with frozen weights frees all memory") {
   const long failures = failures_of([] {
     Cuda::Context ctx;
-    const auto frozen = freeze(ctx, init_params<float, Cuda>(model, ctx, Seed{1}), {.bfloat16 = true});
+    const auto frozen = freeze(ctx, init_params<float, Cuda>(model, ctx, Seed{1}), {.weights = Weights::bfloat16});
     const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
     Tensor<float, 2, Cuda> y(items, dim);
     Carry<Model, float, Cuda> carry;

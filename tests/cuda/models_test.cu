@@ -92,7 +92,8 @@ void check_frozen(const E& expert, bool rounds) {
             for (Index i = 0; i < t.size(); ++i) t.data()[i] = rounded(t.data()[i]);
         },
         params);
-  const auto frozen = freeze(on.cuda, std::move(cuda_params), {.bfloat16 = rounds});
+  const auto frozen =
+      freeze(on.cuda, std::move(cuda_params), {.weights = rounds ? Weights::bfloat16 : Weights::unchanged});
   expect_same(on, "y", inferred<T, Naive>(on.naive, layer, params, x),
               inferred<T, Cuda>(on.cuda, layer, frozen, on_cuda<Tensor<T, 2, Cuda>>(on, x)), {});
 }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <tuple>
@@ -20,6 +21,7 @@
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "support/naive.hpp"
+#include "support/quantised.hpp"
 
 using namespace gatefold;
 
@@ -61,7 +63,7 @@ void check(const E& expert, Index items) {
   CHECK(same(run<T>(ctx, layer, params, x), plain));  // nothing of it stays in the context
 
   // Rounded weights are those of a plain model whose expert weights were rounded.
-  const auto rounded = freeze(ctx, layer.template init<T, Cpu>(ctx, Seed{3}), {.bfloat16 = true});
+  const auto rounded = freeze(ctx, layer.template init<T, Cpu>(ctx, Seed{3}), {.weights = Weights::bfloat16});
   if constexpr (std::is_same_v<T, float>)
     for_each_tensor(
         [](const Name&, auto& t) {
@@ -127,4 +129,69 @@ TEST_CASE("freeze: a single branch gives the bits of plain parameters") {
   check(float{}, Cpu{});
   check(double{}, Cpu{});
   check(float{}, CpuBf16{});
+}
+
+TEST_CASE("freeze: weights of 8 and 4 bits stay close to the rounded weights") {
+  // Both layers have the same rounded weights, so they differ only by the rounding of the items: at most 0.5001 t for
+  // each number, with t = a / 127. A Linear expert with one pick multiplies this by its weights.
+  const Index dim = 70, items = 30;
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = dim}};
+  Cpu::Context ctx(2);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
+  for (const Weights form : naive::quantised_forms) {
+    auto params = init_params<float, Cpu>(layer, ctx, Seed{1});
+    const auto frozen = freeze(ctx, init_params<float, Cpu>(layer, ctx, Seed{1}), {.weights = form});
+    auto& weight = params.expert.weight;
+    double largest = 0;  // Σ_k |w| of a column
+    for (Index e = 0; e < weight.extent(0); ++e)
+      for (Index j = 0; j < dim; ++j) {
+        double sum = 0;
+        for (Index k = 0; k < dim; k += 32) {
+          const auto group = naive::quantised(form, naive::group_of(k, dim, [&](Index i) { return weight(e, i, j); }));
+          for (std::size_t i = 0; i < group.q.size(); ++i) {
+            weight(e, k + Index(i), j) = static_cast<float>(group.scale * group.q[i]);
+            sum += std::abs(group.scale * group.q[i]);
+          }
+        }
+        largest = std::max(largest, sum);
+      }
+    Tensor<float, 2, Cpu> expected(items, dim), y(items, dim);
+    infer(layer, ctx, params, x, expected);
+    infer(layer, ctx, frozen, x, y);
+    double worst = 0;
+    for (Index i = 0; i < y.size(); ++i)
+      worst = std::max(worst, std::abs(double(y.data()[i]) - double(expected.data()[i])));
+    CAPTURE(static_cast<int>(form));
+    CHECK(worst <= 0.5001 / 127 * largest + 1e-5);
+    CHECK(worst > 0);
+  }
+}
+
+TEST_CASE("freeze: 8 and 4 bits give the same bits for any batch and threads") {
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 6}, .selection = {.k = 2}}, GatedMlp<Silu>{70, 300}};
+  const Index items = 40, dim = 70;
+  for (const Weights form : naive::quantised_forms) {
+    Cpu::Context one(1), three(3);
+    const auto x = uniform_tensor<float>(one, Seed{2}, 1.0, items, dim);
+    const auto frozen = freeze(one, init_params<float, Cpu>(layer, one, Seed{1}), {.weights = form});
+    Tensor<float, 2, Cpu> all(items, dim), y(items, dim), alone(1, dim);
+    infer(layer, one, frozen, x, all);
+    infer(layer, three, frozen, x, y);
+    CHECK(same(all, y));
+    int differ = 0;
+    for (Index n = 0; n < items; ++n) {
+      infer(layer, one, frozen, x.view().rows(n, 1), alone);
+      differ += std::memcmp(alone.data(), &all(n, 0), static_cast<std::size_t>(dim) * sizeof(float)) != 0;
+    }
+    CHECK(differ == 0);
+  }
+}
+
+TEST_CASE("freeze: double parameters cannot have 8 or 4 bits") {
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 1}}, Linear{.model_dim = 4}};
+  Cpu::Context ctx(1);
+  CHECK_THROWS_WITH_AS(freeze(ctx, init_params<double, Cpu>(layer, ctx, Seed{1}), {.weights = Weights::int4}),
+                       "freeze: weights: expected Weights::unchanged for parameters of double, got a form of 8 or 4 "
+                       "bits",
+                       ArgumentError);
 }

@@ -58,7 +58,7 @@ Part part() {
           },
           [] {
             Cpu::Context ctx(2);
-            return run(ctx, freeze(ctx, make_layer().init<float, Cpu>(ctx, Seed{1}), {.bfloat16 = false}));
+            return run(ctx, freeze(ctx, make_layer().init<float, Cpu>(ctx, Seed{1}), {.weights = Weights::unchanged}));
           },
           [] {
             Cpu::Context ctx(2);

@@ -78,7 +78,8 @@ double kilobytes(const std::string& name) {
 
 TEST_CASE("load_frozen_decoder: results have the bits of load_decoder and freeze") {
   check<float, Cpu>({});
-  check<float, Cpu>({.bfloat16 = true});
+  check<float, Cpu>({.weights = Weights::bfloat16});
+  for (const Weights form : {Weights::int8, Weights::int4, Weights::mxfp4}) check<float, Cpu>({.weights = form});
   check<float, CpuBf16>({});
 }
 
@@ -141,7 +142,8 @@ TEST_CASE("load_decoder: the peak of memory is 1.1 times the weights") {
         return std::stod(text);
       };
       CHECK(factor([&](auto& ctx) {
-              return io::load_frozen_decoder(folder.path, ctx, config, model, {.bfloat16 = bfloat16});
+              return io::load_frozen_decoder(folder.path, ctx, config, model,
+                                             {.weights = bfloat16 ? Weights::bfloat16 : Weights::unchanged});
             }) <= 1.1);
       if (!bfloat16) CHECK(factor([&](auto& ctx) { return io::load_decoder(folder.path, ctx, config, model); }) <= 1.1);
     });

@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/weights.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -47,17 +48,19 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
 
 /// Options of freeze.
 struct FreezeOptions {
-  bool bfloat16 = false;  // if true, packed float weights are stored as bfloat16, in half the size
+  Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
 };
 
 /// Prepares parameters for inference: makes copies of the expert weights in the order in which the matrix products of
 /// the backend read them. Takes ownership of the parameters: freeze(ctx, std::move(params)).
 ///
-/// Without `bfloat16`, results have the same bits as with the original parameters. With `bfloat16`, the weights of
-/// expert products are rounded to 8 significant bits, so by at most 2⁻⁸ of their value. Sums are still in float. The
-/// rounding halves the bytes to read, which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed
-/// and rounded. A backend without packed weights neither packs nor rounds.
-/// @cost  one pass over the weights, and memory for one more copy of them (half a copy with bfloat16), with columns
+/// The option `weights` selects the form of the copies. With Weights::unchanged, results have the same bits as with the
+/// original parameters. Weights::bfloat16 rounds weights to 8 significant bits, so by at most 2⁻⁸ of their value. The
+/// forms of 8 and 4 bits (core/weights.hpp) also round the items that they multiply. Fewer bytes are faster to read,
+/// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. A backend without
+/// packed weights neither packs nor rounds.
+/// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double, or on a GPU
+/// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size), with columns
 ///         padded to a multiple of two registers
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
@@ -72,8 +75,8 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
       GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
                        "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
                        "float, Cpu> and a Cpu::Context");
-      if constexpr (requires { B::pack(ctx, weights, options.bfloat16, frozen.packed); })
-        B::pack(ctx, weights, options.bfloat16, frozen.packed);
+      if constexpr (requires { B::pack(ctx, weights, options.weights, frozen.packed); })
+        B::pack(ctx, weights, options.weights, frozen.packed);
     };
     if constexpr (requires { typename B::PackedWeights; })
       for_each_tensor([&](const Name&, const auto& t) { pack(t.view()); }, std::as_const(frozen.params));

@@ -27,7 +27,7 @@ struct FrozenDecoder {
 
 /// Reads a decoder from a folder for inference, with the weights of matrix products only in packed form:
 ///
-///     const auto frozen = io::load_frozen_decoder(folder, ctx, config, model, {.bfloat16 = true});
+///     const auto frozen = io::load_frozen_decoder(folder, ctx, config, model, {.weights = Weights::int8});
 ///     infer(model, ctx, frozen.model, ids, carry, y);
 ///
 /// The results have the same bits as load_decoder followed by freeze, which needs up to three times the memory, because
@@ -35,8 +35,8 @@ struct FrozenDecoder {
 /// or changed. Matrices with one column keep their elements, because SigmoidGated reads them in place. On a backend
 /// without packed weights in host memory, the function calls load_decoder and freeze.
 /// @throws FileError as load_decoder; ArgumentError if the parameters are used without their packed copies
-/// @cost   host memory of the packed weights, which have 2 bytes per weight with `bfloat16`, and of the other tensors
-///         as T; in addition some megabytes, or the largest matrix, while it runs
+/// @cost   host memory of the packed weights (Weights: 2 bytes for each weight in bfloat16, 34 for 32 weights in int8)
+///         and of the other tensors as T; in addition some megabytes, or the largest matrix, while it runs
 template <class T = float, class C, class M>
 auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model,
                          FreezeOptions options = {});
@@ -60,7 +60,7 @@ struct ReserveLike {
     if constexpr (Rank == 3)
       if (like.size() > 0 && is_only_packed<B, Rank>(like.extent(2))) {
         const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
-        T* const address = B::template reserve_packed<T>(experts, depth, columns, options.bfloat16, packed);
+        T* const address = B::template reserve_packed<T>(experts, depth, columns, options.weights, packed);
         return t.resize_without_memory(address, experts, depth, columns);
       }
     t.resize_like(like);
@@ -103,7 +103,7 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
     for_each_tensor(
         [&]<class Tensor>(const Name&, const Tensor& t) {
           if constexpr (Tensor::rank == 3)
-            if (!decoder_folder::is_only_packed<B, 3>(t.extent(2))) B::pack(ctx, t.view(), options.bfloat16, packed);
+            if (!decoder_folder::is_only_packed<B, 3>(t.extent(2))) B::pack(ctx, t.view(), options.weights, packed);
         },
         std::as_const(params));
     return Frozen{{std::move(params.model), std::move(packed)}, std::move(params.loss)};

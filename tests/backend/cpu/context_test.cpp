@@ -20,8 +20,8 @@ TEST_CASE("Cpu::Context: use() selects packed weights while its result lives") {
   Cpu::Context ctx(1);
   const std::vector<float> w(6, 1);
   cpu::PackedWeights outer, inner;
-  outer.add<float>(ctx, w.data(), 1, 2, 3, false);
-  inner.add<float>(ctx, w.data(), 1, 2, 3, false);
+  outer.add<float>(ctx, w.data(), 1, 2, 3, Weights::unchanged);
+  inner.add<float>(ctx, w.data(), 1, 2, 3, Weights::unchanged);
   CHECK(!ctx.packed<float>(w.data()));
   {
     const auto first = ctx.use(outer);

@@ -189,7 +189,9 @@ void check_products(std::uint64_t seed, Forms& forms) {
       transposed ? View<const T, 3, B>(w.data(), E, columns, depth) : View<const T, 3, B>(w.data(), E, depth, columns);
   typename B::Context many(threads), alone(1);
   cpu::PackedWeights packed;
-  if (prepacked) packed.add<P>(many, w.data(), E, depth, columns, half && std::is_same_v<T, float>);
+  if (prepacked)
+    packed.add<P>(many, w.data(), E, depth, columns,
+                  half && std::is_same_v<T, float> ? Weights::bfloat16 : Weights::unchanged);
 
   const auto forward = [&](auto& ctx, bool with_packed) {
     Tensor<T, 2, B> c(S + slots.spare, columns);
@@ -296,7 +298,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
     for (T& v : x) v *= std::is_same_v<P, Bfloat16> ? T(1e-37) : std::numeric_limits<T>::denorm_min() * 20;
   typename B::Context many(threads), alone(1);
   cpu::PackedWeights packed;
-  packed.add<P>(many, w.data(), E, depth, columns, false);
+  packed.add<P>(many, w.data(), E, depth, columns, Weights::unchanged);
   const auto run = [&](auto& ctx, Index bytes, bool with_packed, bool accumulate) {
     struct {
       Tensor<T, 2, B> c, of_transposed;
@@ -440,7 +442,8 @@ void check_pair(std::uint64_t seed, Ways& ways) {
   cpu::PackedWeights packed;
   if (prepacked)
     for (const auto& [v, r, c] : {std::tuple{&w[0], depth, hidden}, {&w[1], depth, hidden}, {&w[2], hidden, columns}})
-      packed.add<P>(many, v->data(), E, r, c, half && std::is_same_v<T, float>);
+      packed.add<P>(many, v->data(), E, r, c,
+                    half && std::is_same_v<T, float> ? Weights::bfloat16 : Weights::unchanged);
   for (auto* ctx : {&many, &alone}) {
     Tensor<T, 2, B> c(all, columns);
     cpu::PairBatch<P> batch{.a = {x.data(), depth, true, groups.rows.data()},

@@ -11,11 +11,18 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "support/naive.hpp"
+#include "support/quantised.hpp"
 #include "support/words.hpp"
 
 using namespace gatefold;
 using cpu::PackedMatrix;
 using cpu::PackedWeights;
+
+namespace {
+
+Weights form(bool round) { return round ? Weights::bfloat16 : Weights::unchanged; }
+
+}  // namespace
 
 TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel", P, float, double, Bfloat16) {
   using T = cpu::SumOf<P>;
@@ -27,7 +34,7 @@ TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel
       for (const int threads : {1, 3}) {
         PackedWeights weights;
         Cpu::Context ctx(threads);
-        weights.add<P>(ctx, w.data(), experts, depth, columns, round);
+        weights.add<P>(ctx, w.data(), experts, depth, columns, form(round));
         const PackedMatrix<P> first = weights.find<P>(w.data());
         REQUIRE(first);
         CHECK(bool(first.half) == ((round || rounds) && std::is_same_v<T, float> && cpu::values_of_word<P> == 1));
@@ -64,9 +71,9 @@ TEST_CASE_TEMPLATE("PackedWeights: reserved memory gets the bits of add", P, flo
   Cpu::Context ctx(2);
   for (const bool round : {false, true}) {
     PackedWeights plain, reserved;
-    plain.add<P>(ctx, w.data(), experts, depth, columns, round);
-    T* const address = reserved.reserve<P>(experts, depth, columns, round);
-    T* const other = reserved.reserve<P>(1, depth, columns, round);
+    plain.add<P>(ctx, w.data(), experts, depth, columns, form(round));
+    T* const address = reserved.reserve<P>(experts, depth, columns, form(round));
+    T* const other = reserved.reserve<P>(1, depth, columns, form(round));
     CHECK(address != other);
     reserved.pack<P>(ctx, address, 2, 3, w.data() + 2 * matrix, depth, columns);
     reserved.pack<P>(ctx, address, 0, 2, w.data(), depth, columns);
@@ -94,7 +101,7 @@ TEST_CASE("PackedWeights: packing again replaces the older copy") {
   for (const auto& [experts, round] :
        {std::pair(Index(2), false), {Index(2), false}, {Index(4), false}, {Index(4), true}}) {
     for (float& v : w) v = static_cast<float>(Bfloat16::from(2 * v + 1));
-    a.add<float>(ctx, w.data(), experts, n, n, round);
+    a.add<float>(ctx, w.data(), experts, n, n, form(round));
     const PackedMatrix<float> found = a.find<float>(w.data());
     CHECK(bool(found.half) == round);
     const PackedMatrix<float> last = found + (experts - 1) * PackedMatrix<float>::size(n, n);
@@ -107,8 +114,8 @@ TEST_CASE("PackedWeights: can be moved, holds no empty tensors") {
   const auto w = naive::random_vector<float>(64, 4);
   Cpu::Context ctx(1);
   PackedWeights a;
-  a.add<float>(ctx, w.data(), 1, 8, 8, false);
-  a.add<float>(ctx, nullptr, 4, 0, 8, false);
+  a.add<float>(ctx, w.data(), 1, 8, 8, Weights::unchanged);
+  a.add<float>(ctx, nullptr, 4, 0, 8, Weights::unchanged);
   CHECK(!a.find<float>(nullptr));
   PackedWeights b = std::move(a);
   CHECK(b.find<float>(w.data()));
@@ -122,8 +129,62 @@ TEST_CASE("PackedWeights: expect_readable accepts panels of the same width") {
   Cpu::Context ctx(1);
   PackedWeights a;
   a.expect_readable();
-  a.add<float>(ctx, w.data(), 1, 8, 8, false);
+  a.add<float>(ctx, w.data(), 1, 8, 8, Weights::unchanged);
   PackedWeights b = std::move(a), c;
   c = std::move(b);
   c.expect_readable();  // tests/march hands weights from one instruction set to another
+}
+
+TEST_CASE_TEMPLATE("PackedWeights: quantises each group of each expert", P, float, Bfloat16) {
+  constexpr Index width = cpu::Tile<P>::columns, block = cpu::Tile<P>::depth;
+  Cpu::Context ctx(2);
+  for (const Weights form : naive::quantised_forms)
+    for (const auto& [experts, depth, columns] : {std::array<Index, 3>{3, 5, 7}, {2, 600, 70}, {1, 256, 64}}) {
+      const Index matrix = depth * columns;
+      const auto w = naive::random_vector<float>(experts * matrix, 3);
+      PackedWeights weights, reserved;
+      weights.add<P>(ctx, w.data(), experts, depth, columns, form);
+      float* const address = reserved.reserve<P>(experts, depth, columns, form);
+      reserved.pack<P>(ctx, address, experts - 1, 1, w.data() + (experts - 1) * matrix, depth, columns);
+      reserved.pack<P>(ctx, address, 0, experts - 1, w.data(), depth, columns);
+      const PackedMatrix<P> first = weights.find<P>(w.data()), other = reserved.find<P>(address);
+      REQUIRE(first.quantised);
+      REQUIRE(!first.full);
+      REQUIRE(!first.half);
+      const cpu::QuantisedFormat& format = *first.quantised.format;
+      REQUIRE(other.quantised.format == &format);
+      const Index bytes = experts * cpu::QuantisedMatrix::size(depth, columns) * format.group_bytes;
+      CHECK(std::memcmp(first.quantised.data, other.quantised.data, static_cast<std::size_t>(bytes)) == 0);
+      std::vector<float> values(static_cast<std::size_t>(32 * width));
+      int wrong = 0;
+      for (Index e = 0; e < experts; ++e)
+        for (Index k = 0; k < depth; k += 32)
+          for (Index j = 0; j < columns; j += width) {
+            const Index k0 = k / block * block;
+            const PackedMatrix<P> panel =
+                first.expert(e, depth, columns).block(columns, k0, std::min(block, depth - k0), j);
+            format.decode(panel.quantised.data + (k - k0) / 32 * format.group_bytes, values.data());
+            for (Index c = 0; c < width; ++c) {
+              const auto group = naive::group_of(k, depth, [&](Index i) {
+                return j + c < columns ? w[static_cast<std::size_t>(e * matrix + i * columns + j + c)] : 0.0F;
+              });
+              const naive::Group expected = naive::quantised(form, group);
+              for (std::size_t i = 0; i < 32; ++i)
+                wrong += double(values[i * std::size_t(width) + std::size_t(c)]) !=
+                         (i < group.size() ? expected.scale * expected.q[i] : 0);
+            }
+          }
+      CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("PackedWeights: double weights cannot be quantised") {
+  const std::vector<double> w(64);
+  Cpu::Context ctx(1);
+  PackedWeights weights;
+  CHECK_THROWS_WITH_AS(weights.add<double>(ctx, w.data(), 1, 8, 8, Weights::int8),
+                       "freeze: weights: expected Weights::unchanged for parameters of double, got a form of 8 or 4 "
+                       "bits",
+                       ArgumentError);
+  CHECK(!weights.find<double>(w.data()));
 }

@@ -100,9 +100,9 @@ TEST_CASE_TEMPLATE("PairWeights: prepacked weights belong to the expert", T, flo
   Weights<T> w(300, 600, 260, 2);
   cpu::PackedWeights packed;
   Cpu::Context ctx(1);
-  packed.add<T>(ctx, w.up.data(), 2, w.depth, w.hidden, false);
-  packed.add<T>(ctx, w.more.data(), 2, w.depth, w.hidden, false);
-  packed.add<T>(ctx, w.down.data(), 2, w.hidden, w.columns, false);
+  packed.add<T>(ctx, w.up.data(), 2, w.depth, w.hidden, Weights::unchanged);
+  packed.add<T>(ctx, w.more.data(), 2, w.depth, w.hidden, Weights::unchanged);
+  packed.add<T>(ctx, w.down.data(), 2, w.hidden, w.columns, Weights::unchanged);
   w.batch.packed_up = {packed.find<T>(std::as_const(w.up).data()), packed.find<T>(std::as_const(w.more).data())};
   w.batch.packed_down = packed.find<T>(std::as_const(w.down).data());
   for (const Index e : {0, 1}) {

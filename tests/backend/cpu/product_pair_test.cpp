@@ -162,8 +162,8 @@ TEST_CASE_TEMPLATE("grouped_pair: whole panels of c with prepacked weights", T, 
   Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{p.matrix(p.up, p.depth, p.hidden)}, Activate{},
                     p.matrix(p.down, p.hidden, p.columns), expected.view(), functor::Store{});
   cpu::PackedWeights weights;
-  weights.add<T>(ctx, p.up.data(), p.experts(), p.depth, p.hidden, false);
-  weights.add<T>(ctx, p.down.data(), p.experts(), p.hidden, p.columns, false);
+  weights.add<T>(ctx, p.up.data(), p.experts(), p.depth, p.hidden, Weights::unchanged);
+  weights.add<T>(ctx, p.down.data(), p.experts(), p.hidden, p.columns, Weights::unchanged);
   const Activate middle;
   const functor::Store last;
   cpu::PairBatch<T> batch = p.batch(c.data());

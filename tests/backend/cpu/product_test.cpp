@@ -370,7 +370,7 @@ TEST_CASE("grouped_gemm: deep products read prepacked weights") {
     };
     const Vector<float> plain = run();
     cpu::PackedWeights packed;
-    packed.add<float>(ctx, w.data(), experts, depth, columns, false);
+    packed.add<float>(ctx, w.data(), experts, depth, columns, Weights::unchanged);
     const auto use = ctx.use(packed);
     CHECK(same_bits(run(), plain));
   }

@@ -59,7 +59,7 @@ struct Batch {
     skip_rows(p.a, first);
     if (slots == Slots::are_rows) {
       p.b.data += e * p.depth * p.columns;
-      p.packed = p.packed + e * PackedMatrix<P>::size(p.depth, p.columns);
+      p.packed = p.packed.expert(e, p.depth, p.columns);
       p.c += first * p.c_stride;
       p.rows = count;
       p.first = first;

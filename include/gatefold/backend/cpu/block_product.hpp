@@ -9,6 +9,7 @@
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tile_from_memory.hpp"
@@ -56,12 +57,14 @@ class BlockProduct {
   explicit BlockProduct(T* panels) : panels_(panels) {}
 
   /// Computes the matrix product `to` = a b, or `to` += a b, for one block b of weights.
-  /// @param a     [rows, words] packed
+  /// @param a     [rows, words] packed (WeightBlock::pack_rows)
   /// @param into  whether sums are stored, added, or written with non-temporal stores. Into::stream requires that `to`
   ///              is aligned rows of a matrix, in whole panels
   /// @param next  the weights that the task needs after `b`, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
+    if constexpr (std::is_same_v<T, float>)
+      if (b.packed.quantised) return quantised(rows, reinterpret_cast<const QuantisedRow*>(a), b, into, to);
     if (b.packed) return packed(rows, a, b, next, into, to);
     if constexpr (!on_amx<P>)
       if (!b.b.lines_are_rows && !b.b.rows) return in_place(rows, a, b, next, into, to);
@@ -102,6 +105,14 @@ class BlockProduct {
       return block ? block->prefetch_panel(column, t, n) : Prefetch::nothing(panel);
     }
   };
+
+  static void quantised(const RowBlock& rows, const QuantisedRow* a, const WeightBlock<P>& b, Into into,
+                        const Sums<T>& to) {
+    const QuantisedMatrix& w = b.packed.quantised;
+    const Index groups = QuantisedMatrix::groups(b.depth), panel = groups * w.format->group_bytes;
+    for (Index x = 0; x < b.columns; x += width)
+      w.format->multiply(rows.count, groups, a, w.data + x / width * panel, to.from(x).data, to.layout.stride, into);
+  }
 
   void packed(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
               const Sums<T>& to) {

@@ -6,6 +6,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
@@ -24,17 +25,18 @@ using HalfTile = void(Index rows, Index panels, Index depth, const float* a, con
 ///     [blocks of Tile::depth rows][panels of Tile::columns columns][word, column]
 ///
 /// The last panel is padded with zeros. The elements are words (words.hpp). If words are floats, they can also be
-/// stored as bfloat16, in half the size. Both pointers are null if there is no matrix. A matrix of bfloat16 also has a
-/// pointer to the function that multiplies by it (half_tile), so that only programs that freeze weights compile this
-/// function.
+/// stored as bfloat16, in half the size. A quantised matrix has an order of its own (quantised_matrix.hpp). All
+/// pointers are null if there is no matrix. A matrix of bfloat16 also has a pointer to the function that multiplies by
+/// it (half_tile), so that only programs that freeze weights compile this function.
 template <class P>
 struct PackedMatrix {
   using T = SumOf<P>;
   const T* full = nullptr;
   const Bfloat16* half = nullptr;
   HalfTile* half_tile = nullptr;
+  QuantisedMatrix quantised{};
 
-  explicit operator bool() const { return full || half; }
+  explicit operator bool() const { return full || half || quantised; }
 
   static Index padded(Index columns) { return divide_up(columns, Tile<P>::columns) * Tile<P>::columns; }
   /// Returns the size of a packed matrix [depth, columns] in words (packed elements).
@@ -46,14 +48,34 @@ struct PackedMatrix {
   }
 
   /// Returns the packed matrix that begins `count` words (packed elements) later, for example the matrix of the next
-  /// expert.
+  /// expert. The matrix must not be quantised.
   PackedMatrix operator+(Index count) const {
     return {full ? full + count : nullptr, half ? half + count : nullptr, half_tile};
   }
-  /// Returns a Prefetch, which describes memory to prefetch. It begins at part t of n equal parts of the `count` words
-  /// (packed elements) from offset `word` on.
-  Prefetch prefetch(Index word, Index count, Index t, Index n) const {
-    return full ? Prefetch::part(full + word, count, t, n) : Prefetch::part(half + word, count, t, n);
+  /// Returns the matrix [depth, columns] of expert e, if this is the matrix of expert 0.
+  PackedMatrix expert(Index e, Index depth, Index columns) const {
+    if (quantised) return of(quantised + e * QuantisedMatrix::size(depth, columns));
+    return *this + e * size(depth, columns);
+  }
+  /// Returns the part that begins at `column`, in the block of `length` rows from row k on. `column` is a multiple of
+  /// Tile::columns.
+  /// @param columns  the number of columns of the whole matrix
+  PackedMatrix block(Index columns, Index k, Index length, Index column) const {
+    if (quantised) return of(quantised + QuantisedMatrix::at(columns, k, length, column));
+    return *this + at(columns, k, length, column);
+  }
+  static PackedMatrix of(QuantisedMatrix quantised) { return {nullptr, nullptr, nullptr, quantised}; }
+
+  /// Returns a Prefetch, which describes memory to prefetch, for the panel that begins at column x of a block. The
+  /// Prefetch begins at part t of n equal parts of the panel.
+  /// @param depth  number of rows of the block
+  Prefetch prefetch_panel(Index x, Index depth, Index t, Index n) const {
+    if (quantised) {
+      const Index bytes = QuantisedMatrix::groups(depth) * quantised.format->group_bytes;
+      return Prefetch::part(quantised.data + x / Tile<P>::columns * bytes, bytes, t, n);
+    }
+    const Index panel = x * words<P>(depth), count = Tile<P>::columns * words<P>(depth);
+    return full ? Prefetch::part(full + panel, count, t, n) : Prefetch::part(half + panel, count, t, n);
   }
   /// Returns a pointer to the packed panel (group of columns) that begins at offset `word`. If the matrix is stored as
   /// bfloat16, the panel is first converted to floats in `buffer`.

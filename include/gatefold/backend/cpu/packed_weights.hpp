@@ -14,11 +14,14 @@
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/quantised_format.hpp"
+#include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/tile_from_memory.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/core/weights.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
@@ -51,19 +54,20 @@ class PackedWeights {
 
   /// Packs the weights w [E, depth, columns] of E experts for products of operand type P. Replaces an earlier packed
   /// copy of the same weights.
-  /// @param round  whether float weights are rounded to bfloat16; with P = Bfloat16 they are always rounded
+  /// @param form  the form in which the copy is stored. With P = Bfloat16, Weights::unchanged is bfloat16
+  /// @throws ArgumentError if double weights should be quantised
   template <class P, class Context>
-  void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
+  void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, Weights form) {
     if (experts * PackedMatrix<P>::size(depth, columns) == 0) return;
-    pack<P>(ctx, memory(entry<P>(w, experts, depth, columns, round)), 0, experts, w, depth, columns);
+    pack<P>(ctx, memory(entry<P>(w, experts, depth, columns, form)), 0, experts, w, depth, columns);
   }
   /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own. `pack`
   /// writes the copy, some experts at a time.
   /// @return the address by which products find the copy, as the address of the weights. It is odd, so that it cannot
   ///         be the address of elements (expect_elements)
   template <class P>
-  SumOf<P>* reserve(Index experts, Index depth, Index columns, bool round) {
-    Entry& made = memory(entry<P>(nullptr, experts, depth, columns, round));
+  SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form) {
+    Entry& made = memory(entry<P>(nullptr, experts, depth, columns, form));
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
     const auto address = reinterpret_cast<SumOf<P>*>(reinterpret_cast<std::uintptr_t>(made.packed) + 1);
     made.plain = address;
@@ -93,6 +97,7 @@ class PackedWeights {
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
       if (entry.plain == w && entry.rounds == std::is_same_v<P, Bfloat16>) {
+        if (entry.format) return PackedMatrix<P>::of({static_cast<const std::byte*>(entry.packed), entry.format});
         if (entry.half) return {nullptr, static_cast<const Bfloat16*>(entry.packed), entry.half_tile};
         return {static_cast<const SumOf<P>*>(entry.packed)};
       }
@@ -104,17 +109,27 @@ class PackedWeights {
     const void* plain;
     void* packed;
     HalfTile* half_tile;
+    const QuantisedFormat* format;  // null if the weights are not quantised
     std::size_t bytes;
     bool half, rounds;
   };
   /// Returns the description of the packed copy of weights [E, depth, columns], without memory.
   template <class P>
-  static Entry entry(const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
+  static Entry entry(const SumOf<P>* w, Index experts, Index depth, Index columns, Weights form) {
     using T = SumOf<P>;
     constexpr bool rounds = std::is_same_v<P, Bfloat16>;
-    const bool half = values_of_word<P> == 1 && std::is_same_v<T, float> && (round || rounds);
+    const bool half = values_of_word<P> == 1 && std::is_same_v<T, float> && (form == Weights::bfloat16 || rounds);
     const auto size = static_cast<std::size_t>(experts * PackedMatrix<P>::size(depth, columns));
-    return {w, nullptr, half_tile<P>(), size * (half ? sizeof(Bfloat16) : sizeof(T)), half, rounds};
+    Entry made{w, nullptr, half_tile<P>(), nullptr, size * (half ? sizeof(Bfloat16) : sizeof(T)), half, rounds};
+    if (!is_quantised(form)) return made;
+    expect(std::is_same_v<T, float>, "freeze", "weights", "Weights::unchanged for parameters of double",
+           "a form of 8 or 4 bits");
+    if constexpr (std::is_same_v<T, float>) {
+      made.format = quantised_format<T>(form);
+      made.bytes = static_cast<std::size_t>(experts * QuantisedMatrix::size(depth, columns) * made.format->group_bytes);
+      made.half = false;
+    }
+    return made;
   }
   /// Packs the weights w [count, depth, columns] of the experts from number `first` on into the memory of an entry.
   template <class P, class Context>
@@ -126,6 +141,8 @@ class PackedWeights {
     parallel_for(ctx.executor(), ctx.threads(), count * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
       const Operand<T> b{w + e * depth * columns, columns, false};
+      if constexpr (std::is_same_v<T, float>)
+        if (to.format) return quantise(b, to, first + e, k, length, depth, columns);
       const Index at = (first + e) * size + Matrix::at(columns, k, length, 0);
       const Index panel = words<P>(length) * Tile<P>::columns;
       if (!to.half) return pack_panels<P>(b, 0, columns, k, length, static_cast<T*>(to.packed) + at);
@@ -137,12 +154,27 @@ class PackedWeights {
       }
     });
   }
+  /// Quantises rows k to k + length − 1 of the weights b [depth, columns] of expert e.
+  static void quantise(const Operand<float>& b, const Entry& to, Index e, Index k, Index length, Index depth,
+                       Index columns) {
+    constexpr Index width = Tile<float>::columns, block = Tile<float>::depth;
+    const Index at = e * QuantisedMatrix::size(depth, columns) + QuantisedMatrix::at(columns, k, length, 0);
+    auto* groups = static_cast<std::byte*>(to.packed) + at * to.format->group_bytes;
+    alignas(64) float panel[block * width];
+    for (Index j = 0; j < columns; j += width) {
+      pack_panels<float>(b, j, std::min(width, columns - j), k, length, panel);
+      std::fill(panel + length * width, panel + QuantisedMatrix::groups(length) * group_size * width, 0.0F);
+      for (Index g = 0; g < QuantisedMatrix::groups(length); ++g, groups += to.format->group_bytes)
+        to.format->encode(panel + g * group_size * width, groups);
+    }
+  }
   /// Returns an entry with memory for the packed weights that `entry` describes. If the same weights already have an
   /// entry of this size and type, returns that entry. An entry of a different size or type is replaced.
   Entry& memory(Entry entry) {
     for (auto before = entries_.begin(); entry.plain && before != entries_.end(); ++before)
       if (before->plain == entry.plain && before->rounds == entry.rounds) {
-        if (before->bytes == entry.bytes && before->half == entry.half) return *before;
+        if (before->bytes == entry.bytes && before->half == entry.half && before->format == entry.format)
+          return *before;
         release(before->packed);
         entries_.erase(before);
         break;

@@ -55,15 +55,14 @@ class PairWeights {
   Operand<T> down() const { return {b_.down + e_ * b_.hidden * b_.columns, b_.columns, false}; }
   static WeightBlock<P> block(const Operand<T>& b, PackedMatrix<P> packed, Index all, Index k, Index depth,
                               Index column, Index columns) {
-    return {
-        b, packed + PackedMatrix<P>::at(all, k, depth, column), k, depth, column, std::min(kDepth, columns - column)};
+    return {b, packed.block(all, k, depth, column), k, depth, column, std::min(kDepth, columns - column)};
   }
   PackedMatrix<P> packed_up(Index m) const {
-    if (b_.prepacked()) return b_.packed_up[static_cast<std::size_t>(m)] + e_ * b_.up_size();
+    if (b_.prepacked()) return b_.packed_up[static_cast<std::size_t>(m)].expert(e_, b_.depth, b_.hidden);
     return PackedMatrix<P>{shared_, nullptr} + m * b_.up_size();
   }
   PackedMatrix<P> packed_down() const {
-    if (b_.prepacked()) return b_.packed_down + e_ * b_.down_size();
+    if (b_.prepacked()) return b_.packed_down.expert(e_, b_.hidden, b_.columns);
     return PackedMatrix<P>{shared_, nullptr} + b_.ups * b_.up_size();
   }
 
@@ -98,8 +97,7 @@ class PairTask {
         product_(worker.panels),
         w_(worker) {
     for (Index block = 0; block < b_.blocks(); ++block)
-      pack_rows<P>(b_.a, rows_.first, rows_.count, block * kDepth, std::min(kDepth, b_.depth - block * kDepth),
-                   packed_a(block));
+      weights_[block].pack_rows(b_.a, rows_.first, rows_.count, block * kDepth, packed_a(block));
   }
 
   /// Computes one chunk of hidden columns and multiplies it by its part of the second weight matrix: sums =
@@ -110,7 +108,7 @@ class PairTask {
     for (Index m = 0; m < b_.ups; ++m)
       for (Index block = 0; block < b_.blocks(); ++block)
         multiply(i++, packed_a(block), block > 0, Sums<T>::panels(w_.first + m * size, rows_.count));
-    activate(chunk * kDepth, std::min(kDepth, b_.hidden - chunk * kDepth));
+    activate(chunk * kDepth, std::min(kDepth, b_.hidden - chunk * kDepth), weights_[i]);
     for (Index j = 0; j < b_.columns; j += kDepth) multiply(i++, w_.hidden, add, sums.from(j));
   }
 
@@ -120,14 +118,15 @@ class PairTask {
   // Computes the hidden values [rows, Tile::stride] from the sums of the first product. One call of the epilogue
   // computes all rows, so that it reads and writes long runs of memory. Tried: one call after every register tile; 3 %
   // slower.
-  void activate(Index j, Index columns) const {
+  // @param down  the block of weights by which the hidden values are multiplied first
+  void activate(Index j, Index columns, const WeightBlock<P>& down) const {
     const T* sums[] = {w_.first, b_.ups > 1 ? w_.first + rows_.count * kDepth : nullptr};
     epilogue_.run(epilogue_.epilogue, sums, SumsLayout::panels(rows_.count, Tile<T>::columns), rows_.count, columns, e_,
                   rows_.first, j, w_.hidden);
-    // Rounds the hidden values to bfloat16 in place. This overwrites no value that is still needed, because a row of
-    // rounded values ends before the values that are not read yet.
-    if constexpr (!std::is_same_v<P, T>)
-      pack_rows<P>(Operand<T>{w_.hidden, Tile<T>::stride}, 0, rows_.count, 0, columns, w_.hidden);
+    // Rounds the hidden values in place, to bfloat16 or to 8 bits. This overwrites no value that is still needed,
+    // because a row of rounded values ends before the values that are not read yet.
+    if (!std::is_same_v<P, T> || down.packed.quantised)
+      down.pack_rows(Operand<T>{w_.hidden, Tile<T>::stride}, 0, rows_.count, 0, w_.hidden);
   }
   T* packed_a(Index block) const { return w_.a + block * rows_.count * Tile<P>::stride; }
   void multiply(Index i, const T* a, bool add, const Sums<T>& to) {

@@ -23,6 +23,7 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
+#include "gatefold/core/weights.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
@@ -42,17 +43,17 @@ struct Primitives {
   using PackedWeights = cpu::PackedWeights;
   /// Packs the experts' weights w [E, depth, columns] and stores the packed copy in `packed`, in place of an earlier
   /// copy.
-  /// @param round  whether floats are rounded to bfloat16
+  /// @throws ArgumentError if double weights should be quantised
   template <class T>
-  static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
-    packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), round);
+  static void pack(Context& ctx, View<const T, 3, B> w, Weights form, PackedWeights& packed) {
+    packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), form);
   }
 
   /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own.
   /// @return the address by which products find the copy, for Tensor::resize_without_memory
   template <class T>
-  static T* reserve_packed(Index experts, Index depth, Index columns, bool round, PackedWeights& packed) {
-    return packed.template reserve<Of<T>>(experts, depth, columns, round);
+  static T* reserve_packed(Index experts, Index depth, Index columns, Weights form, PackedWeights& packed) {
+    return packed.template reserve<Of<T>>(experts, depth, columns, form);
   }
   /// Packs the weights w [count, depth, columns] of the experts from number `first` on into memory of reserve_packed.
   template <class T>
@@ -238,6 +239,8 @@ void Primitives<B, Operands>::grouped_pair(Context& ctx, Groups<B> g, View<const
     packed = packed && batch.packed_up[m];
     if (!batch.packed_up[m]) expect_elements("Cpu.grouped_pair", up[m].data());
   }
+  expect(bool(batch.packed_up[0].quantised) == bool(batch.packed_up[M - 1].quantised), "freeze", "weights",
+         "the first two matrices of an expert quantised, or none of them", "one of them");
   if (packed) batch.packed_down = ctx.template packed<Of<T>>(down.data());
   if (!batch.packed_down) expect_elements("Cpu.grouped_pair", down.data());
   ProductPair<Of<T>>::run(ctx, batch, HiddenEpilogue<T>::template with<M>(middle), Epilogue<T>::with(last));

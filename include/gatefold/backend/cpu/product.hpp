@@ -70,9 +70,8 @@ class Product {
     Index size() const { return width() * blocks(); }
     WeightBlock<P> operator[](Index i) const {
       const Index block = i / width() * kDepth, length = std::min(kDepth, depth - block), x = i % width() * kDepth;
-      const PackedMatrix<P> shared =
-          p.packed ? p.packed + PackedMatrix<P>::at(p.columns, k + block, length, column + x)
-                   : PackedMatrix<P>{packed, nullptr} + PackedMatrix<P>::at(columns, block, length, x);
+      const PackedMatrix<P> shared = p.packed ? p.packed.block(p.columns, k + block, length, column + x)
+                                              : PackedMatrix<P>{packed, nullptr}.block(columns, block, length, x);
       return {p.b, shared, k + block, length, column + x, std::min(kDepth, columns - x)};
     }
   };
@@ -158,7 +157,7 @@ class Product {
       const bool first = i < item.width(), last = i + item.width() >= item.size();
       const bool more = i + 1 < item.size();
       const WeightBlock<P> b = item[i], next = more ? item[i + 1] : b;
-      if (i % item.width() == 0) pack_rows<P>(p.a, rows.first, rows.count, b.k, b.depth, w.a);
+      if (i % item.width() == 0) b.pack_rows(p.a, rows.first, rows.count, b.k, w.a);
       T* const c = p.c + rows.first * p.c_stride + b.column;
       // If the epilogue only stores the sums, and the block consists of whole panels of columns, sums are computed
       // directly in c.

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
@@ -25,6 +27,15 @@ struct WeightBlock {
   bool empty() const { return depth == 0 || columns == 0; }
   /// Returns the number of words (packed elements) in a column of this block.
   Index words() const { return cpu::words<P>(depth); }
+  /// Packs the rows of the left factor A that this block multiplies. If the block is quantised, they are rounded to 8
+  /// bits.
+  /// @param from  the column of `a` that belongs to the first row of this block
+  void pack_rows(const Operand<T>& a, Index line, Index lines, Index from, T* to) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (const QuantisedFormat* format = packed.quantised.format)
+        return format->pack_rows(a, line, lines, from, depth, reinterpret_cast<QuantisedRow*>(to));
+    cpu::pack_rows<P>(a, line, lines, from, depth, to);
+  }
   void pack(T* to) const { pack_panels<P>(b, column, columns, k, depth, to); }
   /// Packs the panel (group of Tile::columns columns) that begins at column x of this block.
   void pack_panel(Index x, T* to) const {
@@ -45,7 +56,7 @@ struct WeightBlock {
   /// It begins at part t of n equal parts of the panel.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
-    return packed ? packed.prefetch(x * words(), words() * Tile<P>::columns, t, n)
+    return packed ? packed.prefetch_panel(x, depth, t, n)
                   : prefetch_rows(x, std::min<Index>(Tile<P>::columns, columns - x), t, n);
   }
 

@@ -47,13 +47,16 @@ struct Primitives {
   static constexpr int least_capability = rounds<float> ? 80 : 75;
 
   using PackedWeights = detail_::device::PackedWeights;
-  /// Adds a bfloat16 copy of the weights w [E, depth, columns] to `packed` if `round` is true. Otherwise it does
+  /// Adds a bfloat16 copy of the weights w [E, depth, columns] to `packed` if `form` is bfloat16. Otherwise it does
   /// nothing, because weights that are not rounded need no copy.
+  /// @throws ArgumentError if the weights should be quantised
   template <class T>
-  static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
+  static void pack(Context& ctx, View<const T, 3, B> w, Weights form, PackedWeights& packed) {
+    expect(!is_quantised(form), "freeze", "weights", "Weights::unchanged or Weights::bfloat16 on a CUDA device",
+           "a form of 8 or 4 bits");
     const auto here = ctx.here();
     if constexpr (std::is_same_v<T, float>)
-      if (round) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
+      if (form == Weights::bfloat16) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
   }
 
   /// Rounds the weights w into their copy in `packed` again, on the stream of ctx. It does nothing if products of T do

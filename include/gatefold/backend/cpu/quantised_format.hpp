@@ -1,0 +1,313 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "gatefold/backend/cpu/bfloat16.hpp"
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/integer_dot.hpp"
+#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
+#include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/quantised_matrix.hpp"
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/core/weights.hpp"
+
+/// Rounding of weights and items to 8 or 4 bits, and the product of the two: eq. (1) to (5) of core/weights.hpp.
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
+
+/// Returns the functions for a form of quantised weights.
+/// @tparam T  float. The function is a template so that only programs that freeze weights compile it
+template <class T>
+const QuantisedFormat* quantised_format(Weights weights);
+
+namespace quantised {
+
+using V = Register<float>;
+inline constexpr int size = V::size, width = Tile<float>::columns, registers = width / size;
+
+/// The smallest magnitude a of a group of 8-bit or int4 values for which the group has a scale other than 0.
+inline constexpr float least_magnitude = 0x1p-100F;
+
+/// Returns, for each lane, a if `mask` has all bits set, and b if it has none.
+GATEFOLD_INLINE Ints selected(Ints mask, Ints a, Ints b) { return (mask & a) | (~mask & b); }
+GATEFOLD_INLINE V as_floats(Ints v) { return V(__builtin_bit_cast(packet::Of<float>, v)); }
+GATEFOLD_INLINE Ints as_ints(V v) { return __builtin_bit_cast(Ints, v.packet()); }
+GATEFOLD_INLINE Ints bits_of(float v) { return filled_ints(__builtin_bit_cast(std::int32_t, v)); }
+/// Returns the bits of |v|. As integers, they have the order of the magnitudes, and NaN is the largest.
+GATEFOLD_INLINE Ints magnitude(V v) { return as_ints(v) & filled_ints(0x7fffffff); }
+GATEFOLD_INLINE Ints greater(Ints a, Ints b) { return __builtin_bit_cast(Ints, a > b); }
+GATEFOLD_INLINE Ints limited(Ints v, std::int32_t low, std::int32_t high) {
+  v = selected(greater(filled_ints(low), v), filled_ints(low), v);
+  return selected(greater(v, filled_ints(high)), filled_ints(high), v);
+}
+/// Returns v rounded to the nearest integer, ties to even, for |v| < 2²².
+GATEFOLD_INLINE Ints nearest(V v) {
+  const float large = 0x1.8p23F;  // a sum with it has no bits after the point
+  return as_ints(V(packet::sealed((v + large).packet()))) - bits_of(large);
+}
+/// Replaces the scales of groups whose largest magnitude is below `least`, infinite or NaN.
+GATEFOLD_INLINE V checked_scale(V scale, Ints largest, float least) {
+  const Ints nan = bits_of(std::numeric_limits<float>::quiet_NaN());
+  const Ints kept = selected(greater(bits_of(least), largest), filled_ints(0), as_ints(scale));
+  return as_floats(selected(greater(largest, bits_of(std::numeric_limits<float>::max())), nan, kept));
+}
+/// Returns v / scale where the scale is a number other than 0, and 0 elsewhere.
+GATEFOLD_INLINE V quotient(V v, V scale) {
+  const Ints size_of_scale = magnitude(scale);
+  const Ints usable =
+      greater(size_of_scale, filled_ints(0)) & greater(bits_of(std::numeric_limits<float>::infinity()), size_of_scale);
+  return as_floats(usable & as_ints(v / as_floats(selected(usable, as_ints(scale), bits_of(1)))));
+}
+
+/// Weights of 8 bits, eq. (1): the bytes q. A group has 8 vectors for each register of columns; a lane of vector d
+/// contains rows 4 d to 4 d + 3 of its column.
+struct Int8 {
+  static constexpr int loads = 8, parts = 1;
+  static constexpr std::int32_t offset = signed_offset;
+  static constexpr float least = least_magnitude;
+  GATEFOLD_INLINE static Ints bytes(Ints loaded, int) { return with_signed_offset(loaded); }
+  GATEFOLD_INLINE static Ints dot(Ints s, Ints w, std::int32_t x) { return signed_dot(s, w, x); }
+
+  static V scale(V, Ints largest) { return rounded<Bfloat16>(as_floats(largest) / V(127.0F)); }
+  static V stored(V scale) { return scale; }
+  static Ints code(V quotient) { return limited(nearest(quotient), -127, 127) & filled_ints(255); }
+  static float value(std::uint32_t code) { return static_cast<std::int8_t>(code); }
+};
+
+/// Weights of 4 bits. A group has 4 vectors for each register of columns. Vector d contains rows 4 d to 4 d + 3 of a
+/// column in the lower halves of its bytes, and rows 16 + 4 d to 16 + 4 d + 3 in the upper halves.
+struct FourBits {
+  static constexpr int loads = 4, parts = 2;
+  GATEFOLD_INLINE static Ints codes(Ints loaded, int part) { return (loaded >> 4 * part) & filled_ints(0x0f0f0f0f); }
+  GATEFOLD_INLINE static Ints dot(Ints s, Ints w, std::int32_t x) { return small_dot(s, w, x); }
+};
+
+/// Eq. (2): q + 8 is stored.
+struct Int4 : FourBits {
+  static constexpr std::int32_t offset = 8;
+  static constexpr float least = least_magnitude;
+  GATEFOLD_INLINE static Ints bytes(Ints loaded, int part) { return codes(loaded, part); }
+
+  static V scale(V most, Ints) { return rounded<Bfloat16>(most / V(-8.0F)); }
+  static V stored(V scale) { return scale; }
+  static Ints code(V quotient) { return limited(nearest(quotient), -8, 7) + filled_ints(8); }
+  static float value(std::uint32_t code) { return static_cast<float>(code) - 8; }
+};
+
+/// Eq. (3): a bit of sign and three bits for the magnitude are stored, and s / 2 as the scale of the integers 2 q.
+struct Mxfp4 : FourBits {
+  static constexpr std::int32_t offset = 12;
+  static constexpr float least = std::numeric_limits<float>::denorm_min();
+  // 2 q + 12
+  alignas(16) static constexpr std::uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+  GATEFOLD_INLINE static Ints bytes(Ints loaded, int part) { return looked_up(table, codes(loaded, part)); }
+
+  static V scale(V, Ints largest) {
+    // With a = f 2^n and 1 <= f < 2, a / 6 <= 2^(n − 2) if f <= 1.5. The scale is at least 2^-127, a subnormal number.
+    const Ints above = greater(largest & filled_ints(0x7fffff), filled_ints(0x400000));
+    const Ints exponent = (largest >> 23) - filled_ints(2) - above;
+    return as_floats(selected(greater(exponent, filled_ints(0)), exponent << 23, filled_ints(0x400000)));
+  }
+  static V stored(V scale) { return scale * 0.5F; }
+  static Ints code(V quotient) {
+    const Ints unsigned_bits = magnitude(quotient), sign = (as_ints(quotient) >> 28) & filled_ints(8);
+    const V t = as_floats(unsigned_bits);
+    const Ints low = nearest(t * 2.0F), middle = nearest(t - 2.0F) + filled_ints(4),
+               high = nearest((t - 4.0F) * 0.5F) + filled_ints(6);
+    const Ints code =
+        selected(greater(bits_of(2), unsigned_bits), low, selected(greater(bits_of(4), unsigned_bits), middle, high));
+    return limited(code, 0, 7) | sign;
+  }
+  static float value(std::uint32_t code) { return static_cast<float>(table[code]) - 12; }
+};
+
+template <class F>
+inline constexpr Index bytes_of_group = width* static_cast<Index>(sizeof(Bfloat16)) +
+                                        Index(F::loads) * width* static_cast<Index>(sizeof(std::int32_t));
+
+template <class F>
+void encode(const float* from, std::byte* to) {
+  for (int r = 0; r < registers; ++r) {
+    Ints largest = filled_ints(0), most = filled_ints(0);
+    for (Index k = 0; k < group_size; ++k) {
+      const V w = V::load(from + k * width + r * size);
+      const Ints above = greater(magnitude(w), largest);
+      largest = selected(above, magnitude(w), largest);
+      most = selected(above, as_ints(w), most);
+    }
+    const V scale = checked_scale(F::scale(as_floats(most), largest), largest, F::least);
+    store_halves(F::stored(scale), reinterpret_cast<Bfloat16*>(to) + r * size);
+    const auto four = [&](Index k) {
+      Ints all = filled_ints(0);
+      for (int j = 0; j < 4; ++j)
+        all |= F::code(quotient(V::load(from + (k + j) * width + r * size), scale)) << (8 * j);
+      return all;
+    };
+    for (Index d = 0; d < F::loads; ++d) {
+      Ints all = four(4 * d);
+      if constexpr (F::parts == 2) all |= four(4 * (d + F::loads)) << 4;
+      std::memcpy(to + width * static_cast<Index>(sizeof(Bfloat16)) + (d * registers + r) * Index(sizeof(all)), &all,
+                  sizeof(all));
+    }
+  }
+}
+
+template <class F>
+void decode(const std::byte* from, float* to) {
+  constexpr int bits = 8 / F::parts;
+  const auto* scales = reinterpret_cast<const Bfloat16*>(from);
+  const std::byte* bytes = from + width * static_cast<Index>(sizeof(Bfloat16));
+  for (Index k = 0; k < group_size; ++k)
+    for (Index c = 0; c < width; ++c) {
+      const Index row = k % (4 * F::loads), part = k / (4 * F::loads);
+      const auto byte = std::to_integer<std::uint32_t>(bytes[(row / 4 * width + c) * 4 + row % 4]);
+      to[k * width + c] = F::value(byte >> (bits * part) & ((1U << bits) - 1)) * static_cast<float>(scales[c]);
+    }
+}
+
+/// Rounds at most Tile::depth numbers of an item, eq. (4).
+inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
+  QuantisedRow row{};  // `to` can be in the memory of `from`
+  for (Index g = 0; g * group_size < depth; ++g) {
+    const Index count = std::min(group_size, depth - g * group_size);
+    const float* const x = from + g * group_size;
+    const auto each = [&](const auto& f) {
+      for (Index i = 0; i < count; i += size) {
+        const auto n = static_cast<int>(std::min<Index>(size, count - i));
+        f(V::load(x + i, n), i, static_cast<std::size_t>(n));
+      }
+    };
+    std::int32_t lanes[std::size_t{size}];
+    const auto spread = [&](Ints v) { std::memcpy(lanes, &v, sizeof(v)); };
+    Ints largest = filled_ints(0);
+    each([&](V v, Index, std::size_t) { largest = selected(greater(magnitude(v), largest), magnitude(v), largest); });
+    spread(largest);
+    const float a = __builtin_bit_cast(float, *std::max_element(lanes, lanes + size));
+    if (!(a <= std::numeric_limits<float>::max())) row.scale[g] = std::numeric_limits<float>::quiet_NaN();
+    if (!(a >= least_magnitude && a <= std::numeric_limits<float>::max())) continue;
+    row.scale[g] = a / 127.0F;
+    const V inverse(127.0F / a);
+    Ints sum = filled_ints(0);
+    each([&](V v, Index i, std::size_t n) {
+      using Bytes = std::int8_t __attribute__((vector_size(sizeof(Ints) / 4)));
+      const Ints p = limited(nearest(v * inverse), -127, 127);
+      const Bytes bytes = __builtin_convertvector(p, Bytes);
+      std::memcpy(row.values + g * group_size + i, &bytes, n);
+      sum += p;
+    });
+    spread(sum);
+    for (int lane = 0; lane < size; ++lane) row.sum[g] += lanes[lane];
+  }
+  to = row;
+}
+
+inline void pack_rows(const Operand<float>& a, Index line, Index lines, Index k, Index depth, QuantisedRow* to) {
+  GATEFOLD_ASSERT(a.lines_are_rows, "product with quantised weights: the items must be rows of a matrix");
+  for (Index i = 0; i < lines; ++i) encode_row(a.at(line + i, k), depth, to[i]);
+}
+
+/// The innermost loop: multiplies R rows by one panel, eq. (5).
+template <class F, int R>
+[[gnu::noinline]] void tile(Index groups, const QuantisedRow* a, const std::byte* b, float* sums, Index stride,
+                            Into into) {
+  using Packet = packet::Of<float>;
+  constexpr Index vector = sizeof(Ints), ahead = tuning.prefetched_lines * Prefetch::line;
+  Packet s[std::size_t{R}][std::size_t{registers}];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int c = 0; c < registers; ++c) s[i][c] = packet::filled(0.0F);
+  for (Index g = 0; g < groups; ++g, b += bytes_of_group<F>) {
+    Ints n[std::size_t{R}][std::size_t{registers}];
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int c = 0; c < registers; ++c) n[i][c] = filled_ints(-F::offset * a[i].sum[g]);
+    const std::byte* q = b + width * static_cast<Index>(sizeof(Bfloat16));
+#pragma GCC unroll 8
+    for (Index d = 0; d < F::loads; ++d, q += registers * vector) {
+      Ints loaded[std::size_t{registers}];
+#pragma GCC unroll 2
+      for (int c = 0; c < registers; ++c) {
+        __builtin_prefetch(q + c * vector + ahead, 0, 3);
+        loaded[c] = load_ints(q + c * vector);
+      }
+#pragma GCC unroll 2
+      for (int part = 0; part < F::parts; ++part) {
+        Ints w[std::size_t{registers}];
+#pragma GCC unroll 2
+        for (int c = 0; c < registers; ++c) w[c] = F::bytes(loaded[c], part);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; ++i) {
+          std::int32_t x;
+          std::memcpy(&x, a[i].values + g * group_size + 4 * (d + part * F::loads), sizeof(x));
+#pragma GCC unroll 2
+          for (int c = 0; c < registers; ++c) n[i][c] = F::dot(n[i][c], w[c], x);
+        }
+      }
+    }
+    V scale[std::size_t{registers}];
+#pragma GCC unroll 2
+    for (int c = 0; c < registers; ++c) scale[c] = load_halves(reinterpret_cast<const Bfloat16*>(b) + c * size);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int c = 0; c < registers; ++c) {
+        using Floats = float __attribute__((vector_size(sizeof(Ints))));
+        const Packet sum = __builtin_bit_cast(Packet, __builtin_convertvector(n[i][c], Floats));
+        s[i][c] = packet::madd<float>(sum, (scale[c] * V(a[i].scale[g])).packet(), s[i][c]);
+      }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int c = 0; c < registers; ++c) {
+      float* const to = sums + i * stride + c * size;
+      packet::store(to, into == Into::add ? packet::load(to) + s[i][c] : s[i][c]);
+    }
+}
+
+/// The largest number of rows of a tile. The integer sums and the sums of a tile stay in registers.
+inline constexpr int most_rows = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? 7 : 2;
+
+template <class F>
+void multiply(Index rows, Index groups, const QuantisedRow* a, const std::byte* panel, float* sums, Index stride,
+              Into into) {
+  static constexpr auto tiles = []<int... R>(std::integer_sequence<int, R...>) {
+    return std::array<decltype(&tile<F, 1>), sizeof...(R)>{&tile<F, R + 1>...};
+  }
+  (std::make_integer_sequence<int, most_rows>{});
+  const Index count = divide_up(rows, Index(most_rows));
+  for (Index t = 0; t < count; ++t) {
+    const Index begin = t * rows / count, end = (t + 1) * rows / count;
+    tiles[static_cast<std::size_t>(end - begin - 1)](groups, a + begin, panel, sums + begin * stride, stride, into);
+  }
+}
+
+template <class F>
+constexpr QuantisedFormat format() {
+  return {bytes_of_group<F>, &encode<F>, &decode<F>, &pack_rows, &multiply<F>};
+}
+
+}  // namespace quantised
+
+template <class T>
+const QuantisedFormat* quantised_format(Weights weights) {
+  static constexpr QuantisedFormat formats[] = {quantised::format<quantised::Int8>(),
+                                                quantised::format<quantised::Int4>(),
+                                                quantised::format<quantised::Mxfp4>()};
+  return is_quantised(weights) ? &formats[static_cast<int>(weights) - static_cast<int>(Weights::int8)] : nullptr;
+}
+
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/core/weights.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
+
+/// The number of weights, or of numbers of an item, that share a scale.
+inline constexpr Index group_size = 32;
+
+/// One row of the left factor of a product with quantised weights: at most Tile::depth numbers of an item, rounded to
+/// 8 bits in groups of 32 (core/weights.hpp, eq. (4)).
+struct QuantisedRow {
+  static constexpr Index groups = Tile<float>::depth / group_size;
+
+  std::int8_t values[groups * group_size];  // p, with zeros after the last number
+  float scale[groups];                      // t
+  std::int32_t sum[groups];                 // Σ p of the group
+};
+
+/// The functions for one form of quantised weights (core/weights.hpp). Programs that freeze no weights do not compile
+/// them, because a matrix refers to them by a pointer.
+struct QuantisedFormat {
+  // Size in bytes of a group of 32 rows of one panel of columns: a scale for each column, then the numbers q.
+  Index group_bytes;
+  /// Rounds one group of weights [32, Tile::columns], eq. (1) to (3), and writes group_bytes bytes.
+  void (*encode)(const float* from, std::byte* to);
+  /// Writes the values s q of one group [32, Tile::columns].
+  void (*decode)(const std::byte* from, float* to);
+  /// Rounds numbers k to k + depth − 1 of the lines `line` to line + lines − 1 of a matrix, eq. (4).
+  void (*pack_rows)(const Operand<float>& a, Index line, Index lines, Index k, Index depth, QuantisedRow* to);
+  /// Multiplies `rows` rows by `groups` groups of one panel of weights, eq. (5).
+  /// @param sums  [rows, Tile::columns], in rows that are `stride` elements apart
+  void (*multiply)(Index rows, Index groups, const QuantisedRow* a, const std::byte* panel, float* sums, Index stride,
+                   Into into);
+};
+
+/// The quantised weight matrix [depth, columns] of one expert:
+///
+///     [blocks of Tile::depth rows][panels of Tile::columns columns][groups of 32 rows]
+///
+/// The last panel and the last group are padded with zeros.
+struct QuantisedMatrix {
+  const std::byte* data = nullptr;
+  const QuantisedFormat* format = nullptr;
+
+  explicit operator bool() const { return data; }
+
+  static Index groups(Index depth) { return divide_up(depth, group_size); }
+  static Index panels(Index columns) { return divide_up(columns, Index(Tile<float>::columns)); }
+  /// Returns the size of a matrix [depth, columns] in groups of one panel.
+  static Index size(Index depth, Index columns) { return groups(depth) * panels(columns); }
+  /// Returns the number of groups before the panel that begins at `column`, in the block of `length` rows from row k
+  /// on.
+  static Index at(Index columns, Index k, Index length, Index column) {
+    return groups(k) * panels(columns) + column / Tile<float>::columns * groups(length);
+  }
+  QuantisedMatrix operator+(Index count) const { return {data ? data + count * format->group_bytes : nullptr, format}; }
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

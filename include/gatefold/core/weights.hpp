@@ -1,0 +1,40 @@
+#pragma once
+
+namespace gatefold {
+
+/// The form in which `freeze` stores the weights of matrix products. The last three forms have a scale s for each group
+/// of 32 weights of a column, and the product also rounds its items to 8 bits:
+///
+///     ŵ = s q
+///     int8   s = bf16(a / 127)                 q = round(w / s), from −127 to 127                         (1)
+///     int4   s = bf16(m / −8)                  q = round(w / s), from −8 to 7                             (2)
+///     mxfp4  s = 2^e, the smallest s ≥ a / 6   q = the number of ±{0, ½, 1, 1½, 2, 3, 4, 6} nearest to w / s   (3)
+///
+///     x̂ = t p, t = a / 127                     p = round(x · (127 / a)), from −127 to 127                 (4)
+///     y_j = Σ_groups (s t) Σ_k q_kj p_k                                                                   (5)
+///
+/// The group of 32 values consists of rows 32 i to 32 i + 31 of a column of the weights or, in eq. (4), of 32 numbers
+/// of an item. a is the largest magnitude of a group. m is the first value of magnitude a in a group of weights. bf16
+/// rounds to bfloat16. All roundings are to nearest, ties to even.
+///
+/// The errors |w − ŵ| are at most s / 2 in int8, 1.04 |s| in int4 (|s| / 2 unless w / s > 7.5) and s in mxfp4; |x − x̂|
+/// is at most 0.5001 t. The inner sums of eq. (5) are exact. The outer sums are floats, added in the order of the
+/// groups. The bits of a result depend on the item and the weights, not on the number of items or threads.
+///
+/// A group of zeros has the scale 0, and so has a group with a < 2⁻¹⁰⁰. A group that contains an infinity or NaN has
+/// the scale NaN.
+///
+/// Source: OCP Microscaling Formats 1.0 (eq. (3)); eq. (1), (2) and (4) are those of ggml's q8_0 and q4_0, whose scales
+/// are float16.
+enum class Weights : char {
+  unchanged,  // in the type of the parameters, with the same results
+  bfloat16,   // floats rounded to bfloat16: 2 bytes for each weight
+  int8,       // 34 bytes for 32 weights
+  int4,       // 18 bytes for 32 weights
+  mxfp4,      // 18 bytes for 32 weights; a weight of a gpt-oss checkpoint keeps its value
+};
+
+/// Returns whether weights are stored in groups that have a scale, eq. (1) to (3).
+constexpr bool is_quantised(Weights weights) { return weights >= Weights::int8; }
+
+}  // namespace gatefold

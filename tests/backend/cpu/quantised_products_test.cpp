@@ -1,0 +1,203 @@
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/expert/activation.hpp"
+#include "support/engine_cases.hpp"
+#include "support/quantised.hpp"
+
+/// Products with weights of 8 and 4 bits in the whole engine: random shapes, skews and numbers of threads.
+
+using namespace gatefold;
+using engine_cases::Choice;
+using engine_cases::same_bits;
+using engine_cases::Slots;
+
+namespace {
+
+template <class B>
+using Matrix = Tensor<float, 2, B>;
+
+/// Weights [E, depth, columns] of which only a quantised copy is passed to the products.
+template <class B>
+struct Quantised {
+  Index experts, depth, columns;
+  std::vector<float> values;
+
+  Quantised(Choice& choose, Index e, Index d, Index c) : experts(e), depth(d), columns(c) {
+    values = choose.numbers<float>(e * d * c);
+  }
+  View<const float, 3, B> add(typename B::Context& ctx, Weights form, cpu::PackedWeights& packed) const {
+    B::pack(ctx, view(), form, packed);
+    return view();
+  }
+  View<const float, 3, B> view() const { return {values.data(), experts, depth, columns}; }
+};
+
+struct Gelu1 {
+  template <class A, class V>
+  V operator()(const A&, Index, Index, Index, V v) const {
+    return Gelu::value(v);
+  }
+};
+struct Silu2 {
+  template <class A, class V>
+  V operator()(const A&, Index, Index, Index, V v, V w) const {
+    return Silu::value(v) * w;
+  }
+};
+/// The second step of Silu2: the first values are read from memory.
+struct SiluWith {
+  View<const float, 2, Cpu> first;
+  template <class A, class V>
+  V operator()(const A& at, Index, Index s, Index j, V w) const {
+    return Silu::value(at.load(&first(s, j))) * w;
+  }
+};
+
+/// Computes products c = a w, one for each expert.
+template <class B>
+Matrix<B> product(int threads, Weights form, const Slots& slots, const std::vector<float>& a, const Quantised<B>& w) {
+  typename B::Context ctx(threads);
+  cpu::PackedWeights packed;
+  const auto weights = w.add(ctx, form, packed);
+  const auto use = ctx.use(packed);
+  Matrix<B> c(slots.count() + slots.spare, w.columns);
+  B::grouped_gemm(ctx, slots.groups<B>(), View<const float, 2, B>(a.data(), slots.items, w.depth), weights, false,
+                  c.view(), functor::Store{});
+  return c;
+}
+
+Index cases() {
+  const char* text = std::getenv("GATEFOLD_QUANTISED_CASES");
+  return text ? std::stoll(text) : 40;
+}
+
+}  // namespace
+
+TEST_CASE("quantised products: equal plain loops within their bounds") {
+  for (Index i = 0; i < cases(); ++i) {
+    Choice choose(static_cast<std::uint64_t>(i));
+    const Weights form = naive::quantised_forms[choose.below(3)];
+    const Slots slots(choose, 60);
+    const Index depth = choose.one_in(3) ? choose.from(250, 600) : choose.from(1, 100), columns = choose.from(1, 90);
+    const auto a = choose.numbers<float>(slots.items * depth);
+    const Quantised<Cpu> w(choose, slots.experts(), depth, columns);
+    const Matrix<Cpu> c = product<Cpu>(1, form, slots, a, w);
+    const std::vector<Index> owners = slots.owners();
+    int wrong = 0;
+    for (Index n = 0; n < 40 && slots.count() > 0; ++n) {  // some elements, because plain loops are slow
+      const Index s = choose.below(slots.count()), j = choose.below(columns);
+      const Index row = slots.rows[std::size_t(s)], e = owners[std::size_t(s)];
+      const naive::QuantisedSum sum = naive::quantised_dot(
+          form, depth, [&](Index k) { return a[std::size_t(row * depth + k)]; },
+          [&](Index k) { return w.values[std::size_t((e * depth + k) * columns + j)]; });
+      // At most a product, a scale and two sums are rounded for each group of 32 terms.
+      const double terms = static_cast<double>(depth) / 32 + 2;
+      wrong += !(std::abs(double(c(s, j)) - sum.value) <= 0x1p-24 * 4 * terms * sum.magnitude);
+    }
+    CAPTURE(i);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("quantised products: threads, other items and CpuBf16 give the same bits") {
+  for (Index i = 0; i < cases(); ++i) {
+    Choice choose(static_cast<std::uint64_t>(1000000 + i));
+    const Weights form = naive::quantised_forms[choose.below(3)];
+    const Slots slots(choose, 100);
+    const Index depth = choose.one_in(3) ? choose.from(250, 600) : choose.from(1, 100), columns = choose.from(1, 90);
+    const auto a = choose.numbers<float>(slots.items * depth);
+    const Quantised<Cpu> w(choose, slots.experts(), depth, columns);
+    Quantised<CpuBf16> half(choose, 1, 1, 1);
+    half = {choose, slots.experts(), depth, columns};
+    half.values = w.values;
+    const Matrix<Cpu> one = product<Cpu>(1, form, slots, a, w);
+    const Index elements = slots.count() * columns;
+    CAPTURE(i);
+    CHECK(same_bits(product<Cpu>(static_cast<int>(choose.from(2, 4)), form, slots, a, w).data(), one.data(), elements));
+    CHECK(same_bits(product<CpuBf16>(2, form, slots, a, half).data(), one.data(), elements));
+    if (slots.count() == 0) continue;
+    // One slot alone.
+    const Index s = choose.below(slots.count()), e = slots.owners()[std::size_t(s)];
+    Slots alone = slots;
+    for (std::size_t at = 0; at < alone.offsets.size(); ++at) alone.offsets[at] = Index(at) > e;
+    alone.rows = {slots.rows[std::size_t(s)]};
+    alone.spare = 0;
+    CHECK(same_bits(product<Cpu>(1, form, alone, a, w).data(), &one(s, 0), columns));
+  }
+}
+
+TEST_CASE("quantised products: a pair equals two products, bit for bit") {
+  for (Index i = 0; i < cases(); ++i) {
+    Choice choose(static_cast<std::uint64_t>(2000000 + i));
+    const Weights form = naive::quantised_forms[choose.below(3)], last_form = naive::quantised_forms[choose.below(3)];
+    const Slots slots(choose, 80);
+    const Index depth = choose.from(1, 300), hidden = choose.one_in(2) ? choose.from(250, 600) : choose.from(1, 100),
+                columns = choose.from(1, 70), experts = slots.experts();
+    const bool gated = choose.one_in(2);
+    const auto a = choose.numbers<float>(slots.items * depth);
+    const Quantised<Cpu> up(choose, experts, depth, hidden), more(choose, experts, depth, hidden),
+        down(choose, experts, hidden, columns);
+    const View<const float, 2, Cpu> items(a.data(), slots.items, depth);
+    const Index count = slots.count() + slots.spare;
+    cpu::PackedWeights packed;
+    Cpu::Context one(1);
+    const auto first = up.add(one, form, packed), second = more.add(one, form, packed),
+               last = down.add(one, last_form, packed);
+    const auto use = one.use(packed);
+    Matrix<Cpu> expected(count, columns), values(count, hidden), middle(count, hidden);
+    if (gated) {
+      Cpu::grouped_gemm(one, slots.groups(), items, first, false, values.view(), functor::Store{});
+      Cpu::grouped_gemm(one, slots.groups(), items, second, false, middle.view(), SiluWith{values});
+    } else {
+      Cpu::grouped_gemm(one, slots.groups(), items, first, false, middle.view(), Gelu1{});
+    }
+    Cpu::grouped_gemm(one, slots.groups().in_slot_order(), std::as_const(middle).view(), last, false, expected.view(),
+                      functor::Store{});
+    for (const int threads : {1, 3}) {
+      Cpu::Context ctx(threads);
+      const auto of_threads = ctx.use(packed);
+      Matrix<Cpu> c(count, columns);
+      if (gated)
+        Cpu::grouped_pair(ctx, slots.groups(), items, std::array{first, second}, Silu2{}, last, c.view(),
+                          functor::Store{});
+      else
+        Cpu::grouped_pair(ctx, slots.groups(), items, std::array{first}, Gelu1{}, last, c.view(), functor::Store{});
+      CAPTURE(i);
+      CAPTURE(threads);
+      CHECK(same_bits(c.data(), expected.data(), slots.count() * columns));
+    }
+  }
+}
+
+TEST_CASE("quantised products: one of two first matrices cannot be quantised") {
+  Choice choose(1);
+  Slots slots(choose, 3);
+  slots.offsets = {0, 2};
+  slots.rows = {0, 0};
+  slots.items = 1;
+  slots.spare = 0;
+  const Quantised<Cpu> up(choose, 1, 8, 8), more(choose, 1, 8, 8), down(choose, 1, 8, 8);
+  const std::vector<float> a(8);
+  cpu::PackedWeights packed;
+  Cpu::Context ctx(1);
+  const auto first = up.add(ctx, Weights::int8, packed), second = more.add(ctx, Weights::bfloat16, packed),
+             last = down.add(ctx, Weights::int8, packed);
+  const auto use = ctx.use(packed);
+  Matrix<Cpu> c(2, 8);
+  CHECK_THROWS_WITH_AS(Cpu::grouped_pair(ctx, slots.groups(), View<const float, 2, Cpu>(a.data(), 1, 8),
+                                         std::array{first, second}, Silu2{}, last, c.view(), functor::Store{}),
+                       "freeze: weights: expected the first two matrices of an expert quantised, or none of them, got "
+                       "one of them",
+                       ArgumentError);
+}
