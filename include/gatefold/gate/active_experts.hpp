@@ -41,8 +41,8 @@ Index active_experts(const P& part, Index experts) {
   }
 }
 
-/// Stores the number of experts that compute each item (active_experts), for a summary of a model without memory
-/// (backend Shapes). For other backends the struct is empty.
+/// Number of experts that compute each item (see active_experts). Only the backend Shapes stores it: that backend
+/// allocates no memory and serves to print the summary of a model. For all other backends the struct is empty.
 template <class B>
 struct ActiveExperts {
   constexpr explicit ActiveExperts(Index = 0, Index = 0) {}

@@ -40,7 +40,8 @@
 /// rank_row) and f.weigh(lanes, n, q_row) of the selection. These functions are optional. If the parts have them, rank
 /// and q of the candidates can be views that have extents but no memory.
 ///
-/// In these functors, lane 0 writes and reads the chosen experts. Lane e mod size writes and reads element e of a row.
+/// In these functors, several lanes (threads) can compute one row together. Lane 0 writes and reads the chosen experts.
+/// Lane e mod size writes and reads element e of a row.
 ///
 /// Picks p of the plan can have any order. TopK and similar selections write pick j of item n at n·K + j, best first.
 /// Capacity and some losses need this order. Selections with a different order have `picks_by_item = false`. A pick
@@ -61,7 +62,7 @@ struct Candidates {
   bool first_evaluation = true;  // false if an update rule evaluates a layer again in a step, which must not be counted
 };
 
-/// The values by which a selection with noise ordered the experts, value = rank + deviation · noise, and the deviation.
+/// The noisy values by which a selection ordered the experts, value = rank + deviation · noise, and the deviations.
 /// Both views are empty if no noise was drawn.
 template <class T, class B>
 struct NoisyRank {
@@ -70,8 +71,8 @@ struct NoisyRank {
 
 namespace detail_::selection {
 
-/// Returns the values with noise by which a selection ordered the experts, or empty views if the selection has no
-/// member `noisy`.
+/// Returns the noisy values by which a selection ordered the experts, or empty views if the selection has no member
+/// `noisy`.
 template <class T, class B, class SelectionT, class SavedT>
 NoisyRank<const T, B> noisy_rank(const SelectionT& selection, const SavedT& saved) {
   if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
@@ -83,9 +84,9 @@ NoisyRank<const T, B> noisy_rank(const SelectionT& selection, const SavedT& save
 
 }  // namespace detail_::selection
 
-/// The gradients of the members of Candidates. backward of a selection adds to x, rank and q. It reads `noisy`, which
-/// contains the gradients of auxiliary losses with respect to NoisyRank. The views of `noisy` are empty if the gate has
-/// no auxiliary losses or drew no noise.
+/// Gradients of the members of Candidates. backward of a selection adds to x, rank and q. `noisy` is an input: the
+/// gradients of the auxiliary losses with respect to NoisyRank. Its views are empty if the gate has no auxiliary losses
+/// or drew no noise.
 template <class T, class B>
 struct CandidatesGrad {
   View<T, 2, B> x, rank, q;

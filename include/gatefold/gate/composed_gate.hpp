@@ -120,8 +120,8 @@ struct ComposedGate {
 
       Rest without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
     };
-    /// The members of Extra without the attention trace (tensors of the preceding attention), which the caller passes
-    /// if a Block supplies the trace. It is the whole Extra if the mixing needs no trace.
+    /// The members of Extra without the attention trace (tensors of the preceding attention). The caller passes this
+    /// type if a Block supplies the trace. It is Extra itself if the mixing needs no trace.
     using WithoutTrace = std::conditional_t<
         std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra,
         Rest>;
@@ -205,8 +205,8 @@ struct ComposedGate {
   }
 
   /// Writes the plan for inference, without auxiliary losses and without saved values. If mixing and selection work row
-  /// by row, the logits are the only array [N, E] in scratch memory. If the scores also have forward_rows
-  /// (candidates.hpp), only the logits of a few items exist at a time.
+  /// by row, the logits are the only array [N, E] in scratch memory. If the scores also have forward_rows (see
+  /// candidates.hpp), scratch memory holds the logits of only a few items at a time.
   template <class T, class B>
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
                                const Extra<T, B>& extra = {}) const {
@@ -295,8 +295,8 @@ struct ComposedGate {
           },
           auxiliary);
   }
-  /// The mixing and the selection of the gate, with options that were 0 (for example `experts`) replaced by the values
-  /// of the scores.
+  /// The mixing and the selection of the gate with all options filled in. Options that were 0, for example `experts`,
+  /// have the values of the scores.
   struct Filled {
     Mixing mixing;
     Selection selection;
@@ -364,7 +364,7 @@ struct ComposedGate {
     B::for_each(ctx, plan.item.size(), functor::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
-  /// Returns the values [N, E] that the mixing computed, by which the selection orders the experts of each item. Larger
+  /// Returns the ranks [N, E] that the mixing computed. The selection orders the experts of each item by them; larger
   /// is better.
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {

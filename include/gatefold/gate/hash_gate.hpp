@@ -89,9 +89,9 @@ struct PickByHash {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  /// Returns the expert number `rank`, counted from 0, of those that the item has not picked yet. Its previous picks
-  /// are picks `first` … `first + count − 1` of the plan. The result is the smallest e with e = rank + (number of
-  /// previous picks <= e).
+  /// Returns the expert number `rank`, counted from 0, among the experts that the item has not picked yet. The item's
+  /// previous picks are picks `first` … `first + count − 1` of the plan. The result is the smallest e with e = rank +
+  /// (number of previous picks <= e).
   GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
     for (Index e = rank;;) {
       Index passed = 0;

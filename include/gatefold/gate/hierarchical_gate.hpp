@@ -51,7 +51,7 @@ struct PickInGroupBackward;
 /// @throws ArgumentError unless both gates have at least one expert, and shapes and options fit
 /// @cost   the primary gate, and for each group the secondary gate on N items and a copy of the items of the group; S =
 ///         picks of the primary gate · picks of an item by a secondary gate
-/// @order  the order of both gates; an item's slots are summed by ascending expert
+/// @order  the order of both gates; the outputs of an item's experts are added by ascending expert
 template <class PrimaryT, class SecondaryT>
 struct HierarchicalGate {
   PrimaryT primary{};
@@ -298,9 +298,9 @@ struct MarkGroup {
     if (chosen_group(j) == group) valid(item(j)) = T(1);
   }
 };
-/// Writes the picks of the mixture that belong to group g, (1) of HierarchicalGate. Pick j·K + i combines pick j of the
-/// primary gate and pick i of the same item in the secondary gate, which has K picks for each item. If the secondary
-/// gate has dropped its pick, the combined pick is dropped too.
+/// Writes the picks of the mixture that belong to group g of a HierarchicalGate. Pick j·K + i of the mixture combines
+/// pick j of the primary gate with pick i of the same item in the secondary gate, which has K picks per item. If the
+/// secondary gate has dropped its pick, the combined pick is dropped too.
 template <class T, class B>
 struct PickInGroup {
   Index group, experts, of_item;                     // experts: of one group; of_item: K
@@ -318,8 +318,8 @@ struct PickInGroup {
     if (e != no_pick) expert(p) = e >= 0 ? group * experts + e : ~(group * experts + chosen(e));
   }
 };
-/// The backward pass of PickInGroup for pick j of the primary gate. Adds the gradient of its weight, and writes the
-/// gradients of the weights of the secondary gate for the same item.
+/// Backward of PickInGroup for pick j of the primary gate. Adds to the gradient of the weight of this pick, and writes
+/// the gradients of the item's weights in the secondary gate.
 template <class T, class B>
 struct PickInGroupBackward {
   Index group, of_item;

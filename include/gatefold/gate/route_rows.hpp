@@ -43,7 +43,7 @@ struct RouteRowAnywhere {
 };
 template <class M, class P, class T, class B>
 RouteRowAnywhere(M, P, View<T, 2, B>) -> RouteRowAnywhere<M, P, T, B>;
-/// Runs backward of the selection and then of the mixing for item n. `pick`, the backward of the selection, adds to
+/// Runs backward of the selection and then of the mixing for item n. `pick` is backward of the selection, which adds to
 /// dq[n,:], the gradient of the probabilities. If `accumulate` is false, dq[n,:] is set to 0 first.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowBackward {

@@ -161,11 +161,11 @@ struct SoftMoe {
   }
 
  private:
-  /// The two factors of the scalar products (1): the normalised items x̂, and the normalised and scaled slot vectors σ
-  /// φ̂.
+  /// The two factors of the scalar products (1) of SoftMoe: the normalised items x̂, and the normalised slot vectors
+  /// times σ.
   template <class T, class B>
   struct Sides {
-    View<const T, 2, B> item, slot;  // [N, D], [E·P, D]
+    View<const T, 2, B> item, slot;  // [N, D] x̂, [E·P, D] σ φ̂
   };
   template <class T, class B>
   Sides<T, B> sides(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x) const {

@@ -27,9 +27,10 @@ struct GateOutcome {
   const SparsePlan<T, B>& plan;
   View<const T, 1, B> valid;      // [N] mask: 1 = item, 0 = padding; empty: no padding
   View<const T, 2, B> rank{};     // [N, E] values by which the experts were ranked, before noise was added
-  NoisyRank<const T, B> noisy{};  // `rank` plus noise, and the deviation of the noise; empty if no noise was drawn
+  NoisyRank<const T, B> noisy{};  // `rank` plus noise, and the noise's deviation; empty if no noise was drawn
 };
-/// The gradients of auxiliary losses by the members of GateOutcome. `noisy` is empty if the gate drew no noise.
+/// Gradients of auxiliary losses with respect to the members of GateOutcome. The views of `noisy` are empty if the gate
+/// drew no noise.
 template <class T, class B>
 struct GateOutcomeGrad {
   View<T, 2, B> logits, probabilities, rank;  // [N, E]
@@ -38,8 +39,8 @@ struct GateOutcomeGrad {
 
 namespace detail_::auxiliary {
 
-/// True if the selection of a gate has what an auxiliary loss requires: picks in the order of the items, and access to
-/// the noise.
+/// True if the selection of a gate (the part that chooses experts) fulfils the requirements of an auxiliary loss. A
+/// loss can require picks in the order of the items, and access to the noise.
 template <class LossT, class SelectionT>
 inline constexpr bool fits = (!detail_::hook::auxiliary::needs_picks_by_item<LossT>() ||
                               detail_::hook::selection::picks_by_item<SelectionT>()) &&
@@ -60,8 +61,9 @@ concept AuxiliaryBackward = requires(const L loss, typename B::Context& ctx, con
                                      const GateOutcomeGrad<T, B>& d) {
   loss.template backward<T, B>(ctx, a, d);
 };
-/// True if P is a part of a gate at the wrong position, for example a selection at the position of the scores.
-/// @tparam stands  true if P is of the kind that its position requires
+/// True if P is a part of a gate that was passed in the wrong place, for example a selection in the place of the
+/// scores.
+/// @tparam stands  true if P is the kind of part that belongs in its place
 template <class P, bool stands, class T, class B>
 concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B> || SelectionForward<P, T, B> ||
                                 AuxiliaryForward<P, T, B>);

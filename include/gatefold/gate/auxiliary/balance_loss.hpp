@@ -56,8 +56,8 @@ struct Balance {
 
 namespace functor {
 
-/// Writes total[g,e], the sum of the probabilities q[n,e] over the items n of sequence g except padding, for a strip of
-/// `width` adjacent experts e.
+/// Writes total[g,e], the sum of the probabilities q[n,e] over the items n of sequence g, without padding. One call
+/// computes `width` adjacent experts e.
 template <class T, class B>
 struct TotalOfExperts {
   static constexpr Index width = 8;
@@ -87,12 +87,13 @@ struct TotalOfExperts {
     }
   }
 };
-/// Writes key[i] = g · E + expert for pick number i · stride, whose item is in sequence g. A dropped pick counts for
-/// the expert that it had. The key is −1 if the item is padding or if the entry of the plan is unused.
+/// Writes key[i] = g · E + expert, the key by which pick number i · stride is sorted. g is the sequence of the pick's
+/// item, and E the number of experts. A dropped pick counts for the expert that it had. The key is −1 if the item is
+/// padding or if the entry of the plan is unused.
 template <class T, class B>
 struct LoadKey {
   View<const Index, 1, B> item, expert;
-  Index stride, length, experts;  // length: of a sequence
+  Index stride, length, experts;  // length: items of a sequence
   Valid<T, B> valid;
   View<Index, 1, B> key;
   GATEFOLD_HD void operator()(Index i) const {
@@ -100,8 +101,9 @@ struct LoadKey {
     key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : item(p) / length * experts + chosen(expert(p));
   }
 };
-/// Writes the loss (1) of Balance to `value`, unless that view is empty. Writes its derivative by q[n,e], which is the
-/// same for every item n, to slope[e]: weight · E · f_e / N, or with `per_pick` weight · E · f_e / (number of picks).
+/// Writes the loss (1) of Balance to `value`, unless that view is empty. Writes the derivative of the loss by q[n,e] to
+/// slope[e], because it is the same for every item n. It is weight · E · f_e / N, or with `per_pick` weight · E · f_e /
+/// (number of picks).
 template <class T, class B>
 struct BalanceValue {
   View<const Index, 1, B> offsets;  // [E + 1] start of each expert in the picks sorted by expert
@@ -149,9 +151,9 @@ template <class C, class T, class B>
 void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
   sum_over_items(ctx, a.probabilities, a.valid, a.probabilities.extent(0), total.as(1, total.size()));
 }
-/// Sorts picks 0, stride, 2·stride, … by sequence and expert, without those of padding. Returns offsets [G·E + 1] in
-/// scratch memory, which is valid until the caller's `ctx.mark()` goes out of scope: expert e of sequence g has
-/// offsets(g·E + e + 1) − offsets(g·E + e) picks.
+/// Sorts picks 0, stride, 2·stride, … by sequence and expert, without the picks of padding. Returns offsets [G·E + 1]
+/// for G sequences and E experts: expert e of sequence g has offsets(g·E + e + 1) − offsets(g·E + e) picks. The offsets
+/// are in scratch memory, which is valid until the caller's `ctx.mark()` goes out of scope.
 /// @param length  number of items of a sequence, at least 1
 template <class C, class T, class B>
 View<const Index, 1, B> sorted_loads(C& ctx, const GateOutcome<T, B>& a, Index stride, Index sequences, Index length) {

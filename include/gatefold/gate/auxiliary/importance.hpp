@@ -14,8 +14,8 @@ namespace gatefold {
 /// CV² is the squared coefficient of variation (CvSquared), and q[n,e] the softmax of the logits without noise. The
 /// loss is 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
-/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` has the options of CV² from their code, but
-/// still sums q.
+/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` returns the options that their code has for CV²,
+/// but the sum is still over q.
 /// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  N·E reads
 /// @order v is summed in double, in the order of the items

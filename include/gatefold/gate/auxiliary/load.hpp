@@ -126,8 +126,8 @@ struct AboveThreshold {
   bool excluding;
   Valid<T, B> valid;
 
-  /// Returns the expert whose noisy value is the threshold t[n,e], which expert e must exceed to be picked by item n.
-  /// Returns −1 if form (2) of Load has no threshold, because all experts are picked.
+  /// Returns the expert at the threshold t[n,e]: item n picks expert e if the noisy value of e is above the noisy value
+  /// of the returned expert. Returns −1 if form (2) of Load has no threshold, because all experts are picked.
   GATEFOLD_HD Index threshold(Index n, Index e) const {
     const Index l = last(n);
     const bool taken = !ranks_before(noisy.value(n, l), l, noisy.value(n, e), e);
@@ -140,8 +140,8 @@ struct AboveThreshold {
     return height == 0 ? T(0) : height / noisy.deviation(n, e);
   }
 };
-/// Writes load[e] of the loss Load: the sum over all items except padding of the probability that the item picks expert
-/// e. This probability is Φ(d), with d the distance of the score from the threshold, in standard deviations of the
+/// Writes load[e] of the loss Load: the sum over all items, without padding, of the probability that the item picks
+/// expert e. The probability is Φ(d), the normal distribution function of d = (rank − threshold) / deviation of the
 /// noise.
 template <class T, class B>
 struct SmoothLoad {
@@ -162,15 +162,15 @@ struct SmoothLoad {
 };
 /// Adds the gradients of the load (SmoothLoad) with respect to the ranks, the deviations of the noise, and the noisy
 /// values at the thresholds. One thread computes all experts of an item, because several experts can have the same
-/// threshold. If an expert is its own threshold, its term has no gradient: the argument of Φ is then minus the drawn
-/// noise, for any rank and deviation.
+/// threshold. An expert whose threshold is its own noisy value gets no gradient. The argument of Φ is then minus the
+/// drawn noise, which does not depend on rank and deviation.
 template <class T, class B>
 struct SmoothLoadBackward {
   AboveThreshold<T, B> above;
   View<const T, 1, B> slope;
   View<T, 2, B> drank;
   NoisyRank<T, B> dnoisy;
-  T least;  // a noisy score with a smaller standard deviation gets no gradient
+  T least;  // an expert whose noise has a smaller standard deviation gets no gradient
   GATEFOLD_HD void operator()(Index n) const {
     if (above.valid(n) == 0) return;
     for (Index e = 0; e < drank.extent(1); ++e) {
@@ -178,7 +178,7 @@ struct SmoothLoadBackward {
       if (at < 0 || at == e || above.noisy.deviation(n, e) < least) continue;
       const T u = above.deviations(n, e, at);
       const T d = slope(e) * T(0.39894228040143267794) * std::exp(-u * u / 2) / above.noisy.deviation(n, e);
-      if (d == 0) continue;  // u can be infinite
+      if (d == 0) continue;  // d is 0 if u is infinite, and d · u would be NaN
       drank(n, e) += d;
       dnoisy.value(n, at) -= d;
       dnoisy.deviation(n, e) -= d * u;

@@ -113,9 +113,9 @@ struct SigmoidShares {
     for (Index e = lanes.lane; e < z.extent(1); e += lanes.size) shares(n, e) = math::sigmoid(z(n, e)) / sum;
   }
 };
-/// Writes loss[g], the loss of sequence g, and slope[g,e], the derivative of loss[g] by s[n,e] for any item n of the
-/// sequence. MeanOfSequences later divides both by the number of sequences. Writes filled[g] = 0 if all items of the
-/// sequence are padding, otherwise 1.
+/// Writes loss[g], the loss of sequence g, and slope[g,e], the derivative of loss[g] by the share s[n,e] of expert e
+/// for any item n of the sequence. MeanOfSequences later divides both by the number of sequences. Writes filled[g] = 0
+/// if all items of the sequence are padding, otherwise 1.
 template <class T, class B>
 struct SequenceLoss {
   T weight;
@@ -155,7 +155,8 @@ struct MeanOfSequences {
     for (Index i = 0; i < slope.size() && count > 0; ++i) slope.data()[i] /= count;
   }
 };
-/// Adds the gradient of item n to `to`: of its probabilities, or of its logits if s are the normalised sigmoids.
+/// Adds the gradient of item n to `to`: the gradient of its probabilities, or of its logits if the loss uses normalised
+/// sigmoids.
 template <class T, class B>
 struct SequenceBalanceBackward {
   bool sigmoid;

@@ -57,10 +57,10 @@ template <class T, class B>
 struct SquaredLogSumExp {
   View<const T, 2, B> z;
   Valid<T, B> valid;
-  /// The sum Σ_e exp z[n,e] = exp(top) · total, with `top` the largest logit. Both numbers are stored, because the
-  /// logarithm top + log(total) loses digits of log(total) if `top` is large.
+  /// The sum Σ_e exp z[n,e] in two numbers: it is exp(top) · total, with `top` the largest logit. Its logarithm top +
+  /// log(total) as a single number would lose digits of log(total) if `top` is large.
   struct Sum {
-    T top, total;  // total of exp(z − top)
+    T top, total;  // total = Σ_e exp(z[n,e] − top)
     GATEFOLD_HD T log() const { return top + std::log(total); }
   };
   GATEFOLD_HD Sum sum_exp(Index n) const {

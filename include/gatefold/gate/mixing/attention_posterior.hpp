@@ -206,8 +206,8 @@ struct AttentionPosterior {
  private:
   template <class T, class B>
   struct Values {
-    View<const T, 3, B> v;  // [H, N, D/H] v_h
-    View<T, 3, B> square;   // [H, N, D/H] v_h O_h O_hᵀ
+    View<const T, 3, B> v;  // [H, N, D/H] v_h: the values of each attention head
+    View<T, 3, B> square;   // [H, N, D/H] v_h O_h O_hᵀ, with O_h the output projection of head h
   };
   template <class T, class B>
   struct ByHead {
@@ -215,9 +215,9 @@ struct AttentionPosterior {
     functor::Projection<T, B> projected;
   };
 
-  /// Computes forward for some whole sequences of a batch, for example those of one thread. `gram` (O_h O_hᵀ of each
-  /// head) and `places` (the position keys) are the same for all sequences. All other arguments contain only the items
-  /// of the given sequences.
+  /// Computes forward for some whole sequences of a batch, for example the sequences of one thread. `gram` (O_h O_hᵀ of
+  /// each head's output projection) and `places` (the position keys) are the same for all sequences. All other
+  /// arguments contain only the items of the given sequences.
   template <class T, class B>
   void forward_sequences(auto& ctx, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Out<T, 2, B> r, Out<T, 2, B> log_q,
                          Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, In<T, 3, B> gram, Out<T, 2, B> places,
@@ -272,8 +272,8 @@ struct AttentionPosterior {
            "the entropies, because with a window they cannot be computed from the trace", "an empty view");
     if (a.places.data()) expect_shape("AttentionPosterior", "extra.trace.places", a.places, {a.window.width, width});
   }
-  /// Returns the position keys of the attention in scratch memory. Columns of zeros are appended, because the key
-  /// vectors of PosteriorFeatures have more columns. Returns an empty view if the attention has no position keys.
+  /// Returns the position keys of the attention in scratch memory, padded with columns of zeros to the width of the key
+  /// vectors of PosteriorFeatures. Returns an empty view if the attention has no position keys.
   template <class T, class B>
   View<T, 2, B> places_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
     if (a.places.empty()) return {};
@@ -282,8 +282,8 @@ struct AttentionPosterior {
     B::for_each(ctx, places.size(), functor::WidenRows<T, B>{a.places, places});
     return places;
   }
-  /// Returns uninitialised scratch memory for the gradient of the position keys, one array per sequence, or an empty
-  /// view if the attention has none.
+  /// Returns uninitialised scratch memory for the gradient of the position keys, with a separate array for each
+  /// sequence. Returns an empty view if the attention has no position keys.
   template <class T, class B>
   static View<T, 2, B> no_places(auto& ctx, const AttentionTrace<const T, B>& a,
                                  const functor::PosteriorFeatures<T, B>& f) {
@@ -303,7 +303,7 @@ struct AttentionPosterior {
   static MixingHeads<const T, B> heads_of(const functor::PosteriorFeatures<T, B>& f) {
     return {f.of.queries, f.of.keys, f.of.following, f.of.places};
   }
-  /// Returns O_h O_hᵀ [H, D/H, D/H], in scratch.
+  /// Returns O_h O_hᵀ [H, D/H, D/H] for the output projection O_h of each attention head h, in scratch memory.
   template <class T, class B>
   static View<const T, 3, B> gram_of(auto& ctx, const AttentionTrace<const T, B>& a) {
     const Index dim = a.output.extent(1), heads = a.heads(), width = dim / heads;
@@ -346,9 +346,9 @@ struct AttentionPosterior {
                 functor::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
     return f;
   }
-  /// Returns uninitialised scratch memory for the projections u Oᵀ of the items u, or for the gradient of these
-  /// projections. If each item follows one attention head, also sorts the items by head, so that a grouped product (one
-  /// matrix product per head) can compute the projections.
+  /// Returns uninitialised scratch memory for the projections u Oᵀ of the items u by the output projection O of the
+  /// attention, or for the gradient of these projections. If each item follows one attention head, also sorts the items
+  /// by head, so that one matrix product per head can compute the projections.
   template <class T, class B>
   ByHead<T, B> no_projection(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
     const Index items = a.q.extent(0), dim = a.q.extent(1), heads = a.heads(), width = dim / heads;
@@ -359,8 +359,8 @@ struct AttentionPosterior {
     B::for_each(ctx, items, functor::InvertOrder<B>{order, slots});
     return {{offsets, order, items}, {width, ctx.template scratch<T>(items, width), slots}};
   }
-  /// Returns a mask [N], with 1 for the items that are padding neither in the attention nor in the gate. Returns an
-  /// empty view if neither of them has a mask.
+  /// Returns a mask [N] that is 1 for an item unless it is padding in the attention or in the gate. Returns an empty
+  /// view if neither of them has a mask.
   template <class T, class B>
   static View<const T, 1, B> both_masks(auto& ctx, const Extra<T, B>& extra) {
     const View<const T, 1, B> of_attention = extra.trace.value.valid;

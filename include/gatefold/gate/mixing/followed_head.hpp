@@ -48,8 +48,8 @@ struct AttentionEntropy {
     if (lanes.lane == 0) entropy(n, h) -= total;
   }
 };
-/// Writes to head[i] the attention head with the lowest mean entropy over the items of the sequence of item i, or over
-/// its items up to i if `so_far` is true. Ties go to the lower head. Padding does not count.
+/// Writes to head[i] the attention head with the lowest mean entropy. The mean runs over the items of the sequence of
+/// item i, or only over its items up to i if `so_far` is true. Ties go to the lower head. Padding does not count.
 template <class T, class B>
 struct ChooseHead {
   View<const T, 2, B> entropy;

@@ -8,8 +8,9 @@ namespace gatefold {
 
 namespace detail_::mixing {
 
-/// A mixing without parameters that computes q[n,:] from the logits of item n only, and ranks by the logits.
-/// @tparam ForwardT, BackwardT  functors of a row, which write q and dz
+/// A mixing without parameters: it computes the probabilities q[n,:] only from the logits of item n, and ranks the
+/// experts by the logits.
+/// @tparam ForwardT, BackwardT  functors for one row; ForwardT writes q, BackwardT the gradient dz of the logits
 template <template <class, class> class ForwardT, template <class, class> class BackwardT>
 struct EachItem {
   static constexpr bool items_adjoint_is_optional = true, ranks_are_logits = true;

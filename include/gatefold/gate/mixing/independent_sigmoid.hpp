@@ -31,7 +31,7 @@ struct IndependentSigmoid : detail_::mixing::EachItem<functor::Sigmoids, functor
 
 namespace functor {
 
-/// q[n,:] = σ(z[n,:])
+/// Writes q[n,:] = σ(z[n,:]), the sigmoids of the logits of item n.
 template <class T, class B>
 struct Sigmoids {
   View<const T, 2, B> z;
@@ -41,7 +41,7 @@ struct Sigmoids {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     row(lanes, n, z.data() + n * z.extent(1), q.data() + n * z.extent(1));
   }
-  /// Computes to = σ(from) for one row of numbers. `to` and `from` can be the same memory.
+  /// Writes to = σ(from) for one row of logits. `to` and `from` can be the same memory.
   template <class Lanes>
   GATEFOLD_HD void row(const Lanes& lanes, Index, const T* from, T* to) const {
     using functor::math::exp, functor::math::reciprocal;
@@ -49,7 +49,7 @@ struct Sigmoids {
                    [&](auto at, Index e) { at.store(to + e, reciprocal(T(1) + exp(-at.load(from + e)))); });
   }
 };
-/// dz[n,e] = q[n,e] (1 − q[n,e]) dq[n,e]
+/// Writes the gradient of the logits, dz[n,e] = q[n,e] (1 − q[n,e]) dq[n,e].
 template <class T, class B>
 struct SigmoidsBackward {
   View<const T, 2, B> q, dq;

@@ -34,7 +34,8 @@ struct PosteriorFeatures {
   GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
   GATEFOLD_HD T* key(Index n, Index h) const { return &of.keys(every ? h : 0, of.following.key(n, h), 0); }
 };
-/// Writes norm[h,n] = ‖v_h O_h‖² = ⟨v_h O_h O_hᵀ, v_h⟩.
+/// Writes norm[h,n] = ‖v_h O_h‖² = ⟨v_h O_h O_hᵀ, v_h⟩, with v_h the values of item n in attention head h and O_h the
+/// output projection of the head.
 template <class T, class B>
 struct HeadNorms {
   View<const T, 2, B> v;       // [N, D]
@@ -49,7 +50,8 @@ struct HeadNorms {
     if (lanes.lane == 0) norm(h, n) = total;
   }
 };
-/// Holds the projection u O_hᵀ of each item u to an attention head h, for the heads that the item follows.
+/// Holds the projection u O_hᵀ of each item u for the attention heads h that the item follows. O_h is the output
+/// projection of head h.
 template <class T, class B>
 struct Projection {
   Index width;
@@ -58,8 +60,8 @@ struct Projection {
 
   GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
 };
-/// An epilogue of a matrix product that also adds the element v in row s and column j to dx[items[s], j], the gradient
-/// of the item of row s. The product stores v unchanged.
+/// An epilogue of a matrix product, which the product calls for each element v before it stores v unchanged. It also
+/// adds the element in row s and column j to dx[items[s], j], the gradient of the item of row s.
 template <class T, class B>
 struct AddToItem {
   View<const Index, 1, B> items;
@@ -103,9 +105,9 @@ struct WritePosteriorFeatures {
     key[2 * width + 1] = 1;
   }
 };
-/// Computes gradients, given the gradients `d` of the query and key vectors. Adds to the gradient `da` of the attention
-/// trace, and writes the gradient `dprojected` of the projections u O_hᵀ. Also writes 2 g v_h to `weighted`, with g the
-/// gradient of ‖v_h O_h‖².
+/// Computes gradients from the gradients `d` of the query and key vectors. Adds to the gradient `da` of the attention
+/// trace. Writes `dprojected`, the gradient of the projections u O_hᵀ of the items. Also writes 2 g v_h to `weighted`,
+/// with g the gradient of ‖v_h O_h‖².
 template <class T, class B>
 struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;
@@ -151,7 +153,7 @@ struct WidenRows {
     to.data()[i] = c < from.extent(1) ? from(r, c) : T(0);
   }
 };
-/// Adds the matrix `from` to the matrix `to`, which has fewer columns, without the additional columns of `from`.
+/// Adds the matrix `from` to the matrix `to`, which has fewer columns. The additional columns of `from` are ignored.
 template <class T, class B>
 struct AddNarrowed {
   View<const T, 2, B> from;

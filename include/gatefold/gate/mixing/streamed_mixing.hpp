@@ -57,8 +57,8 @@ struct MixingHeads {
 
 namespace functor {
 
-/// Divides the weighted sums in (2) by the sum of the weights, which gives the mixed probabilities q and log q. If q <
-/// `tiny`, q has too few digits for an exact logarithm. Then log q is computed as log Σ exp(log w + log r), with
+/// Divides the weighted sums in (2) by the sum of the weights. The results are the mixed probabilities q and log q. If
+/// q < `tiny`, q has too few digits for an exact logarithm. Then log q is computed as log Σ exp(log w + log r), with
 /// weights w and probabilities r before mixing.
 template <class T, class B>
 struct MixFinish {
@@ -66,7 +66,7 @@ struct MixFinish {
   MixingHeads<const T, B> heads;
   T scale, tiny;
   View<const T, 2, B> r, log_r;
-  View<const T, 1, B> top, total;  // [N] by row
+  View<const T, 1, B> top, total;  // [N] by row: the largest score, and the sum of the weights relative to it
   View<const T, 2, B> sums;        // [N, E] weighted sums; in the memory of q unless rows are ordered by head
   View<T, 2, B> q, log_q;          // [N, E]
   View<T, 1, B> log_sum_exp;       // [N]
@@ -116,9 +116,9 @@ struct MixFinish {
   }
 };
 
-/// Computes g = dq + drank / q, the total gradient of the mixed probabilities q (rank = log q), and mean = Σ_e g q,
-/// which the gradient of the softmax subtracts. Initialises dr, the gradient of the probabilities r before mixing, with
-/// 0. If an item sees no item, its q is its own r, and dr is initialised with g instead.
+/// Computes g = dq + drank / q, the total gradient of the mixed probabilities q (rank = log q). Also computes mean =
+/// Σ_e g q, which the gradient of the softmax subtracts. Initialises dr, the gradient of the probabilities r before
+/// mixing, with 0. If an item sees no item, its q is its own r, so dr is initialised with g instead.
 template <class T, class B>
 struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;

@@ -129,11 +129,11 @@ struct CosineScores {
   }
 
  private:
-  /// The two factors of the scalar products: `item`, the normalised items times 1/τ, and `expert`, the normalised
-  /// directions of the experts.
+  /// The factors of the scalar products of CosineScores: the normalised items times 1/τ (`item`) and the normalised
+  /// directions of the experts (`expert`). items_backward returns gradients in the same struct.
   template <class T, class B>
   struct Sides {
-    View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
+    View<const T, 2, B> projected, item, expert;  // [N, dim] r = W x, the same row as r / (τ ‖r‖), [E, dim] v / ‖v‖
     const T* scale;                               // 1/τ; null: no temperature
   };
   void expect_options() const {
@@ -179,7 +179,7 @@ struct CosineScores {
 
 namespace functor {
 
-/// Writes inverse = 1 / value.
+/// Writes inverse = 1 / value, for the learned temperature.
 template <class T>
 struct Inverse {
   const T* value;

@@ -17,7 +17,7 @@ Index count_experts(const P& policy) {
   }
 }
 
-/// Returns the number of values in an item that a scores policy takes: length · model_dim, or model_dim if there is no
+/// Returns the number of values per item that a scores policy expects: length · model_dim, or model_dim if there is no
 /// option `length`. Returns 0 if the policy has no option `model_dim`, or if this option is still 0.
 template <class S>
 Index item_width(const S& scores) {

@@ -46,7 +46,7 @@ struct Fixed {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
     scores.forward(ctx, p.scores, x, z);
   }
-  /// Adds the gradient of x to dx. The parameters get no gradient.
+  /// Adds the gradient of the items x to dx. The parameters get no gradient.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>&) const {

@@ -103,14 +103,14 @@ Jitter(S, double) -> Jitter<S>;
 
 namespace functor {
 
-/// Returns the random factor ξ = 1 + ε r of element i, with r the i-th number of the random stream.
+/// Returns the random factor 1 + ε r that multiplies element i of the items. r is number i of the random stream.
 template <class LawT, class T>
 struct JitterFactor {
   Random random;
   T epsilon;
   GATEFOLD_HD T operator()(Index i) const { return 1 + epsilon * LawT::template sample<T>(random, i); }
 };
-/// Adds x ⊙ ξ to y.
+/// Adds x ⊙ ξ to y, with ξ the random factors of Jitter (JitterFactor).
 template <class LawT, class T>
 struct AddJitter {
   JitterFactor<LawT, T> factor;

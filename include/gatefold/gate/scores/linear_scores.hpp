@@ -110,7 +110,7 @@ struct LinearScores {
   }
 
  private:
-  /// Calls product(Σ_l x[:,l,:], epilogue).
+  /// Calls product(rows, epilogue), with rows = Σ_l x[:,l,:] the sum of the rows of each item.
   template <class T, class B, class F>
   void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, const F& product) const {
     auto mark = ctx.mark();

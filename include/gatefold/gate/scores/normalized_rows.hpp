@@ -24,8 +24,8 @@ enum class UnitNorm { clamped, outside, inside, none };
 
 namespace functor {
 
-/// Computes two factors for a row x that is scaled to length 1, both from ‖x‖²: f in the result û = f x, and h in the
-/// gradient dx = f · (dû − h ⟨x, dû⟩ û).
+/// Computes two factors for a row x that is scaled to length 1. f is the factor in the result û = f x. h is the factor
+/// in the gradient dx = f · (dû − h ⟨x, dû⟩ û). Both depend on ‖x‖².
 template <class T>
 struct UnitFactor {
   UnitNorm form;
@@ -62,8 +62,8 @@ struct UnitRows {
   }
 };
 
-/// Backward of UnitRows: adds the gradient scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:]) to dx[n,:], with f and h of
-/// UnitFactor and dunit the gradient of the scaled rows.
+/// Backward of UnitRows: adds scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:]) to dx[n,:]. dunit is the gradient of the
+/// scaled rows; f and h are the factors of UnitFactor.
 template <class T, class B>
 struct UnitRowsBackward {
   View<const T, 2, B> x;
@@ -86,8 +86,8 @@ struct UnitRowsBackward {
   }
 };
 
-/// Returns the part of row n in the gradient of `scale` in UnitRows: the scalar product of the row, scaled to length 1,
-/// and its gradient dunit[n,:].
+/// Returns the contribution of row n to the gradient of the factor `scale` of UnitRows. It is the scalar product of the
+/// row, scaled to length 1, and the gradient dunit[n,:] of the scaled row.
 template <class T, class B>
 struct UnitRowsScale {
   View<const T, 2, B> x;

@@ -60,7 +60,8 @@ struct Annealed {
     }
     return to;
   }
-  /// Returns the value of the schedule at a step as an integer: k of (6), or for `levels` the value (4), rounded.
+  /// Returns the value of the schedule at a training step as an integer: k by equation (6), or, with levels, the level
+  /// (4) rounded.
   Index count_at(Index step) const {
     const double v = at(step), origin = shape == Shape::levels ? 0 : from;
     const double k = origin + (v - origin) - std::remainder(v - origin, 1.0);

@@ -32,8 +32,8 @@ struct Renormalise;
 template <class T, class B>
 struct RenormaliseBackward;
 
-/// Returns the capacity of an expert by (1) of Capacity, its largest number of picks in a group of `items` items, not
-/// counting padding.
+/// Returns the capacity of an expert, equation (1) of Capacity: its largest number of picks in a group of `items`
+/// items. Padding does not count as an item.
 struct CapacityRule {
   double factor;
   Index multiple_of, slots, picks, experts;  // picks: number of picks of an item
@@ -99,13 +99,13 @@ struct Capacity {
   template <class T, class B>
   struct Saved {
     gatefold::Saved<SelectionT, T, B> selection;
-    Tensor<T, 1, B> factor;  // [N] of (2): the weights of all picks / those of the kept picks; [0] unless renormalise
+    Tensor<T, 1, B> factor;  // [N] of (2): sum of all weights / sum of kept weights; [0] unless renormalise
   };
   template <class T, class B>
   using Extra = gatefold::Extra<SelectionT, T, B>;
 
-  /// Returns the capacity (1) of an expert, its largest number of picks in a group of `items` items with `picks` picks
-  /// each.
+  /// Returns the capacity (1) of an expert: its largest number of picks in a group of `items` items, each with `picks`
+  /// picks.
   Index room(Index items, Index picks, Index experts) const {
     return functor::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
   }
@@ -168,14 +168,14 @@ struct Capacity {
     B::for_each(ctx, saved.factor.size(), functor::Renormalise<T, B>{picks, plan.expert, plan.weight, saved.factor});
     plan.build(ctx);
   }
-  /// Returns the values with noise by which the selection ordered the experts. Returns empty views if the selection has
-  /// no noise (no member `noisy`).
+  /// Returns the noisy values by which the selection ordered the experts. Returns empty views if the selection has no
+  /// noise (no member `noisy`).
   template <class T, class B>
   NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
     return detail_::selection::noisy_rank<T, B>(selection, saved.selection);
   }
-  /// Calls backward of the selection, with the gradients of the weights before (2). Without (2), dropped picks have no
-  /// effect there, because the gradients of their weights are 0.
+  /// Calls backward of the selection with the gradients of the weights before the renormalisation (2). Without
+  /// renormalisation, dropped picks have no effect, because the gradients of their weights are 0.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
@@ -192,8 +192,8 @@ struct Capacity {
   }
 
  private:
-  /// Returns the probabilities [N, E] by which `batch_priority` orders the items: q, or the softmax of the values with
-  /// noise.
+  /// Returns the probabilities [N, E] by which `batch_priority` orders the items: q, or the softmax of the noisy
+  /// values.
   template <class T, class B, class S>
   View<const T, 2, B> compared(auto& ctx, const Candidates<T, B>& c, const S& saved) const {
     const NoisyRank<const T, B> seen = noisy(saved);
@@ -262,7 +262,7 @@ struct HigherPriority {
     return ranks_before(priority(a % items), a, priority(b % items), b);
   }
 };
-/// Drops the picks of list l that exceed the capacity of its expert. A list contains the picks of one expert from one
+/// Drops the picks of list l that exceed the capacity of its expert. Each list contains the picks of one expert in one
 /// group of items.
 template <class T, class B>
 struct DropOverflow {
@@ -284,11 +284,11 @@ struct DropOverflow {
     }
   }
 };
-/// Computes (2) of Capacity for item n. If the item has no dropped pick, or its kept weights sum to 0, its weights do
-/// not change and factor[n] = 1.
+/// Renormalises the weights of item n, equation (2) of Capacity. If the item has no dropped pick, or its kept weights
+/// sum to 0, its weights do not change and factor[n] = 1.
 template <class T, class B>
 struct Renormalise {
-  Index picks;  // of an item
+  Index picks;  // number of picks of an item
   View<const Index, 1, B> expert;
   View<T, 1, B> weight, factor;
   GATEFOLD_HD void operator()(Index n) const {
@@ -304,9 +304,10 @@ struct Renormalise {
       if (expert(p) >= 0) weight(p) *= factor(n);
   }
 };
-/// The backward pass of (2) for item n. Let w be the weight of a kept pick after (2), w̄ the gradient of the loss by w
-/// (`dweight`), and r the factor in (2). A = Σ w and s = Σ w̄ w are sums over the kept picks. The gradient of a weight
-/// before (2) is r (w̄ − s / A) + s / A for a kept pick, and s / A for a dropped pick. If r = 1, it is w̄ and 0.
+/// Backward of the renormalisation (2) of Capacity for item n. Let w be the weight of a kept pick after (2), w̄ the
+/// gradient of the loss by w (`dweight`), and r the factor in (2). A = Σ w and s = Σ w̄ w are sums over the kept picks.
+/// The gradient of a weight before (2) is r (w̄ − s / A) + s / A for a kept pick, and s / A for a dropped pick. If r =
+/// 1, these gradients are w̄ and 0.
 template <class T, class B>
 struct RenormaliseBackward {
   Index picks;

@@ -22,7 +22,8 @@ struct PickItems;
 template <class T, class B>
 struct PickItemsBackward;
 
-/// Returns the number C of items that an expert takes from `items` items, by (1) of ExpertChoice.
+/// Returns the number of items that an expert takes from a sequence of `items` items: C in equation (1) of
+/// ExpertChoice.
 struct ChoiceCapacity {
   double factor;
   Index experts;
@@ -110,7 +111,7 @@ struct PickItems {
   View<const T, 2, B> log_p, q;
   View<const T, 1, B> valid;
   ChoiceCapacity room;
-  Index length, most;  // number of items in a sequence, number of picks in a list
+  Index length, most;  // number of items of a sequence, number of entries of a list
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 

@@ -25,9 +25,9 @@ struct GlobalSlopes;
 
 }  // namespace functor
 
-/// Adds a balance loss over a global batch to a selection. The loads are those of all parts of the batch that
-/// `Trainer.accumulate` and `step` have seen since the last step (micro-batches). An even load of the whole batch then
-/// suffices, and each part can prefer other experts.
+/// Adds a balance loss to a selection. The loss uses the loads of a whole batch, although the batch is divided into
+/// parts (micro-batches): all parts that `Trainer.accumulate` and `step` have processed since the last training step.
+/// An even load of the whole batch then suffices, and each part can prefer other experts.
 ///
 ///     loss = weight · E · Σ_e f_e P_e,   P_e = (1/N) Σ_n q[n,e] of this part                             (1)
 ///     f_e = share of expert e in the picks of all parts so far                                           (2)
@@ -66,8 +66,8 @@ struct GlobalBalance {
     Tensor<T, 1, B> count;  // [E] always 0; its gradient has the numbers of picks of all parts
     GATEFOLD_PACK(count)
     static constexpr int expert_extents[] = {0};
-    /// Does nothing. The function exists because a Trainer allocates the gradient of a pack that has `adapt`, although
-    /// its tensors are not learned.
+    /// Does nothing. A Trainer allocates gradients of tensors that are not learned only if their pack has a member
+    /// `adapt`, and backward stores counts in the gradient of `count`.
     void adapt(typename B::Context&, const Counts&) {}
   };
   template <class T, class B>
@@ -117,14 +117,14 @@ struct GlobalBalance {
     validate(p, c.q.extent(0), extra);
     selection.forward(ctx, p.selection, c, plan, saved, extra);
   }
-  /// Writes the loss (1) to value [1], with f_e computed only from the picks of this part.
+  /// Writes the loss (1) to value [1]. The shares f_e count only the picks of this part of the batch.
   template <class T, class B>
   void auxiliary_loss(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c,
                       const SparsePlan<T, B>& plan, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
     (void)functor::balance(ctx, GateOutcome<T, B>{c.rank, c.q, plan, c.valid}, 1, T(weight), false, value);
   }
-  /// Returns the values with noise by which the selection ordered the experts, or empty views if it has no noise.
+  /// Returns the noisy values by which the selection ordered the experts, or empty views if it has no noise.
   template <template <class, class> class S, class T, class B>
   NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
     return detail_::selection::noisy_rank<T, B>(selection, saved);
@@ -169,7 +169,8 @@ struct AddCounts {
   View<T, 1, B> count;
   GATEFOLD_HD void operator()(Index e) const { count(e) += static_cast<T>(offsets(e + 1) - offsets(e)); }
 };
-/// Writes the derivative of the loss (1) of GlobalBalance by q[n,e], which is the same for every item n, to slope[e].
+/// Writes to slope[e] the derivative of the loss (1) of GlobalBalance by the probability q[n,e], which is the same for
+/// every item n.
 template <class T, class B>
 struct GlobalSlopes {
   View<const T, 1, B> count, items;

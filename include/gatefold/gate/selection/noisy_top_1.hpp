@@ -83,8 +83,8 @@ struct NoisyTop1 {
 
 namespace functor {
 
-/// Picks the expert of item n with the largest rank + scale · noise. The weight of the pick is the probability q of
-/// this expert, or this largest value if `noisy_weight` is true.
+/// Picks the expert of item n with the largest value rank + scale · noise. The weight of the pick is the expert's
+/// probability q, or this largest value if `noisy_weight` is true.
 template <class LawT, class T, class B>
 struct PickNoisyTop1 {
   View<const T, 2, B> rank, q;
@@ -137,8 +137,8 @@ struct PickNoisyTop1 {
     if (lanes.lane == 0) weight(n) = w;
   }
 };
-/// Backward of PickNoisyTop1. The weight of a pick is one element of q, or one element of rank plus noise. The gradient
-/// of the weight is added to the same element of d, the gradient of q or of rank.
+/// Backward of PickNoisyTop1. Adds the gradient of the weight of item n's pick to d[n,e], with e the picked expert. d
+/// is the gradient of the probabilities q, or of the ranks if the weights are noisy ranks.
 template <class T, class B>
 struct PickTop1Backward {
   View<const Index, 1, B> expert;

@@ -42,8 +42,8 @@ struct DeviationBackward;
 /// deviation, which is the standard deviation of the noise if r has the standard deviation 1. Without noise in the
 /// extra input this is TopK. The weights also contain the noise, so the gradient flows through value to rank and, if
 /// `learned` is true, to W and x. `noisy` returns value and deviation for auxiliary losses. backward gets the gradients
-/// of these losses in d.noisy. Only GaussianNoise works with Load, because Load computes probabilities of Gaussian
-/// noise.
+/// of these losses in d.noisy. The loss Load works only with GaussianNoise, because it computes probabilities of
+/// Gaussian noise.
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W starts at 0; (2) Riquelme et al.
 /// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
 /// @tparam NoiseLawT  distribution of r: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
@@ -136,8 +136,8 @@ struct NoisyTopK {
     B::for_rows(ctx, items, functor::Softmax<T, B>{saved.value, saved.q});
     top_k().forward(ctx, none, noisy_candidates(c, saved), plan, none, none);
   }
-  /// Returns the values with noise by which the experts were ordered, and the deviations of the noise, for auxiliary
-  /// losses. Returns empty views if there was no noise.
+  /// Returns the noisy values by which the experts were ordered, and the deviations of the noise, for auxiliary losses.
+  /// Returns empty views if there was no noise.
   template <class T, class B>
   NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
     if (saved.value.size() == 0) return {};
@@ -200,12 +200,12 @@ struct AddNoise {
   T* value;
   GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
 };
-/// Writes dv, the gradient of v in value = rank + (softplus(v) + epsilon) · noise. It is computed from v and not from
-/// the saved deviation softplus(v) + epsilon, because this sum loses the digits of softplus(v) if epsilon is much
+/// Writes dv, the gradient of v in value = rank + (softplus(v) + epsilon) · noise. The functor reads v itself. The
+/// saved deviation softplus(v) + epsilon is not accurate enough: it loses the digits of softplus(v) if epsilon is much
 /// larger.
 template <class LawT, class T>
 struct DeviationBackward {
-  const T *dvalue, *ddeviation, *v;  // ddeviation can be null
+  const T *dvalue, *ddeviation, *v;  // ddeviation can be null: no gradient
   Draw<LawT, T> noise;
   T* dv;
   GATEFOLD_HD void operator()(Index i) const {

@@ -171,8 +171,9 @@ template <class T>
 GATEFOLD_HD bool is_active(T z) {
   return !(z <= T(0));
 }
-/// Writes the picks (1) of item n: `places` entries, of which entries without an active expert are no_pick. If there
-/// are fewer places than experts, the experts with the largest ranks get them.
+/// Writes the picks of item n by equation (1) of ReluRouting. The plan has `places` entries for each item; entries
+/// without an active expert are set to no_pick. If there are fewer entries than experts, the experts with the largest
+/// ranks get them.
 template <class T, class B>
 struct PickActive {
   View<const T, 2, B> rank;
@@ -213,7 +214,7 @@ struct PickActiveBackward {
     if (expert(p) != no_pick) drank(item(p), chosen(expert(p))) += dweight(p);
   }
 };
-/// Writes weight = relu(rank), and is_active = 1 or 0.
+/// Writes weight = relu(rank). Writes active = 1 if the expert of this rank is active, otherwise 0.
 template <class T, class B>
 struct ActiveWeights {
   View<const T, 2, B> rank;
@@ -224,7 +225,8 @@ struct ActiveWeights {
     active.data()[i] = is_active(z) ? T(1) : T(0);
   }
 };
-/// Computes (2) and (3) of ReluRouting from the sums over the items. `value` and `excess` can be empty.
+/// Computes the loss (2) and the excess of active experts (3) of ReluRouting from sums over the items. `value` and
+/// `excess` can be empty.
 template <class T, class B>
 struct ActiveLoss {
   View<const T, 1, B> total, active, items, coefficient;
@@ -257,7 +259,8 @@ struct ActiveLossBackward {
     if (valid(n) != 0 && is_active(rank(n, e))) drank(n, e) += slope(e);
   }
 };
-/// Multiplies λ by `rate` if too many experts are active (excess > 0), and divides it if too few are.
+/// Changes the coefficient λ of a ReluRouting: multiplies it by `rate` if too many experts are active (excess > 0), and
+/// divides it by `rate` if too few are.
 template <class T, class B>
 struct StepCoefficient {
   View<const T, 1, B> excess, rate;

@@ -10,7 +10,7 @@ namespace gatefold {
 /// Picks the K best experts of each item (TopK), with a K that each call can set, for example to let K grow in training
 /// or to reduce it in inference.
 ///
-///     I(n) = top_k rank[n,:],   k from the extra inputs, or the option if they have 0                   (1)
+///     I(n) = top_k rank[n,:],   k from the extra inputs, or the option `k` if that is 0                (1)
 ///
 /// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.3; schedules of k: Annealed. For weights see TopK.
 /// @param extra  k of this call; 0: the option `k`

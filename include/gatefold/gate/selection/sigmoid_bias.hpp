@@ -156,8 +156,9 @@ struct SigmoidBias {
     B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build_complete(ctx);
   }
-  /// Adds the gradient of the ranks to d.rank, or of q to d.q if the weights are q. In the first evaluation of a layer
-  /// in a training step, also adds the distance of each expert's load from the mean (LoadViolation) to grads.bias.
+  /// Adds the gradient of the ranks to d.rank, or the gradient of q to d.q if the weights are q itself. In the first
+  /// evaluation of a layer in a training step, also adds the difference between the mean load and each expert's load
+  /// (LoadViolation) to grads.bias.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
@@ -252,8 +253,8 @@ struct KeepBestGroups {
  private:
   static constexpr T least = std::numeric_limits<T>::lowest();
 };
-/// Computes the parts of equation (2) of SigmoidBias, the weights of the picks of an item, for forward and backward.
-/// The weights depend on the scores s without the biases.
+/// Computes the weights of the picks of an item, equation (2) of SigmoidBias, for forward and backward. The weights
+/// depend on the scores s, without the biases.
 template <class T, class B>
 struct SigmoidWeights {
   RouterScore of;
@@ -263,25 +264,27 @@ struct SigmoidWeights {
   bool renormalise;
   T scale;
 
-  /// Returns true if the weight of a pick is scale · q, without a function of the ranks.
+  /// Returns true if the weight of a pick is scale · q, which is a function of the probabilities q only, not of the
+  /// ranks.
   GATEFOLD_HD bool are_probabilities() const { return of == RouterScore::softmax && !renormalise; }
   GATEFOLD_HD T logit(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
-  /// Returns log s of pick j. The log of a softmax is without its normaliser, which cancels in renormalised weights.
+  /// Returns log s of pick j. If s is a softmax, its normaliser is left out, because it cancels in renormalised
+  /// weights.
   GATEFOLD_HD T log_score(Index n, Index j) const {
     const T z = logit(n, j);
     if (of == RouterScore::softmax) return z;
     if (of == RouterScore::sigmoid) return -functor::math::softplus(-z);
     return T(0.5) * (z < low ? z - std::exp(z) / 2 : std::log(functor::math::softplus(z)));
   }
-  /// Returns the derivative of log s by the logit of pick j.
+  /// Returns the derivative of log s by the logit of pick j, with s the score of the pick.
   GATEFOLD_HD T slope(Index n, Index j) const {
     if (of == RouterScore::softmax) return T(1);
     const T z = logit(n, j);
     if (of == RouterScore::sigmoid) return functor::math::sigmoid(-z);
     return T(0.5) * (z < low ? 1 - std::exp(z) / 2 : functor::math::sigmoid(z) / functor::math::softplus(z));
   }
-  /// Returns `top`, the largest log s of the picks of item n. The weight s_j / Σ_i s_i is computed as exp(log s_j −
-  /// top) / Σ_i exp(log s_i − top), which is exact even if every s underflows.
+  /// Returns the largest log s of the picks of item n, called `top`. The weight s_j / Σ_i s_i is computed as exp(log
+  /// s_j − top) / Σ_i exp(log s_i − top), because this is exact even if every s underflows.
   GATEFOLD_HD T top(Index n) const {
     T highest = log_score(n, 0);
     for (Index j = 1; j < k; ++j) highest = log_score(n, j) > highest ? log_score(n, j) : highest;
@@ -294,7 +297,7 @@ struct SigmoidWeights {
   }
 
  private:
-  static constexpr T low = -20;  // below, softplus(z) = e^z (1 − e^z / 2) to the precision of double
+  static constexpr T low = -20;  // for smaller z, softplus(z) = e^z (1 − e^z / 2) in double precision
 };
 template <class T, class B>
 struct SigmoidWeightsForward {
@@ -309,8 +312,8 @@ struct SigmoidWeightsForward {
     for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_score(n, j) - top) / total;
   }
 };
-/// Adds the gradient of the ranks to `drank`, or of the probabilities to `dq`, given the gradients `dweight` of the
-/// weights of the picks.
+/// Adds gradients, given the gradients `dweight` of the weights of the picks. It adds to `drank`, the gradient of the
+/// ranks, or to `dq`, the gradient of the probabilities.
 template <class T, class B>
 struct SigmoidWeightsBackward {
   SigmoidWeights<T, B> of;
@@ -351,7 +354,7 @@ struct LoadViolation {
     if (lanes.lane == 0) violation(e) += static_cast<T>(picks - violation.size() * load);
   }
 };
-/// Changes the bias of expert e by ± `speed`: up if its load is below the mean (violation[e] > 0), down if it is above.
+/// Changes the bias of expert e by `speed`: up if its load is below the mean (violation[e] > 0), down if it is above.
 template <class T, class B>
 struct StepBySign {
   View<const T, 1, B> violation, speed;

@@ -78,8 +78,8 @@ namespace functor {
 
 template <class T>
 inline constexpr T iota[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-/// Returns the column number j as a floating-point value. If `at` loads vector registers, returns a register with j, j
-/// + 1, …
+/// Returns the column number j as a floating-point value. If the accessor `at` loads vector registers, returns a
+/// register with j, j + 1, …
 template <class T, class A>
 GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
   if constexpr (std::is_same_v<typename A::Value, T>) {
@@ -96,7 +96,7 @@ struct RankedRow {
   Index experts;
 
   /// Returns the next best expert after `last`, or the best of all experts if `last` is −1. Returns −1 if no expert is
-  /// left. The result is the same on every lane (thread of the row).
+  /// left. All lanes (threads of the row) return the same value.
   template <class Lanes>
   GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
     if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
@@ -113,7 +113,7 @@ struct RankedRow {
     return from - static_cast<Index>(max_columns<T>(lanes, experts - from, [&](auto at, Index i) {
              using functor::math::where_positive;
              using V = typename decltype(at)::Value;
-             const V d = at.load(rank + from + i) - top;  // NaN is skipped
+             const V d = at.load(rank + from + i) - top;  // NaN if the rank is NaN; such an expert is skipped
              return where_positive(d, V(-infinity), where_positive(-d, V(-infinity), d - column_numbers<T>(at, i)));
            }));
   }
@@ -121,8 +121,8 @@ struct RankedRow {
  private:
   static constexpr T infinity = std::numeric_limits<T>::infinity();
 
-  /// Computes the result of `after` with one comparison at a time. It is used for rows with infinities or NaN, and for
-  /// all rows in builds with fast math, which cannot detect these values.
+  /// Returns the same expert as `after`, with one comparison at a time. It handles infinities and NaN. Builds with fast
+  /// math use it for all rows, because they cannot detect these values.
   GATEFOLD_HD Index after_one_by_one(Index last) const {
     const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
     Index best = -1;
@@ -146,8 +146,8 @@ GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const T* q, const Index& expert
   return lanes.sum(e % lanes.size == lanes.lane ? q[e] : T(0));
 }
 
-/// Picks the K best experts of item n, best first, and computes their weights. The functor has two halves, `choose` and
-/// `weigh`, so that a mixing can compute q between them.
+/// Picks the K best experts of item n, best first, and computes their weights. The functor consists of two functions,
+/// `choose` and `weigh`, so that a mixing can compute the probabilities q between the two calls.
 template <class T, class B>
 struct PickTopK {
   View<const T, 2, B> rank, q;
