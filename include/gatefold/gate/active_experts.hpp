@@ -41,8 +41,8 @@ Index active_experts(const P& part, Index experts) {
   }
 }
 
-/// Number of experts that compute each item (see active_experts). Only the backend Shapes stores it: that backend
-/// allocates no memory and serves to print the summary of a model. For all other backends the struct is empty.
+/// Number of experts that compute each item (see active_experts), which `summary` of a model reads. Only the backend
+/// Shapes, whose tensors have shapes but no memory, stores it. For all other backends the struct is empty.
 template <class B>
 struct ActiveExperts {
   constexpr explicit ActiveExperts(Index = 0, Index = 0) {}

@@ -70,8 +70,8 @@ struct Activate {
 
 namespace functor {
 
-/// Calls f(at, j) for the columns j < n of a row. If the activation takes one value at a time, `at` loads and stores
-/// one value, otherwise one value or a SIMD register of neighbouring columns.
+/// Calls f(at, j) for the columns j < n of a row. The accessor `at` loads and stores one value, or a SIMD register of
+/// neighbouring columns. It is always one value if the activation Act takes only one value at a time.
 template <class Act, class T, class Lanes, class F>
 GATEFOLD_HD void each_column_for(const Lanes& lanes, Index n, const F& f) {
   if constexpr (is_scalar_only<Act>) {
@@ -80,7 +80,7 @@ GATEFOLD_HD void each_column_for(const Lanes& lanes, Index n, const F& f) {
     each_column<T>(lanes, n, f);
   }
 }
-/// u[n] = act(x[n])
+/// Writes u[n] = act(x[n]) for one item n.
 template <class Act, class T, class B>
 struct ActivateRow {
   View<const T, 2, B> x;
@@ -95,7 +95,7 @@ struct ActivateRow {
                             [&](const auto& at, Index j) { at.store(to + j, Act::value(at.load(from + j))); });
   }
 };
-/// dx[n] += du[n] ⊙ act'(x[n])
+/// Adds the gradient of x, dx[n] += du[n] ⊙ act'(x[n]), for one item n.
 template <class Act, class T, class B>
 struct ActivateRowBackward {
   static_assert(detail_::policy::check_slope<Act>());

@@ -26,7 +26,7 @@ namespace gatefold {
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q, K = x W_k and V = x W_v have no bias, as in the
 /// papers' code.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
-/// @param extra  a Sequence: the number of items per sequence (0: all items are one sequence) and the padding
+/// @param extra  a Sequence: the number of items per sequence (0: all items are one sequence) and the mask of padding
 /// @param saved  Q, K, V, context [N, D], and the log-sum-exp and entropy of each row and head; never the L × L matrix
 /// @param dextra  the gradient of the attention trace; its views are empty if no gate used the trace (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N

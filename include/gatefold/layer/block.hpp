@@ -63,8 +63,8 @@ struct Block {
   };
   template <class T, class B>
   struct ExtraGrad {
-    // Gradients of the attention's extra inputs. Block ignores their member for the attention trace and computes that
-    // gradient itself.
+    // Gradients of the attention's extra inputs. If they have a member for the gradient of the attention trace, Block
+    // ignores it and computes that gradient itself.
     gatefold::ExtraGrad<First<T, B>, T, B> attention{};
   };
 
@@ -91,8 +91,8 @@ struct Block {
                 const Extra<T, B>& extra) const {
     validate_dims();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
-    // Checks the second layer here only if it does not read the attention trace. The trace exists only after the
-    // attention has run; the second layer then checks it in its own forward.
+    // If the second layer reads the attention trace, it checks its arguments in its own forward, because the trace
+    // exists only after the attention has run.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
       gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }

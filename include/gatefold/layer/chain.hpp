@@ -36,7 +36,7 @@ struct UniqueCarries {
 template <class Known, class First, class... Rest>
 struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<Known, First>::Type, Rest...> {};
 
-/// The type of a part of a Chain: Activate<Act> for an activation Act, otherwise P itself.
+/// The layer for a part P of a Chain: Activate<P> if P is an activation, otherwise P itself.
 template <class P>
 using ChainPart = std::conditional_t<detail_::policy::is_activation<P>, Activate<P>, P>;
 template <class L, class P>
@@ -69,7 +69,7 @@ struct Chain {
   std::tuple<L...> layers;
 
   explicit constexpr Chain(L... l) : layers(std::move(l)...) {}
-  /// Makes a chain from parts of which some are activations.
+  /// Makes a chain from parts, some of which are activations.
   template <class... P>
   explicit constexpr Chain(P... parts) requires(std::is_same_v<L, detail_::lookup::ChainPart<P>>&&...)
       : layers(detail_::lookup::chain_part<L>(std::move(parts))...) {}
@@ -277,9 +277,9 @@ struct Chain {
 template <class... L>
 Chain(L...) -> Chain<detail_::lookup::ChainPart<L>...>;
 
-/// Joins two chains to one chain that runs the layers of `a`, then the layers of `b`. If layers of `a` and `b` have the
-/// same type of carry (for example momentum), they share one state. In a chain inside a chain, they would have separate
-/// states.
+/// Joins two chains to one chain that runs the layers of `a`, then the layers of `b`. Layers of `a` and `b` with the
+/// same type of carry (for example momentum) share one state. If `b` were a layer of a chain instead, they would have
+/// separate states.
 template <class... A, class... B>
 Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },

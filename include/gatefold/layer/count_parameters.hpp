@@ -13,8 +13,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Converts a part of a model to a type that has `init`. Wraps an expert in a layer, because its own `init` also needs
-/// a number of experts. Returns a layer, branch or loss unchanged.
+/// Returns a part of a model as a type with the member `init(ctx, seed)`. Wraps an expert in a layer, because `init` of
+/// an expert also takes a number of experts. Returns a layer, branch or loss unchanged.
 template <class T, class B, class P>
 auto with_init(const P& part) {
   if constexpr (!requires { part.in_dim(); } || detail_::policy::Branch<P, T, B>) {

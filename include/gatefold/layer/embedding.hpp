@@ -144,15 +144,15 @@ struct TakeById {
   }
 };
 /// Adds up the gradients of all items n with the same id v: dweight[v] += Σ dy[n], in the order of the items. The call
-/// for the first item of an id computes the whole sum, and the other calls return at once. A row is marked as written
-/// only if a value other than 0 was added to it. Items with a negative id are left out.
+/// for the first item of an id computes the whole sum, and the other calls return at once. A row of a sparse gradient
+/// is marked as written only if a value other than 0 was added to it. Items with a negative id are left out.
 template <class T, class B>
 struct AddById {
-  // The items with id v are order[offsets[v]], …, order[offsets[v + 1] − 1].
+  // The items with id v are order[offsets[v]], order[offsets[v] + 1], …, order[offsets[v + 1] − 1].
   View<const Index, 1, B> id, offsets, order;
   View<const T, 2, B> dy;
   TableRows<T> dweight;
-  Index first = 0;  // the gradient begins at column `first` of dy
+  Index first = 0;  // the gradient has the columns `first`, first + 1, … of dy
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {

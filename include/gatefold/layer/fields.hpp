@@ -189,7 +189,7 @@ template <class T>
 GATEFOLD_HD Index field_id(T stored, Index count) {
   return stored >= 0 && stored < static_cast<T>(count) ? static_cast<Index>(stored) : Index(-1);
 }
-/// Writes the ids of one field, which are in a column of x, as Index.
+/// Converts the ids of one field, stored as numbers in a column of x, to Index and writes them.
 template <class T, class B>
 struct FieldIds {
   View<const T, 2, B> x;

@@ -77,9 +77,9 @@ struct GroupedQueryAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> q, k, v;                          // after norm, rotation and temperature
-    Tensor<T, 2, B> context, log_sum_exp;             // A_h v_g, before the factor σ
-    Tensor<T, 2, B> plain_q, plain_k;                 // queries and keys before the norm; empty without norm
+    Tensor<T, 2, B> q, k, v;               // queries, keys and values after norm, rotation and temperature
+    Tensor<T, 2, B> context, log_sum_exp;  // context A_h v_g before the factor σ_h; log-sum-exp of the scores
+    Tensor<T, 2, B> plain_q, plain_k;      // queries and keys before the norm; empty without norm
     RmsNorm::Saved<T, B> query_inverse, key_inverse;  // inverse root mean squares of the norms
   };
   template <class T, class B>
@@ -97,7 +97,7 @@ struct GroupedQueryAttention {
   }
   /// Returns F, the number of values of a head.
   Index width() const { return head_dim > 0 ? head_dim : heads > 0 ? model_dim / heads : 0; }
-  /// Returns the width of all keys of an item, kv_heads · F. The values of an item have the same width.
+  /// Returns the width of the keys of an item over all heads, kv_heads · F. The values of an item have the same width.
   Index kv_dim() const { return (kv_heads > 0 ? kv_heads : heads) * width(); }
   /// Returns the size of a KV cache for `layers` attentions like this one.
   /// @param longest  the largest number of items of a sequence
@@ -200,7 +200,8 @@ struct GroupedQueryAttention {
 
 namespace functor {
 
-/// Multiplies the context of each head by σ = sigmoid(log_sum_exp − sink).
+/// Multiplies the context of each head by σ = sigmoid(log_sum_exp − sink), the share of the attention that the learned
+/// sink leaves to the keys.
 template <class T, class B>
 struct ApplySinks {
   View<const T, 2, B> log_sum_exp, sink, from;  // [N, heads], [1, heads], [N, heads · F]
@@ -217,8 +218,8 @@ struct ApplySinks {
     }
   }
 };
-/// The adjoint of ApplySinks. Replaces the gradient d of σ · context by that of context, and writes the gradients of
-/// log_sum_exp and of the sinks for each item: dlog_sum_exp = ⟨d, context⟩ σ (1 − σ) = −dsink.
+/// Backward of ApplySinks. Replaces `d`, the gradient of σ · context, by the gradient of the context. Writes the
+/// gradients of log_sum_exp and of the sinks for each item: dlog_sum_exp = ⟨d, context⟩ σ (1 − σ) = −dsink.
 template <class T, class B>
 struct ApplySinksBackward {
   View<const T, 2, B> log_sum_exp, sink, context;
@@ -243,7 +244,7 @@ struct ApplySinksBackward {
 
 }  // namespace functor
 
-/// Computes norm(x W + b) of queries or keys.
+/// Computes norm(x W + b), the queries or keys of all items before their rotation.
 template <class T, class B, class Keep, class Raw, class Inverse>
 View<T, 2, B> GroupedQueryAttention::normed_projection(typename B::Context& ctx, const Linear& linear,
                                                        const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
@@ -277,7 +278,7 @@ View<const T, 2, B> GroupedQueryAttention::gain_of_one(typename B::Context& ctx)
   return gain;
 }
 
-/// Computes the queries or keys of (1), without τ.
+/// Computes the queries or keys of equation (1), without the temperature τ.
 template <class T, class B, class Keep, class Raw, class Inverse>
 void GroupedQueryAttention::rotated_projection(typename B::Context& ctx, const Linear& linear,
                                                const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
@@ -301,9 +302,10 @@ void GroupedQueryAttention::rotated_projection(typename B::Context& ctx, const L
                                     gain_of_one<T, B>(ctx), T(epsilon), View<T, 2, B>(to.data(), rows, width()), kept});
 }
 
-/// Returns the gradient of the queries or keys before their rotation (and before the norm of rotated_head).
-/// @param d  the gradient of the rotated queries or keys, in scratch memory; unless the norm is rotated_head, it is
-///         overwritten by the result
+/// Returns the gradient of the queries or keys before their rotation. With QueryKeyNorm::rotated_head, returns the
+/// gradient before both rotation and norm.
+/// @param d  the gradient of the rotated queries or keys, in scratch memory. With rotated_head, the result has memory
+///         of its own; otherwise it overwrites d
 template <class T, class B>
 View<T, 2, B> GroupedQueryAttention::rotate_back(typename B::Context& ctx, View<const T, 2, B> table,
                                                  const Tensor<T, 2, B>& plain, const RmsNorm::Saved<T, B>& inverse,
@@ -326,7 +328,8 @@ View<T, 2, B> GroupedQueryAttention::rotate_back(typename B::Context& ctx, View<
   return to;
 }
 
-/// Returns kv with a copy of each head for every query head that uses it, or kv itself if no heads are shared.
+/// Returns the keys or values `kv` with one copy of each head for every query head that uses it. Returns kv itself if
+/// no query heads share a head.
 template <class T, class B>
 View<const T, 2, B> GroupedQueryAttention::for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const {
   const Index all = heads * width();
@@ -374,7 +377,8 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
   run_step(ctx, u, step);
 }
 
-/// Returns the gradient of x in scratch, from the gradient d of rotated queries or keys. Replaces d.
+/// Returns the gradient of the items x, in scratch memory, from `d`, the gradient of the queries or keys before their
+/// rotation. Adds the gradients of the linear map and of the norm to `grads` and `dgain`.
 template <class T, class B>
 View<T, 2, B> GroupedQueryAttention::back_to_items(typename B::Context& ctx, const Linear& linear,
                                                    const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,

@@ -12,8 +12,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Computes the memory offsets of image patch r in a batch of images. A patch has `patch` lines of `width` values each.
-/// Its lines are `stride` values apart, the length of a line of the image.
+/// Computes where patch number r begins in the memory of a batch of images. The lines of a patch have `width` values
+/// each, and begin `stride` values apart (the length of a line of the image).
 struct PatchPlace {
   // `across` is the number of patches in a row of the image, `patch` the number of lines of a patch, and `width` the
   // number of values in a line of a patch.

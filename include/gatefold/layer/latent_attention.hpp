@@ -63,9 +63,9 @@ struct LatentAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> down, short_query;  // [N, query_rank] x W_down and norm(x W_down)
+    Tensor<T, 2, B> down, short_query;  // x W_down and norm(x W_down), both [N, query_rank]
     Tensor<T, 2, B> c, row;             // c [N, latent_dim]; row [N, latent_dim + rotary_dim]: norm(c), R(r)
-    Tensor<T, 2, B> q, k, v;            // [N, heads · (plain_dim + rotary_dim)] twice, [N, heads · value_dim]
+    Tensor<T, 2, B> q, k, v;            // q, k [N, heads · (plain_dim + rotary_dim)], v [N, heads · value_dim]
     Tensor<T, 2, B> context, log_sum_exp;
     RmsNorm::Saved<T, B> query_inverse, latent_inverse;
   };
@@ -146,7 +146,7 @@ struct LatentAttention {
                          : 0.1 * rotary.mscale_all_dim * std::log(rotary.factor) + 1;
     return m * m / std::sqrt(static_cast<double>(key_dim()));
   }
-  /// Returns the input of the functions in attend_window.hpp.
+  /// Returns the struct of options and masks that the functions in attend_window.hpp take.
   /// @param past   the number of earlier items of each sequence
   /// @param valid  the mask of all keys
   template <class T, class B>
@@ -169,12 +169,12 @@ struct LatentAttention {
 
 namespace functor {
 
-/// Writes the keys and values of all heads of an item from its key_value vector and the rotated key that the heads
-/// share: k_h = [first part of head h, R(r)], v_h = second part of head h.
+/// Writes the keys and values of all heads of one item. Its vector key_value has two parts for each head h, and R(r) is
+/// the rotated key that the heads share: k_h = [first part of head h, R(r)], v_h = second part of head h.
 template <class T, class B>
 struct SplitKeyValue {
   Index heads, plain, value, latent;
-  View<const T, 2, B> key_value, row;  // [M, heads · (plain + value)], [M, latent + rotated]
+  View<const T, 2, B> key_value, row;  // [M, heads · (plain + value)], [M, latent + width of R(r)]
   View<T, 2, B> k, v;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
@@ -189,12 +189,13 @@ struct SplitKeyValue {
     }
   }
 };
-/// The adjoint of SplitKeyValue. The gradient of the shared key is the sum over the heads.
+/// Backward of SplitKeyValue: writes the gradients of key_value and of the shared key R(r). The gradient of R(r) is a
+/// sum over the heads.
 template <class T, class B>
 struct JoinKeyValue {
   Index heads, plain, value;
   View<const T, 2, B> dk, dv;
-  View<T, 2, B> dkey_value, dshared;  // [N, heads · (plain + value)], [N, rotated]
+  View<T, 2, B> dkey_value, dshared;  // [N, heads · (plain + value)], [N, width of R(r)]
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index rotated = dshared.extent(1);

@@ -154,8 +154,8 @@ void expect_items(const char* where, const L& layer, const X& x) {
     expect_shape(where, "x", x, {any_extent, layer.in_dim()});
   }
 }
-/// Requires that the output y of a forward is [N, out_dim] for N items x. y must not overlap x, because backward reads
-/// x.
+/// Requires that the output y of a forward pass is [N, out_dim] for N items x. y must not overlap x, because backward
+/// reads x.
 /// @throws ArgumentError
 template <class L, class X, class Y>
 void expect_forward_shapes(const char* where, const L& layer, const X& x, const char* y_name, const Y& y) {
@@ -177,9 +177,9 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   }
 }
 
-/// Checks the arguments of a forward before it writes anything: first the shapes, then layer.validate(params, N,
-/// with...). `with` is the carry (only for a layer) and the extra inputs. The cost is O(1), or O(N) if x are ids on a
-/// host.
+/// Checks the arguments of a forward pass before it writes anything: first the shapes, then layer.validate(params, N,
+/// with...). The arguments `with` are the carry (only for a layer) and the extra inputs. The cost is O(1), or O(N) if x
+/// are ids on a host.
 /// @throws ArgumentError
 template <class L, class P, class X, class Y, class... With>
 void expect_forward(const char* where, const L& layer, const P& params, const X& x, const char* y_name, const Y& y,
@@ -187,9 +187,9 @@ void expect_forward(const char* where, const L& layer, const P& params, const X&
   expect_forward_shapes(where, layer, x, y_name, y);
   layer.validate(params, x.extent(0), with...);
 }
-/// Checks the arguments of a backward before it writes anything: first the shapes, then layer.validate(params, N,
-/// with...), and that grads is a separate pack with the shapes of params. The cost is O(1), or O(N) if x are ids on a
-/// host.
+/// Checks the arguments of a backward pass before it writes anything: first the shapes, then layer.validate(params, N,
+/// with...), and that grads is a separate pack with the shapes of params. The arguments `with` are the carry (only for
+/// a layer) and the extra inputs. The cost is O(1), or O(N) if x are ids on a host.
 /// @throws ArgumentError
 template <class L, class P, class X, class Dy, class Dx, class... With>
 void expect_backward(const char* where, const L& layer, const P& params, const X& x, const Dy& dy, const Dx& dx,
@@ -230,8 +230,8 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
 
 namespace detail_::passes {
 
-/// Returns memory [rows, columns] for an intermediate value of a forward pass. If the value must be kept for backward,
-/// this is a member of *keep. If keep is nullptr (in inference), it is scratch memory of the context.
+/// Returns memory [rows, columns] for an intermediate value of a forward pass. If `keep` points to saved values for
+/// backward, the memory is their tensor `member`. If keep is nullptr (inference), it is scratch memory of the context.
 template <class T, class B, class S>
 View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
   (keep->*member).resize(rows, columns);
@@ -241,8 +241,8 @@ template <class T, class B, class M>
 View<T, 2, B> keep_or_scratch(typename B::Context& ctx, std::nullptr_t, M, Index rows, Index columns) {
   return ctx.template scratch<T>(rows, columns);
 }
-/// Returns the address of a member of *keep: the saved values of one part of a composition. Returns nullptr if keep is
-/// nullptr (in inference).
+/// Returns the address of a member of *keep, for example the saved values of one part of a composition. Returns nullptr
+/// if keep is nullptr (inference).
 template <class S, class M>
 M* part_of(S* keep, M S::*member) {
   return &(keep->*member);
@@ -336,10 +336,10 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
 }
 
 /// Runs the backward pass of a layer, but does not compute gradients of its extra inputs. Adds to dx and grads. dcarry
-/// is the gradient of the carry, the state that is passed from layer to layer: on entry of the carry after the layer,
-/// on return of the carry before the layer.
-/// @throws ArgumentError, before anything is written, unless shapes fit; also if dcarry is unchanged since a forward,
-///         or since an earlier backward with these arguments (update/pass.hpp)
+/// is the gradient of the carry, the state that is passed from layer to layer. On entry, it is the gradient of the
+/// carry after the layer. On return, it is the gradient of the carry before the layer.
+/// @throws ArgumentError, before anything is written, unless shapes fit. Also throws it if dcarry is unchanged since a
+///         forward, or since an earlier backward with the same arguments (see update/pass.hpp)
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,

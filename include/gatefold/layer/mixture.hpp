@@ -21,8 +21,8 @@ namespace gatefold {
 
 namespace detail_::policy {
 
-/// True for a plan (the experts chosen for each item) that can sum expert outputs with elements of type Z, for example
-/// bfloat16.
+/// True if a plan of type P (the experts chosen for each item) can sum expert outputs with elements of type Z, for
+/// example bfloat16.
 template <class P, class T, class B, class Z>
 concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
   plan.template combine<Z>(a.ctx, slots, a.out);
@@ -62,7 +62,7 @@ struct Mixture {
     using Gate = GateT;
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
-    [[no_unique_address]] ActiveExperts<B> active{};  // picks per item and number of experts; `summary` reads it
+    [[no_unique_address]] ActiveExperts<B> active{};  // how many of its experts compute an item; `summary` reads it
     GATEFOLD_PACK(gate, expert)
   };
   template <class T, class B>
@@ -154,7 +154,8 @@ struct Mixture {
     filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
     forward_experts(ctx, p, x, u, saved, extra, step);
   }
-  /// Runs the experts of forward on the rows x, and combines their outputs. The gate has written saved.plan.
+  /// Runs the experts on the items x in a forward pass, and combines their outputs. Reads saved.plan, which the gate
+  /// has written.
   template <class T, class B, class Step>
   void forward_experts(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                        Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step) const {
@@ -175,7 +176,7 @@ struct Mixture {
     infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
     infer_experts<T, B>(ctx, p, *plan, x, u, extra, step);
   }
-  /// Runs the experts of infer on the rows x, and combines their outputs.
+  /// Runs the experts on the items x for inference, and combines their outputs.
   template <class T, class B, class Step>
   void infer_experts(typename B::Context& ctx, const Params<T, B>& p, gatefold::Plan<GateT, T, B>& plan, In<T, 2, B> x,
                      Out<T, 2, B> u, const Extra<T, B>& extra, const Step& step) const {
@@ -199,8 +200,7 @@ struct Mixture {
     backward_experts(ctx, p, x, saved, du, dx, grads, extra, dplan);
     filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
   }
-  /// Runs the backward pass of forward_experts: adds to dx and to grads.expert, and writes dplan, the gradient of the
-  /// plan.
+  /// Backward of forward_experts: adds to dx and to grads.expert, and writes dplan, the gradient of the plan.
   template <class T, class B>
   void backward_experts(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                         In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
@@ -221,7 +221,7 @@ struct Mixture {
   }
 
   /// Checks the saved values before a backward pass. The plan (the experts chosen for each item) and the expert outputs
-  /// z must have the sizes of a forward of this mixture on the items x.
+  /// z must have the sizes that forward of this mixture gives them for the items x.
   /// @param count  number of experts
   /// @throws ArgumentError if they do not
   template <class T, class B>
@@ -245,8 +245,9 @@ struct Mixture {
     return detail_::hook::expert::weighted_backward<ExpertT, T, B>() &&
            detail_::hook::plan::slot_weights<Plan, T, B>() && !detail_::hook::plan::weights_inputs<Plan>();
   }
-  /// The element type of the expert outputs z and of the gradients of expert inputs. It is the backend's SlotValue
-  /// (bfloat16 on CudaBf16) if z is not kept for backward, and both experts and plan support it. Otherwise it is T.
+  /// The element type of the expert outputs z and of the gradients of expert inputs. It is the backend's SlotValue (for
+  /// example bfloat16 on CudaBf16) if backward does not need z, and both experts and plan support it. Otherwise it is
+  /// T.
   template <class T, class B>
   using Slot =
       std::conditional_t<takes_weights<T, B>() &&

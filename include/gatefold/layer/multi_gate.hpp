@@ -210,7 +210,8 @@ struct MultiGate {
     B::for_rows(ctx, x.extent(0),
                 functor::CombineTasks<T, B>{saved.plan.item_offsets, saved.plan.item_slots, saved.weight, saved.z, u});
   }
-  /// Makes the plan of the distinct pairs of item and expert from the plans of the tasks, and the weights of its slots.
+  /// Makes the plan of the distinct pairs of item and expert from the plans of the tasks, and computes the weights of
+  /// its slots. A slot is the computation of one item by one expert.
   template <class T, class B>
   void join(typename B::Context& ctx, Saved<T, B>& saved, Index items, Index experts) const {
     auto mark = ctx.mark();
@@ -241,7 +242,8 @@ struct MultiGate {
                                     plan.item_slots, plan.pick, plan.expert, saved.weight.view().rows(t, 1)});
     }
   }
-  /// The mixture of one task, whose functions give the gate and the experts of a call.
+  /// Returns a Mixture with the gate of one task and the shared experts. MultiGate uses its functions that fill in
+  /// options of the gate and the experts.
   Mixture<GateT, ExpertT> of_one_task() const { return {gate, expert}; }
   template <class V>
   static auto& number(V& vector, Index t) {
@@ -273,8 +275,8 @@ struct CountPicks {
   View<Index, 1, B> first;
   GATEFOLD_HD void operator()(Index n) const { first(n) += item_offsets(n); }
 };
-/// Appends the experts that one task picked for item n to the joined picks of the item, unless they are there already.
-/// The joined picks of item n are at first[n], …, first[n] + count[n] − 1.
+/// Appends the experts that one task picked for item n to the joined picks of the item, unless another task has picked
+/// them already. The joined picks of item n are at first[n], …, first[n] + count[n] − 1.
 template <class T, class B>
 struct JoinPicks {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;  // the plan of the task
@@ -295,9 +297,9 @@ struct JoinPicks {
     count(n) = end - begin;
   }
 };
-/// Calls f(pick of the task, joined slot) for each pick of item n in the plan of one task. The joined slot computes the
-/// same item with the same expert. The plan of the task and the joined plan list the slots of an item by ascending
-/// expert, so one pass over both lists finds all pairs.
+/// Calls f(pick, slot) for each pick of item n in the plan of one task. `slot` is the slot of the joined plan that
+/// computes the same item with the same expert. Both plans list the slots of an item by ascending expert, so one pass
+/// over both lists finds all pairs.
 template <class B, class F>
 GATEFOLD_HD void for_each_joined(Index n, const View<const Index, 1, B>& item_offsets,
                                  const View<const Index, 1, B>& item_slots, const View<const Index, 1, B>& pick,
@@ -312,7 +314,7 @@ GATEFOLD_HD void for_each_joined(Index n, const View<const Index, 1, B>& item_of
     f(of_task, joined_slots(joined));
   }
 }
-/// Adds the weight of each pick of item n of one task to the weight of its joined slot.
+/// Adds the weight of each pick of item n in one task to the weight of the slot that computes this pick.
 template <class T, class B>
 struct WeighSlots {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;  // the plan of the task
@@ -324,8 +326,8 @@ struct WeighSlots {
                     [&](Index of_task, Index slot) { to(0, slot) += weight(of_task); });
   }
 };
-/// Writes the gradients of the weights of one task's picks of item n. The gradient of a pick is the gradient of its
-/// joined slot.
+/// Writes the gradients of the weights of one task's picks of item n. The gradient of a pick is the gradient of the
+/// slot that computes this pick.
 template <class T, class B>
 struct GradOfPicks {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;  // the plan of the task
@@ -338,7 +340,8 @@ struct GradOfPicks {
   }
 };
 /// Computes the outputs of item n for all tasks: u[n, t] = Σ_s weight[t, s] z[s] over the slots s of the item, in
-/// ascending order. Slots with weight 0 are not read, so a value that is not finite reaches only tasks that picked it.
+/// ascending order. A task does not read slots of weight 0. A value that is not finite therefore affects only tasks
+/// that picked it.
 template <class T, class B>
 struct CombineTasks {
   View<const Index, 1, B> item_offsets, item_slots;
@@ -363,8 +366,8 @@ struct CombineTasks {
     }
   }
 };
-/// The backward pass of CombineTasks. For slot s of item n, writes the gradient of the expert's output, dz[s] = Σ_t
-/// weight[t, s] du[n, t], and of the weight of each task, dweight[t, s] = ⟨du[n, t], z[s]⟩.
+/// Backward of CombineTasks. For slot s of item n, writes the gradient of the expert's output, dz[s] = Σ_t weight[t, s]
+/// du[n, t]. Also writes the gradient of the slot's weight for each task, dweight[t, s] = ⟨du[n, t], z[s]⟩.
 template <class T, class B>
 struct CombineTasksBackward {
   Groups<B> groups;

@@ -15,7 +15,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// y = x + (y − h)
+/// Writes y = x + (y − h), which adds the change from h to y to the items x.
 template <class T>
 struct AddWhatChanged {
   using Element = T;

@@ -39,8 +39,8 @@ struct PerToken {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  /// The state that an update rule passes from layer to layer (the carry). It has its own type, because layers of a
-  /// Chain with the same type of carry share one state. Tokens and whole items need separate states.
+  /// The carry of the layer inside (the state that an update rule passes from layer to layer), as a type of its own.
+  /// Layers of a Chain with the same type of carry share one state, but tokens and whole items need separate states.
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;

@@ -61,7 +61,7 @@ struct PositionEmbedding {
     GATEFOLD_PACK(place, first)
   };
 
-  /// Returns L.
+  /// Returns L, the number of tokens of a sequence with its class token.
   Index length() const { return tokens + (class_token ? 1 : 0); }
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return tokens * model_dim; }

@@ -22,8 +22,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Copies the member `Index layer` of a carry (the state that an update rule passes from layer to layer) and of all
-/// carries inside it. `layer` is the number of layers that have run.
+/// Copies the member `Index layer` of a carry, and of all carries inside it. A carry is the state that an update rule
+/// passes from layer to layer. Its member `layer` is the number of layers that have run.
 template <class C>
 void copy_layers_done(const C& from, C& to) {
   if constexpr (detail_::pack::is_tuple<C>) {

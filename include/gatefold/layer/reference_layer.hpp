@@ -9,8 +9,8 @@
 
 namespace gatefold {
 
-/// The first half of reference_layer: attention with a residual connection, followed by a norm. If the gate of the
-/// second half (reference_mixture_layer) reads the attention, put the two halves into a Block.
+/// Returns attention with a residual connection, followed by a norm. It is the first half of reference_layer. If the
+/// gate of the second half (reference_mixture_layer) reads the attention, put the two halves into a Block.
 template <class AttentionT>
 auto reference_attention_layer(const AttentionT& attention) {
   return PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}};

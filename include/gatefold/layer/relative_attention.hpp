@@ -33,9 +33,10 @@ namespace gatefold {
 /// the attention of their code: o = −L … −1, so an item does not attend to itself, and a stream begins with L items of
 /// zeros, which are keys like others (SegmentMemory::begin).
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
-/// @param extra  items per sequence (0: all are one sequence), padding, keys of positions, memory, noise of dropout,
-///         and whether a caller reads the trace (a Block does). A memory of keys and values is only for `infer`;
-///         forward needs a memory of items, because keys of items have gradients
+/// @param extra  items per sequence (0: all are one sequence), padding, position keys, memory of remembered items,
+///         noise of dropout, and whether the caller reads the attention trace (a Block does). A memory of keys and
+///         values is only for `infer`; forward needs a memory of items, because gradients flow through their keys and
+///         values to W_k and W_v
 /// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
 ///         trace also entropies of the rows, and K, V without remembered items. The trace has the probabilities before
 ///         dropout
@@ -65,17 +66,17 @@ struct RelativeAttention {
   struct ForTrace {
     bool asked = false;
     Index length = 0;
-    Tensor<T, 2, B> entropy;  // [N, heads] of A
+    Tensor<T, 2, B> entropy;  // [N, heads] entropy of the attention weights A
     // Keys and values [N, D] without the remembered items. Empty if no items are remembered; the trace then uses
     // Saved.k and Saved.v.
     Tensor<T, 2, B> k, v;
     View<const T, 1, B> valid{};     // the caller's mask
-    View<const T, 2, B> relative{};  // the caller's e
+    View<const T, 2, B> relative{};  // the caller's position keys e
   };
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> items;        // [keys, D] remembered items, then the items x; empty if no items are remembered
-    Tensor<T, 2, B> q, k, v;      // [N, D], [keys, D], [keys, D]
+    Tensor<T, 2, B> q, k, v;      // queries [N, D], keys [keys, D], values [keys, D]
     Tensor<T, 2, B> context;      // [N, D]
     Tensor<T, 2, B> log_sum_exp;  // [N, heads]
     ForTrace<T, B> trace;
@@ -87,7 +88,7 @@ struct RelativeAttention {
     View<const T, 2, B> relative{};  // [window, D/H] position keys e; empty: no term with e
     AttentionMemory<T, B> memory{};  // items before this segment; empty: there are no such items
     Noise noise{};                   // empty: no dropout
-    bool traced = false;             // true: `trace` is needed
+    bool traced = false;             // true: the attention trace is needed
 
     Extra at(Index l) const { return {length, valid, relative, memory.at(l), noise.at(l), traced}; }
   };
@@ -218,8 +219,8 @@ struct RelativeAttention {
     const ForTrace<T, B>& kept = saved.trace;
     expect(kept.asked, "RelativeAttention.trace", "extra.traced of forward", "true", "false");
     const bool apart = kept.k.extent(0) > 0;
-    // The trace has only the keys of this segment, without remembered items. Therefore its window is at most as long as
-    // the segment.
+    // The trace has only the keys of this segment, without remembered items. Its window is therefore limited to the
+    // length of the segment.
     const detail_::attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
     return {.q = saved.q,
             .k = apart ? kept.k : saved.k,
@@ -275,8 +276,8 @@ struct RelativeAttention {
   static Index sequences(Index items, const Extra<T, B>& extra) {
     return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
   }
-  /// Returns a WindowForm: the struct with window, options and padding mask that the functions in attention/ take. The
-  /// mask may be in scratch memory, so call ctx.mark() first.
+  /// Returns a WindowForm, the struct with window, options and padding mask that functions of attention/ take. The mask
+  /// can be in scratch memory, so call ctx.mark() first.
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
     const Index count = sequences(items, extra);

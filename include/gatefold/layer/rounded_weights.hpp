@@ -14,8 +14,8 @@ namespace gatefold {
 
 namespace detail_::pack {
 
-/// Makes a rounded copy of each tensor [experts, rows, columns] of a pack (a struct of tensors). `count` is the number
-/// of copies.
+/// A visitor of tensors: makes a rounded copy of each tensor [experts, rows, columns] of a pack (a struct of tensors).
+/// `count` is the number of copies.
 template <class B>
 struct RoundTensors {
   typename B::Context& ctx;
@@ -75,14 +75,14 @@ struct RoundedWeights {
       round_all(ctx, params);
     }
   }
-  /// Options of `run`, for rounded copies of weights. If `keep` is true, copies are kept, and products read them. If
-  /// `written` is true, copies are refreshed even if they are current.
+  /// Selects how `run` uses rounded copies of the weights. If `keep` is true, copies are kept, and products read them.
+  /// If `written` is true, copies are refreshed even if they are current.
   struct Use {
     bool keep = true, written = true;
   };
   /// Calls f() with or without rounded copies of the weights. If `how.keep` is true, first refreshes the copies if
-  /// necessary; the products that f runs then read the copies. If `how.keep` is false, drops the copies, and each
-  /// product rounds the weights that it reads.
+  /// necessary; matrix products that f runs then read the copies. If `how.keep` is false, drops the copies; each
+  /// product then rounds the weights that it reads.
   template <class P, class F>
   void run(typename B::Context& ctx, const P& params, [[maybe_unused]] Use how, const F& f) {
     if constexpr (exist) {

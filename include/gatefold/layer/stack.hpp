@@ -30,7 +30,7 @@ template <class LayerT>
 struct Stack {
   LayerT layer;
   Index depth = 1;
-  std::vector<LayerT> each{};  // the options of each layer, [depth]; empty: those of `layer`
+  std::vector<LayerT> each{};  // [depth] the options of each layer; empty: `layer` has the options of all
 
   GATEFOLD_TYPES_OF_LAYER(LayerT, layer)
 
@@ -44,7 +44,7 @@ struct Stack {
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
     std::vector<Tensor<T, 2, B>> between;  // output [N, D] of each layer except the last
     BatchStamp batch;
-    // Number of layers in the last forward. `layers` is longer if an earlier stack that used it had more layers.
+    // Number of layers in the last forward. The vectors can be longer, if an earlier stack with more layers used them.
     Index depth = 0;
     void mixtures(auto&& f) const {
       for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);

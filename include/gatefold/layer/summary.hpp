@@ -81,8 +81,8 @@ struct Summary {
 
 namespace detail_::summing {
 
-/// Adds a row to the summary `all` for each tensor of a pack (a struct of tensors). The tensors have shapes, but no
-/// values.
+/// A visitor that adds a row to the summary `all` for each tensor of a pack (a struct of tensors). The tensors have
+/// shapes, but no values.
 struct Rows {
   Summary& all;
 

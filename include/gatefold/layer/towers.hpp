@@ -99,7 +99,8 @@ struct Towers {
     B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, z, groups.rows, u.as(rows, expert.out_dim())});
     run_step(ctx, u, step);
   }
-  /// Returns the slots of the towers: slot t·N + n is block t of item n, which is row n·tasks + t of the blocks.
+  /// Returns the slots of the towers, grouped by tower. Slot t·N + n is the input of tower t for item n: row n·tasks +
+  /// t if the input is seen as [N·tasks, in_dim].
   template <class B>
   Groups<B> groups_of_towers(typename B::Context& ctx, Index items) const {
     const auto offsets = ctx.template scratch<Index>(tasks + 1), rows = ctx.template scratch<Index>(items * tasks);
