@@ -78,7 +78,7 @@ struct RepeatHeads {
     }
   }
 };
-/// The adjoint of RepeatHeads: to[n, head g] = the sum of from[n, head h] over the query heads h that share head g.
+/// Backward pass of RepeatHeads: to[n, head g] = the sum of from[n, head h] over the query heads h that share head g.
 template <class T, class B>
 struct SumHeads {
   Index width, group;

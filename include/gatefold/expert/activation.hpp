@@ -162,7 +162,8 @@ struct Cubic {
 
 namespace detail_::policy {
 
-/// True if the function `value` of an activation `Act` is not a template, so that it only takes scalars.
+/// True if the function `value` of an activation `Act` is not a template, so that it takes only scalars and no SIMD
+/// registers.
 template <class Act>
 concept OfScalars = requires {
   requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
@@ -175,7 +176,7 @@ inline constexpr bool is_activation = requires(float v) {
 }
 &&!requires(const Act act) { act.in_dim(); };
 
-/// Returns true if Act is an activation. If it is not, a static_assert names the mistake.
+/// Returns true if Act is an activation. If it is not, a static_assert describes the mistake.
 template <class Act>
 constexpr bool check_activation() {
   GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),

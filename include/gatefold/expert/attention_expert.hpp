@@ -64,7 +64,7 @@ struct AttentionExpert {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> key;               // [S · L, d]
-    Tensor<T, 2, B> received, pooled;  // [S, L], [S, d]
+    Tensor<T, 2, B> received, pooled;  // [S, L] Σ_l p_l, [S, d] X Σ_l p_l
   };
 
   Index in_dim() const { return length * model_dim; }
@@ -143,7 +143,8 @@ struct AttentionExpert {
 
  private:
   /// Computes the attention probabilities p = softmax(x keyᵀ) in blocks of rows, to limit the scratch memory. Calls
-  /// f(context, block, products, p) for each block; `products` multiplies p by other matrices.
+  /// f(context, block, products, p) for each block. `products` is the type whose functions f calls to multiply p by
+  /// other matrices.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
     const auto size = detail_::attending::BlockSize::whole_rows(length);
@@ -166,8 +167,8 @@ struct AttentionExpert {
 
 namespace functor {
 
-/// Sums the attention that each position h of item s receives: received[s,h] += Σ_l p[l,h] over the queries l of item s
-/// in a block of attention probabilities p.
+/// Sums the attention that each position h of item s receives. A block of attention probabilities p has rows for some
+/// queries l of item s: received[s,h] += Σ_l p[l,h].
 template <class T, class B>
 struct ReceiveAttention {
   detail_::attending::Block block;
@@ -185,8 +186,8 @@ struct ReceiveAttention {
     });
   }
 };
-/// Computes the sum of the positions x_h of item s, weighted by the attention they receive: pooled[s] = Σ_h
-/// received[s,h] x_h.
+/// Computes the sum of the vectors x_h of item s at positions h, weighted by the attention that each position receives:
+/// pooled[s] = Σ_h received[s,h] x_h.
 template <class T, class B>
 struct PoolPositions {
   View<const T, 2, B> received, x;  // [S, L], [S · L, d] in slot order
@@ -203,8 +204,8 @@ struct PoolPositions {
     });
   }
 };
-/// Computes the gradient of the attention probabilities p[l,h] of item s: dp[s,h] = ⟨dpooled[s], x_h⟩. It is the same
-/// for every query l of the item.
+/// Computes dp[s,h] = ⟨dpooled[s], x_h⟩, the gradient of the attention probability p[l,h] of item s for query l and
+/// position h. It is the same for every query l of the item.
 template <class T, class B>
 struct PoolPositionsBackward {
   View<const T, 2, B> dpooled, x;
@@ -218,12 +219,12 @@ struct PoolPositionsBackward {
     if (lanes.lane == 0) dp(s, h) = dot;
   }
 };
-/// Computes the backward of softmax: replaces the probabilities p[l,h] by the gradients of the scores, p[l,h] (dp[s,h]
-/// − Σ_i p[l,i] dp[s,i]), for the queries l of item s in a block. dp is the gradient of p.
+/// Backward pass of softmax for a block of attention probabilities p[l,h] of query l of item s. Replaces p[l,h] by the
+/// gradient of the score, p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]), with dp the gradient of p.
 template <class T, class B>
 struct ReceiveAttentionBackward {
-  Index first;             // block's first row
-  View<const T, 2, B> dp;  // [S, L]
+  Index first;             // number of the first row of the block
+  View<const T, 2, B> dp;  // [S, L] gradient of p
   View<T, 2, B> p;         // [rows, L] of the block
 
   template <class Lanes>
@@ -235,8 +236,8 @@ struct ReceiveAttentionBackward {
                    [&](auto at, Index h) { at.store(&p(row, h), at.load(&p(row, h)) * (at.load(&dp(s, h)) - dot)); });
   }
 };
-/// The epilogue of a matrix product with result v: adds two more terms of the gradient of position t of item s, v +
-/// addend[t] + received[t] dpooled[s].
+/// An epilogue of a matrix product, which is called for each element v of the product. Adds two more terms of the
+/// gradient of position t of item s: v + addend[t] + received[t] dpooled[s].
 template <class T, class B>
 struct AddPooled {
   View<const T, 2, B> addend, received, dpooled;

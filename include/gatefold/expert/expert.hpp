@@ -28,9 +28,9 @@
 ///
 ///     infer   (ctx, params, groups, x, z) const;                // writes z [S, out_dim]
 ///
-/// weighted_backward is the backward of u[n] = Σ_s w[s] z[s], with a sum over the slots of item n. Its arguments are du
-/// [N, out_dim] and w instead of dz[s] = w[s] du[row(s)]. It writes dslots and the gradient of w, dw[s] = ⟨du[row(s)],
-/// z[s]⟩, and adds to grads (output_adjoint.hpp):
+/// weighted_backward is the backward pass of u[n] = Σ_s w[s] z[s], with a sum over the slots of item n. Its arguments
+/// are du [N, out_dim] and w instead of dz[s] = w[s] du[row(s)]. It writes dslots and the gradient of w, dw[s] =
+/// ⟨du[row(s)], z[s]⟩, and adds to grads (output_adjoint.hpp):
 ///
 ///     weighted_backward(ctx, params, groups, x, saved, du, weights, dslots, grads) const;
 ///
@@ -62,8 +62,8 @@ E with_noise(const E& expert, const Noise& noise) {
 template <class E, class T, class B>
 using SlotElement = std::conditional_t<detail_::hook::expert::stores_slots<E>(), SlotValue<T, B>, T>;
 
-/// These functions call forward, infer or weighted_backward of an expert, with outputs and input gradients of element
-/// type Z instead of T.
+/// The three functions below call forward, infer or weighted_backward of an expert, with outputs and input gradients of
+/// element type Z instead of T.
 template <class T, class B, class Z, class E, class... A>
 void forward_slots(const E& expert, A&&... arguments) {
   if constexpr (std::is_same_v<Z, T>) {

@@ -25,7 +25,8 @@ namespace gatefold {
 /// Construct it as Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}, or, with the same meaning,
 /// Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}. Without counts there is one expert of each
 /// kind. In a Mixture, the gate's number of experts can be left 0.
-/// Source: none; users of other systems have requested this feature (scattermoe #6, Megatron-LM #1342).
+/// Source: none; users of two other libraries asked for this feature (issue 6 of scattermoe, issue 1342 of
+/// Megatron-LM).
 /// @param x [N, in_dim] in items, z [S, out_dim] out
 /// @throws ArgumentError unless all kinds have the same in_dim and out_dim, and the counts sum to the gate's experts
 /// @cost   the sum of the costs of the kinds; each kind allocates arrays for all S slots, but uses only the part of the

@@ -148,8 +148,9 @@ struct GatedMlp {
     auto dgate_out = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
     const auto dup_out = made_of<T, B>(ctx, r, groups.slots);
-    // The gradients of gate_bias and up_bias are sums of dgate and dup without rounding. If B multiplies in a narrower
-    // type (for example bfloat16), dgate_out and dup_out are rounded, and these views store the unrounded values.
+    // Unrounded gradients dgate and dup of the values before the activations. The gradients of gate_bias and up_bias
+    // are sums of them. If B multiplies in a narrower type (for example bfloat16), dgate_out and dup_out are rounded,
+    // so that these views are needed.
     View<T, 2, B> exact_dgate{}, exact_dup{};
     if constexpr (!std::is_same_v<T, Factor>)
       if (bias)
@@ -205,7 +206,7 @@ struct GateUp {
     return factor.data() ? h * at.load(&factor(s, j)) : h;
   }
 };
-/// The backward step of a hidden value h = ξ act(g) · up(u) of a gated linear unit. ξ is the factor of dropout. Forward
+/// The backward pass of a hidden value h = ξ act(g) · up(u) of a gated linear unit. ξ is the factor of dropout. Forward
 /// has stored g and u in `gate` and `up`. The gradient of h is w r, with w the weight of the slot and r = ⟨du, row of
 /// W_down⟩. The product w h is written too, because the gradient of W_down needs it.
 ///
@@ -216,8 +217,8 @@ struct GateUpBackward {
   static constexpr bool scalar_only = is_scalar_only<Act> || is_scalar_only<Up>;
   View<const Stored<T, B>, 2, B> gate, up;  // [S, H]
   View<const T, 2, B> factor;               // [S, H] ξ; empty: ξ = 1
-  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dup` may use the same memory as the argument
-  // r.
+  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dup` may use the same memory as r, an
+  // argument of the functor.
   View<Multiplied<T, B>, 2, B> hidden, dgate, dup;
   View<T, 2, B> exact_dgate, exact_dup;  // [S, H] unrounded dgate and dup; empty: not stored
 

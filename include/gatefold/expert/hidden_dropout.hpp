@@ -176,8 +176,8 @@ concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T,
   expert.weighted_backward(a.ctx, params, a.groups, a.in, saved, a.in, weights, a.out, grads, a.in);
 };
 
-/// Returns true if HiddenDropout (dropout of hidden values) can wrap the expert E. If not, a static_assert names the
-/// mistake.
+/// Returns true if HiddenDropout (dropout of hidden values) can wrap the expert E. If it cannot, a static_assert
+/// describes the mistake.
 template <class E, class T, class B>
 constexpr bool check_takes_factor() {
   GATEFOLD_EXPECT((TakesFactor<E, T, B>),

@@ -129,8 +129,8 @@ struct Normalise {
   Groups<B> groups;
   View<const T, 2, B> x, gain, bias;
   T epsilon;
-  View<T, 2, B> normalized, y;  // may be one array
-  View<T, 1, B> inverse;        // empty: not kept
+  View<T, 2, B> normalized, y;  // can be the same memory
+  View<T, 1, B> inverse;        // empty: not saved
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -155,7 +155,7 @@ struct Normalise {
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
 };
-/// Applies gain and bias of expert e to a normalised item: y[s] = normalized[s] ⊙ gain[e] + bias[e].
+/// Applies gain and bias of expert e to the normalised item of slot s: y[s] = normalized[s] ⊙ gain[e] + bias[e].
 template <class T, class B>
 struct GainBias {
   Groups<B> groups;
@@ -171,9 +171,9 @@ struct GainBias {
     });
   }
 };
-/// Computes the backward of layer normalisation for one slot. With g = dy ⊙ gain, writes dx = (g − mean(g) − normalized
-/// mean(g normalized)) / √(var x + ε) and scaled = dy ⊙ normalized. The gradient of the gain is the sum of `scaled`
-/// over the slots.
+/// Computes the backward pass of layer normalisation for one slot. With g = dy ⊙ gain, writes dx = (g − mean(g) −
+/// normalized mean(g normalized)) / √(var x + ε) and scaled = dy ⊙ normalized. The gradient of the gain is the sum of
+/// `scaled` over the slots.
 template <class T, class B>
 struct NormaliseBackward {
   Groups<B> groups;

@@ -90,8 +90,8 @@ struct Linear {
 
 namespace functor {
 
-/// Computes the backward of Linear for slot s with weight w and item h = x[row(s)]: weighted = w h,   and dslots = w r
-/// in place of r. r is the product of the output gradient and the weights (output_adjoint.hpp).
+/// Backward pass of Linear for slot s, which has the weight w and the item h = x[row(s)]. Writes weighted = w h.
+/// Replaces r, the product of the output gradient and the transposed weights, by dslots = w r (output_adjoint.hpp).
 template <class T, class B>
 struct WeightedItems {
   OutputAdjoint<T, B> outputs;

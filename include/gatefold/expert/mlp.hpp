@@ -139,8 +139,8 @@ struct Mlp {
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
     const auto dpre = made_of<T, B>(ctx, r, groups.slots);
-    // dpre is rounded if B multiplies in a narrower type (for example bfloat16). The gradient of up_bias is a sum of
-    // values that are not rounded, so `as_it_is` stores dpre without rounding.
+    // [S, H] Unrounded dpre. The gradient of up_bias is a sum of unrounded values, but dpre is rounded if B multiplies
+    // in a narrower type (for example bfloat16).
     View<T, 2, B> as_it_is{};
     if constexpr (!std::is_same_v<T, Factor>)
       if (bias) as_it_is = ctx.template scratch<T>(groups.slots, hidden_dim);
@@ -165,8 +165,8 @@ struct Mlp {
 
 namespace functor {
 
-/// Adds the bias to a product v, and applies the activation: pre = v + bias, result = ξ act(pre), with ξ a factor, for
-/// example of dropout. Stores pre for backward, as type KeptT, if the view `pre` is not empty.
+/// Adds the bias to v, an element of a matrix product, and applies the activation: pre = v + bias, result = ξ act(pre).
+/// ξ is a factor, for example of dropout. Stores pre for backward, as type KeptT, if the view `pre` is not empty.
 template <class Act, class T, class B, class KeptT>
 struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
@@ -181,16 +181,16 @@ struct BiasActivate {
     return factor.data() ? Act::value(v) * at.load(&factor(s, j)) : Act::value(v);
   }
 };
-/// Computes the backward of a hidden value h = ξ act(pre) of an Mlp: hidden = w h, dpre = w r ξ act'(pre). w is the
-/// weight of the slot; w r is the gradient of h (output_adjoint.hpp).
+/// Backward pass of a hidden value h = ξ act(pre) of an Mlp: hidden = w h, dpre = w r ξ act'(pre). w is the weight of
+/// the slot, and w r the gradient of h (output_adjoint.hpp). ξ is a factor, for example of dropout.
 template <class Act, class T, class B>
 struct ActivateBackward {
   static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> pre;  // [S, H]
   View<const T, 2, B> factor;          // [S, H] ξ; empty: ξ = 1
-  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dpre` may use the same memory as the argument
-  // r.
+  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dpre` may use the same memory as r, an
+  // argument of the functor.
   View<Multiplied<T, B>, 2, B> hidden, dpre;
   View<T, 2, B> as_it_is;  // [S, H] unrounded dpre; empty: not stored
 

@@ -13,9 +13,9 @@
 
 namespace gatefold {
 
-/// Computes the backward of the last matrix product z[s] = h[s] V_e + b_e of an expert, and of the weighted sum u[n] of
-/// the outputs z[s] for item n. The gradient of the weight w[s] of slot s is computed by (2) from the hidden values h,
-/// so that neither z nor dz needs to be in memory.
+/// Backward pass of the last matrix product z[s] = h[s] V_e + b_e of an expert, and of the weighted sum u[n] of the
+/// outputs z[s] for item n. h are the hidden values. Equation (2) computes the gradient of the weight w[s] of slot s
+/// from h, so that neither z nor dz needs to be in memory.
 ///
 ///     u[n] = Σ_{s of n} w[s] z[s],   z[s] = h[s] V_e + b_e,   r[s] = du[row(s)] V_eᵀ                     (1)
 ///     dw[s] = ⟨du[row(s)], z[s]⟩ = ⟨r[s], h[s]⟩ + ⟨du[row(s)], b_e⟩                                     (2)
@@ -25,16 +25,15 @@ namespace gatefold {
 /// @order  the sums of a slot depend only on that slot
 template <class T, class B>
 struct OutputAdjoint {
-  View<const T, 2, B> du;       // [N, columns], or dz [S, columns]
+  View<const T, 2, B> du;       // [N, columns] gradient of u, or [S, columns] gradient of z
   Groups<B> groups;             // rows of du
   SlotWeights<T, B> weights{};  // empty: w = 1
   View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without bias
-  // [S] A copy of the weights w in slot order. The function run() writes it if the product has a bias; otherwise it is
-  // empty.
+  // [S] Memory for a copy of the weights w in slot order, which run() writes. Empty unless the product has a bias.
   View<T, 1, B> weight{};
 
-  /// Computes the gradient (2) of the weight w[s] of slot s, which must belong to an expert. f(w[s]) must process the
-  /// row of the slot and return ⟨r[s], h[s]⟩ on every lane (the threads that compute the row).
+  /// Computes the gradient (2) of the weight w[s] of slot s, which must belong to an expert. Calls f(w[s]), which must
+  /// process the row of the slot and return ⟨r[s], h[s]⟩ on every lane (the threads that compute the row).
   template <class Lanes, class F>
   GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
     if (!weights.weight.data()) {
@@ -62,13 +61,13 @@ struct OutputAdjoint {
 
 namespace functor {
 
-// A template argument `Hidden` is a functor of an expert for the backward of its hidden values h. hidden(at, w, r, i)
-// receives the weight w of a slot and the gradient r of h before weighting. It writes the values for element i of [S,
-// columns] that backward needs, and returns r h. If its constant `scalar_only` is true, it is called with one value at
-// a time.
+// A template argument `Hidden` is a functor of an expert that computes the backward pass of its hidden values h.
+// hidden(at, w, r, i) receives the weight w of a slot, and r, the gradient of h before it is multiplied by w. It writes
+// the values for element i of [S, columns] that backward needs, and returns r h. If its constant `scalar_only` is true,
+// it is called with one value at a time.
 
 /// Calls the functor `hidden` for each element of row s of r, the gradients of hidden values before they are multiplied
-/// by the weight of the slot. It reads r from memory, in contrast to a functor in the epilogue of the product.
+/// by the weight of the slot. It reads r from memory; HiddenAdjoint runs in the epilogue of a product instead.
 template <class Hidden, class T, class B>
 struct HiddenAdjointRow {
   OutputAdjoint<T, B> outputs;
@@ -90,8 +89,8 @@ struct HiddenAdjointRow {
     });
   }
 };
-/// Calls the functor `hidden` for each value of r, the gradients of hidden values before weighting, in the epilogue of
-/// the product that computes r. r is then not stored in memory.
+/// Calls the functor `hidden` for each value r of a product, in the epilogue of this product. r is the gradient of a
+/// hidden value before it is multiplied by the weight of the slot; it is not stored in memory.
 template <class Hidden, class T, class B>
 struct HiddenAdjoint {
   static constexpr bool scalar_only = Hidden::scalar_only;
@@ -104,8 +103,8 @@ struct HiddenAdjoint {
     return hidden(at, outputs.weight_of(s), r, s * columns + j);
   }
 };
-/// Computes the gradient of the weight of slot s, equation (2), from sum = ⟨r[s], h[s]⟩, which HiddenAdjoint has
-/// summed.
+/// Computes the gradient of the weight of slot s, equation (2) of OutputAdjoint, from sum = ⟨r[s], h[s]⟩. HiddenAdjoint
+/// returns the terms of this sum.
 template <class T, class B>
 struct SlotAdjoint {
   OutputAdjoint<T, B> outputs;
@@ -138,8 +137,8 @@ void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T,
   }
 }
 
-/// Returns scratch memory for r [S, columns], the gradients of hidden values before weighting. Returns an empty view if
-/// r is not stored, because the backend multiplies in a narrower type than T.
+/// Returns scratch memory for r [S, columns], the gradients of hidden values before they are multiplied by the weights
+/// of the slots. Returns an empty view if r is not stored, because the backend multiplies in a narrower type than T.
 template <class T, class B>
 View<T, 2, B> memory_of_r(auto& ctx, Index slots, Index columns) {
   return ctx.template scratch<T>(std::is_same_v<T, Multiplied<T, B>> ? slots : Index(0), columns);

@@ -48,8 +48,8 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   B::for_rows(ctx, patches.items.slots, functor::SumFilters<T, B>{patches, hidden, z});
 }
 
-/// Computes the backward of patches_forward: writes the gradient dslots of the items, and adds to the gradients dweight
-/// and dbias of the filters. A gradient whose array is empty is skipped.
+/// Computes the backward pass of patches_forward: writes the gradient dslots of the items, and adds to the gradients
+/// dweight and dbias of the filters. A gradient whose array is empty is skipped.
 template <class Act, class C, class T, class B>
 void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
                       const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,
@@ -74,8 +74,8 @@ void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 
 
 namespace functor {
 
-/// Sums the activations `hidden` of the filters j of output o over all patches p of slot s: z[s,o] = Σ_p Σ_{j of o}
-/// hidden[slot(s,p), j].
+/// Sums the activations `hidden` over the patches p of slot s and the filters j that belong to output o: z[s,o] = Σ_p
+/// Σ_{j of o} hidden[slot(s,p), j].
 template <class T, class B>
 struct SumFilters {
   Positions<B> patches;
@@ -117,7 +117,8 @@ struct SumFiltersBackward {
     });
   }
 };
-/// Copies the gradient of each patch p to the gradient of its item: dslots[s, p] = dpatch[slot(s,p)], for slot s.
+/// Copies the gradient of each patch p of slot s to its place in the gradient of the item: dslots[s, p] =
+/// dpatch[slot(s,p)].
 template <class T, class B>
 struct JoinPatches {
   Positions<B> patches;

@@ -66,8 +66,8 @@ struct PositionRows {
     positions.each(s, [&](Index t) { rows(t) = positions.items.row(s) * positions.length + l++; });
   }
 };
-/// Copies columns of the items that the slots read: y[s] = x[row(s), first : first + columns of y]. Adds to y[s]
-/// instead if `accumulate` is true. Skips slots that belong to no expert.
+/// Copies a range of columns of the items that the slots read, beginning with column `first`: y[s] = x[row(s), first :
+/// first + columns of y]. Adds to y[s] instead if `accumulate` is true. Skips slots that belong to no expert.
 template <class T, class B>
 struct TakeRows {
   Groups<B> groups;
@@ -90,7 +90,7 @@ struct TakeRows {
 }  // namespace functor
 
 /// Returns the groups of position slots: the offsets of the experts, and the row that each slot reads. The arrays are
-/// in scratch memory, so take a mark of the context first.
+/// in scratch memory, so call ctx.mark() first.
 template <class C, class B>
 Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   const Index experts = positions.items.experts() * (positions.apart ? positions.length : 1);
@@ -107,8 +107,8 @@ template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, false, y});
 }
-/// Returns a copy of the rows of x that the slots read, in slot order. The copy is in scratch memory, so take a mark of
-/// the context first.
+/// Returns a copy of the rows of x that the slots read, in slot order. The copy is in scratch memory, so call
+/// ctx.mark() first.
 template <class C, class T, class B>
 View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2, B> x) {
   auto rows = ctx.template scratch<T>(groups.slots, x.extent(1));

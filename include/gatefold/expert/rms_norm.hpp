@@ -110,7 +110,7 @@ struct RootMeanSquare {
   View<const T, 2, B> x, gain;
   T epsilon;
   View<T, 2, B> z;
-  View<T, 1, B> inverse;  // empty: not kept
+  View<T, 1, B> inverse;  // empty: not saved
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -127,8 +127,9 @@ struct RootMeanSquare {
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
 };
-/// Computes the backward of RMS normalisation for one slot. With x̂ = x inverse and g = dz ⊙ gain, writes dx = (g − x̂
-/// mean(g x̂)) inverse and scaled = dz ⊙ x̂. The gradient of the gain is the sum of `scaled` over the slots.
+/// Backward pass of RMS normalisation for slot s, whose item is x. With x̂ = x inverse[s] and g = dz ⊙ gain, writes dx
+/// = (g − x̂ mean(g x̂)) inverse[s] and scaled = dz ⊙ x̂. The gradient of the gain is the sum of `scaled` over the
+/// slots.
 template <class T, class B>
 struct RootMeanSquareBackward {
   Groups<B> groups;

@@ -58,7 +58,7 @@ struct SigmoidGated {
   template <class T, class B>
   struct Saved {
     gatefold::Saved<ExpertT, T, B> expert;
-    Tensor<T, 2, B> ungated;  // inner expert's output
+    Tensor<T, 2, B> ungated;  // [S, out_dim] output of the inner expert
     Tensor<T, 1, B> share;    // [S] the sigmoid
   };
 
@@ -123,14 +123,15 @@ struct Parts<SigmoidGated<ExpertT>> {
 namespace functor {
 
 /// Multiplies the output z[s] of an expert e by a sigmoid gate of its item: share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s]
-/// ← share[s] z[s]. Stores the gate value and the old z for backward if `share` and `ungated` are not empty.
+/// ← share[s] z[s]. If `share` and `ungated` are not empty, stores the value of the gate and the old z in them for
+/// backward.
 template <class T, class B>
 struct SigmoidGate {
   Groups<B> groups;
   View<const T, 2, B> x;
   View<const T, 3, B> gate;
-  View<T, 2, B> z, ungated;  // ungated may be empty
-  View<T, 1, B> share;       // may be empty
+  View<T, 2, B> z, ungated;  // ungated: empty in inference
+  View<T, 1, B> share;       // empty in inference
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -148,8 +149,8 @@ struct SigmoidGate {
     if (lanes.lane == 0 && !share.empty()) share(s) = open;
   }
 };
-/// Computes the backward of a sigmoid gate for slot s: the gradient of the expert's output, dungated[s] = share dz, and
-/// of the argument of the sigmoid, dscore[s] = share (1 − share) ⟨dz, ungated⟩.
+/// Backward pass of a sigmoid gate for slot s. Writes the gradient of the expert's output, dungated[s] = share dz, and
+/// the gradient of the argument of the sigmoid, dscore[s] = share (1 − share) ⟨dz, ungated⟩.
 template <class T, class B>
 struct SigmoidGateBackward {
   Groups<B> groups;
@@ -172,7 +173,7 @@ struct SigmoidGateBackward {
     if (lanes.lane == 0) dscore(s, 0) = open * (1 - open) * along;
   }
 };
-/// Adds the gradient of the item through the sigmoid gate: dslots[s] += dscore[s] gate[e].
+/// Adds the gradient of the item that flows through the sigmoid gate: dslots[s] += dscore[s] gate[e].
 template <class T, class B>
 struct AddScoreAdjoint {
   Groups<B> groups;

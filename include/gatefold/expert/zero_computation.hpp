@@ -162,7 +162,7 @@ struct ConstantExpert {
 
 namespace functor {
 
-/// to[s] = from[row(s)], or to[s] = 0 if `from` is empty
+/// Copies the item of slot s to the slot: to[s] = from[row(s)]. Writes to[s] = 0 if `from` is empty.
 template <class T, class B>
 struct SlotRow {
   Groups<B> groups;
@@ -207,7 +207,7 @@ struct MixConstant {
     if (lanes.lane == 0 && !share.empty()) share(s) = first;
   }
 };
-/// Computes the backward of a ConstantExpert for slot s, with the shares α₁ and α₂ = 1 − α₁:
+/// Computes the backward pass of a ConstantExpert for slot s, with the shares α₁ and α₂ = 1 − α₁:
 ///
 ///     dscores[s] = (d, −d),   d = α₁ α₂ ⟨dz[s], x − v_e⟩,   dconstant[s] = α₂ dz[s],
 ///     dslots[s] = α₁ dz[s] + d (W_e[0] − W_e[1])

@@ -73,7 +73,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
 ///     z[s] = expert_e(x[n]) for slot s of expert e and item n                                           (2)
 ///
 /// @param params  parameters of the mixture
-/// @param plan    the picks of each item: `saved.plan` of a forward of x
+/// @param plan    the picks of each item: `saved.plan` of a forward pass of x
 /// @param x [N, in_dim] in
 /// @return [S, out_dim]; rows past the last slot in use are not written
 /// @throws ArgumentError unless shapes fit

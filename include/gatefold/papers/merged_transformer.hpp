@@ -217,7 +217,7 @@ struct HeadProbabilities {
     }
   }
 };
-/// Computes the backward of the softmax of attention scores. Replaces the probability p[t, m·H + h] of query t,
+/// Computes the backward pass of the softmax of attention scores. Replaces the probability p[t, m·H + h] of query t,
 /// position m and head h by the gradient of the score: p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i]). dall is
 /// the gradient of the sum of p over the H heads.
 template <class T, class B>

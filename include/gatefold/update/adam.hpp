@@ -64,14 +64,14 @@ struct Adam {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> p, v;  // [N, D]
-    Index layer = 0;       // number of layers done
+    Index layer = 0;       // number of layers of this rule that have run
     Pass pass{};
     GATEFOLD_PACK(p, v)
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p, v;  // [N, D]; old p, v
-    Index layer = 0;          // t
+    Tensor<T, 2, B> u, p, v;  // branch output u; moments before the layer
+    Index layer = 0;          // number t of the layer, from 1
   };
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
@@ -146,7 +146,7 @@ namespace functor {
 template <class T>
 struct AdamCoefficients {
   T beta1, rest1, beta2, rest2;  // rest = 1 − β
-  T correction1, correction2;    // bias corrections (3); 1 without
+  T correction1, correction2;    // factors of the bias correction (3); 1 without it
   T gamma, keep;                 // keep = 1 − κ
   AdaptiveRoot<T> root;
 
@@ -168,7 +168,7 @@ struct AdamRuleStep {
   AdamCoefficients<T> c;
   const T *x, *u;
   T *p, *v, *y;
-  // Memory for the moments before the layer, which backward needs. Null in inference.
+  // Memory for the moments before the layer, which backward needs. Null pointers in inference.
   T *kept_p, *kept_v;
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
@@ -182,16 +182,16 @@ struct AdamRuleStep {
     at.store(kept_v + i, v0);
   }
 };
-/// Computes the backward of the update rule update::Adam, (1) to (3), for one element. c₁, c₂ are the factors of the
-/// bias correction (3). p₀, v₀ are the moments before the layer, p₁, v₁ the moments after it. r = r(c₂ v₁) is the
+/// Backward pass of the update rule update::Adam, equations (1) to (3), for one element. c₁ and c₂ are the factors of
+/// the bias correction (3). p₀, v₀ are the moments before the layer, p₁, v₁ the moments after it. r = r(c₂ v₁) is the
 /// divisor of AdaptiveRoot, r′ its slope, and a = γ c₁ dy / r:
 ///
 ///     p̄ = dp + a,   v̄ = dv − a c₂ r′ p₁ / r,   dp ← β₁ p̄,   dv ← β₂ v̄
 ///     du = (1−β₁) p̄ + 2 (1−β₂) u v̄
 ///
 /// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms with u² cancel. In the first layer, only a
-/// term with ε remains, which is smaller than the rounding errors of the terms that cancel. Therefore the factor is
-/// computed by AdaptiveRoot (2), with v = c₂ v₁, an equation without these terms.
+/// term with ε remains, which is smaller than the rounding errors of the terms that cancel. The functor therefore
+/// computes the factor by AdaptiveRoot (2) with v = c₂ v₁, an equation without these terms.
 template <class T>
 struct AdamRuleBackward {
   using Element = T;

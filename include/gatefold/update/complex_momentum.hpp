@@ -104,8 +104,8 @@ struct ComplexStep {
     at.store(y + i, at.load(x + i) + gamma * now);
   }
 };
-/// Computes the backward of ComplexStep for one element, with dy the gradient of y, (dre, dim) the gradient of the
-/// complex momentum and μ̄ the conjugate of μ: du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim),   dx += dy
+/// Backward pass of ComplexStep for one element. dy is the gradient of y, (dre, dim) the gradient of the complex
+/// momentum, and μ̄ the conjugate of μ: du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim),   dx += dy.
 template <class T>
 struct ComplexBackward {
   using Element = T;

@@ -60,7 +60,7 @@ struct First {
   struct Carry {
     gatefold::Carry<FirstT, T, B> first;
     gatefold::Carry<RestT, T, B> rest;
-    Index layer = 0;  // number of layers done
+    Index layer = 0;  // number of layers of this rule that have run
     Pass pass{};
     GATEFOLD_PACK(first, rest)
   };

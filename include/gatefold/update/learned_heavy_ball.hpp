@@ -175,13 +175,13 @@ struct LearnedHeavyBall {
 
 namespace functor {
 
-/// z ← σ(z)
+/// Replaces z[n] by its sigmoid, the step size of item n.
 template <class T>
 struct Sigmoid {
   T* z;
   GATEFOLD_HD void operator()(Index n) const { z[n] = functor::math::sigmoid(z[n]); }
 };
-/// d ← d γ (1 − γ)
+/// Backward pass of Sigmoid: replaces the gradient d of a step size γ by the gradient d γ (1 − γ) of its argument.
 template <class T>
 struct SigmoidBackward {
   const T* gamma;

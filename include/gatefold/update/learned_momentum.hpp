@@ -52,7 +52,7 @@ void learned_momentum_infer(C& ctx, const functor::Coefficient<T>& mu, const fun
   f(x, y, 0);
   B::for_rows(ctx, x.extent(0), functor::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
 }
-/// Computes the backward of a heavy-ball step with learned coefficients. Replaces dp, the gradient of p after the
+/// Computes the backward pass of a heavy-ball step with learned coefficients. Replaces dp, the gradient of p after the
 /// layer, by the gradient of p before it. Adds to dx. If γ is per item, writes dgamma [N]; otherwise adds to dgamma [1]
 /// unless it is empty. Adds to dmu [1] unless it is empty.
 template <class C, class T, class B, class F>
@@ -77,7 +77,7 @@ void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const 
 namespace functor {
 
 /// A coefficient μ or γ of a momentum rule. It is a fixed option, a learned value for all items, or one value per item.
-/// Learned values are read from memory.
+/// `learned` points to the learned values, or to one value per item; null means `fixed`.
 template <class T>
 struct Coefficient {
   T fixed = 0;
@@ -105,8 +105,8 @@ struct LearnedMomentumStep {
     });
   }
 };
-/// Computes the backward of a heavy-ball step (HeavyBallBackward) for all values of item n, with the coefficients μ and
-/// γ of this item.
+/// Computes the backward pass of a heavy-ball step (HeavyBallBackward) for all values of item n, with the coefficients
+/// μ and γ of this item.
 template <class T, class B>
 struct LearnedMomentumBackward {
   Coefficient<T> mu, gamma;

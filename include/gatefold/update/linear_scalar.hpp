@@ -43,8 +43,8 @@ struct LinearScalar {
   void forward(typename B::Context& ctx, View<const T, 2, B> x, View<T, 1, B> z) const {
     B::for_rows(ctx, x.extent(0), functor::LinearScalarForward<T, B>{x, weight.data(), bias.data(), z});
   }
-  /// Computes the backward of the linear function z[n] = ⟨x[n], w⟩ + b. Adds to dx, and to the gradients of w and b in
-  /// `grads`.
+  /// Computes the backward pass of the linear function z[n] = ⟨x[n], w⟩ + b. Adds to dx, and to the gradients of w and
+  /// b in `grads`.
   void backward(typename B::Context& ctx, View<const T, 2, B> x, View<const T, 1, B> dz, View<T, 2, B> dx,
                 LinearScalar& grads) const {
     auto mark = ctx.mark();
@@ -59,7 +59,7 @@ struct LinearScalar {
 
 namespace functor {
 
-/// z[n] = ⟨x[n], w⟩ + b
+/// Computes z[n] = ⟨x[n], w⟩ + b for one item n.
 template <class T, class B>
 struct LinearScalarForward {
   View<const T, 2, B> x;
@@ -71,7 +71,7 @@ struct LinearScalarForward {
     if (lanes.lane == 0) z(n) = v + *bias;
   }
 };
-/// dx[n] += dz[n] w
+/// Adds the gradient of an item, dx[n] += dz[n] w.
 template <class T, class B>
 struct LinearScalarBackward {
   View<const T, 1, B> dz;

@@ -35,7 +35,7 @@ namespace update {
 template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
-  Index layer = 0;    // number of layers done
+  Index layer = 0;    // number of layers of this rule that have run
   Pass pass{};
   GATEFOLD_PACK(p)
   void begin(typename B::Context& ctx, Index items, Index dim) {
@@ -53,7 +53,7 @@ void momentum_forward(double mu, double gamma, View<const T, 2, B> x, NonDeduced
                       View<T, 2, B> p, View<T, 2, B> y) {
   f(point, y, 0, functor::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
-/// Computes the backward of momentum_forward. Replaces dp, the gradient of the momentum after the layer, by the
+/// Computes the backward pass of momentum_forward. Replaces dp, the gradient of the momentum after the layer, by the
 /// gradient of the momentum before it. Adds to dx and dpoint, which may be the same memory.
 template <class C, class T, class B, class F>
 void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> point, F&& df, View<const T, 2, B> dy,
@@ -88,8 +88,8 @@ void look_ahead_infer(C& ctx, double mu, double gamma, double ahead, View<const 
   auto mark = ctx.mark();
   look_ahead(ctx, mu, gamma, ahead, x, f, p, y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
 }
-/// Computes the backward of a momentum step with look-ahead. dz, the gradient with respect to the point z = x + `ahead`
-/// · p, is computed by the branch. Adds dz to dx, and `ahead` · dz to dp.
+/// Computes the backward pass of a momentum step with look-ahead. dz, the gradient with respect to the point z = x +
+/// `ahead` · p, is computed by the branch. Adds dz to dx, and `ahead` · dz to dp.
 template <class C, class T, class B, class F>
 void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Tensor<T, 2, B>& point, F&& df,
                          View<const T, 2, B> dy, View<T, 2, B> dp, View<T, 2, B> dx) {
@@ -118,8 +118,8 @@ struct HeavyBallStep {
     at.store(y + i, at.load(x + i) + gamma * now);
   }
 };
-/// Computes the backward of HeavyBallStep for one element, with dy, dp and so on the gradients of y, p and so on: du =
-/// γ dy + dp,   dp ← μ du,   dx += dy
+/// Backward pass of HeavyBallStep for one element. dy, dp, du and dx are the gradients of y, p, u and x: du = γ dy +
+/// dp,   dp ← μ du,   dx += dy.
 template <class T>
 struct HeavyBallBackward {
   using Element = T;
@@ -134,8 +134,8 @@ struct HeavyBallBackward {
     at.store(dx + i, at.load(dx + i) + out);
   }
 };
-/// Computes the backward of the momentum update p ← μ p + u for one element, with du and dp the gradients of u and p:
-/// total = du + dp,   dp ← μ dp
+/// Backward pass of the momentum update p ← μ p + u for one element, with dp the gradient of p after the update and du
+/// another gradient of u: total = du + dp,   dp ← μ dp. `total` is the whole gradient of u.
 template <class T>
 struct MomentumBackward {
   using Element = T;
@@ -149,8 +149,7 @@ struct MomentumBackward {
     at.store(dp + i, mu * of_p);
   }
 };
-/// Computes the backward of the look-ahead z = x + a p for one element, with dz the gradient of z: dx += dz,   dp += a
-/// dz
+/// Backward pass of the look-ahead z = x + a p for one element, with dz the gradient of z: dx += dz,   dp += a dz.
 template <class T>
 struct LookAheadBackward {
   using Element = T;

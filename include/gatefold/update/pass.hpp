@@ -40,16 +40,16 @@ std::uint64_t hash_of(const C& carry) {
 /// if the layer reads the memory that the previous layer of the pass wrote. Code between the layers that moves items to
 /// other memory and does not use the carry must call follow_pass.
 struct Pass {
-  const void* params = nullptr;  // parameters of the first layer
-  const void* last = nullptr;    // last output
-  std::uint64_t left = 0;        // last hash
-  // `of_params` and `of_saved` are arguments of the first backward after the caller wrote the carry. `dx` is the
-  // address of the gradient that the last backward wrote.
+  const void* params = nullptr;  // parameters of the first layer of the forward pass; null: no pass has begun
+  const void* last = nullptr;    // output of the last layer that has run
+  std::uint64_t left = 0;        // hash of the carry after the last forward or backward of a layer; 0: not checked
+  // `of_params` and `of_saved` are arguments of the first backward call after the caller wrote the carry. `dx` is the
+  // address of the gradient that the last backward call wrote.
   const void *of_params = nullptr, *of_saved = nullptr, *dx = nullptr;
 
-  /// Records the forward of one layer: the address of its parameters, its input x and its output y.
-  /// @throws ArgumentError if a second pass begins without begin(): `of_layer` are the parameters of the first layer
-  ///         again, and x is not the output of the layer before
+  /// Records that forward of one layer was called: the address of its parameters, its input x and its output y.
+  /// @throws ArgumentError if a second pass begins without begin(). This is the case if `of_layer` are the parameters
+  ///         of the first layer again, and x is not the output of the last layer
   template <class X, class Y>
   void enter(const char* where, const void* of_layer, const X& x, const Y& y) {
     if (x.size() == 0) return;
@@ -63,10 +63,11 @@ struct Pass {
   void follow(const void* from, const void* to) {
     if (last == from) last = to;
   }
-  /// Records the backward of one layer with the addresses of its arguments. `now` is the hash of the carry argument.
-  /// @throws ArgumentError if the carry is the one that forward wrote. Also if it is unchanged since the last backward
-  ///         and this call begins a new backward pass, that is, its parameters and `saved` are those of the first call
-  ///         of the last pass, and its dy is not the dx that the last call wrote
+  /// Records that backward of one layer was called, with the addresses of its arguments. `now` is the hash of the carry
+  /// argument.
+  /// @throws ArgumentError if the carry is the one that forward wrote. Also throws it if the carry is unchanged since
+  ///         the last backward, and this call begins a new backward pass: its parameters and `saved` are those of the
+  ///         first call of the last pass, and its dy is not the dx that the last call wrote
   void enter_backward(std::uint64_t now, const void* params_of_call, const void* saved, const void* dy) {
     const bool unchanged = left != 0 && now == left;
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",
@@ -77,7 +78,7 @@ struct Pass {
     left = now;
   }
   void leave_backward(std::uint64_t now, const void* dx_of_call) {
-    // If backward did not change the carry, the caller may pass it to backward again.
+    // If backward left the carry unchanged (the hashes are equal), the caller may pass it to backward again.
     left = now == left ? 0 : now;
     dx = dx_of_call;
   }
@@ -85,8 +86,8 @@ struct Pass {
 
 namespace passes {
 
-/// Calls f(carry.pass, carry) for a carry that has a Pass (the misuse check), or for the carries inside it, as in the
-/// carry of a Chain.
+/// Calls f(carry.pass, carry) for a carry that has a Pass (the check for misuse). For the carry of a Chain or another
+/// composition, calls f for the carries inside it.
 template <class C, class F>
 void each(C& carry, const F& f) {
   if constexpr (requires { carry.pass.follow(nullptr, nullptr); }) {
@@ -100,8 +101,8 @@ void each(C& carry, const F& f) {
 
 }  // namespace passes
 
-/// Records the forward of one layer in the Pass of its carry (the misuse check), with Pass::enter. Does nothing if the
-/// carry has no Pass.
+/// Records in the Pass of a carry (the check for misuse) that forward of one layer was called, with Pass::enter. Does
+/// nothing if the carry has no Pass.
 template <class C, class... A>
 void enter_pass(C& carry, const A&... arguments) {
   if constexpr (requires { carry.pass.enter(arguments...); }) carry.pass.enter(arguments...);
@@ -121,7 +122,7 @@ template <class C>
 void follow_pass(C& carry, const void* from, const void* to) {
   passes::each(carry, [&](auto& pass, const auto&) { pass.follow(from, to); });
 }
-/// Stores a hash of a carry in its Pass, to detect later whether the carry has changed. Call it after the forward of a
+/// Stores a hash of a carry in its Pass, to detect later whether the carry has changed. Call it after forward of a
 /// layer.
 template <class C>
 void leave_pass(C& carry) {
@@ -130,7 +131,7 @@ void leave_pass(C& carry) {
     pass.of_params = nullptr;
   });
 }
-/// Checks the carry argument of a layer's backward, with Pass::enter_backward. Call it before the backward, and
+/// Checks the carry argument of backward of a layer, with Pass::enter_backward. Call it before the computation, and
 /// leave_backward after it.
 template <class C>
 void enter_backward(C& dcarry, const void* params, const void* saved, const void* dy) {

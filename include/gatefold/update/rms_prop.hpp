@@ -41,7 +41,7 @@ struct RmsProp {
   using Carry = Momentum<RmsProp, T, B>;
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p;  // [N, D]; p before the layer
+    Tensor<T, 2, B> u, p;  // branch output u; p before the layer
   };
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
@@ -101,7 +101,8 @@ struct RmsProp {
 
 namespace functor {
 
-/// Computes the forward pass of the update rule update::RmsProp, (1), for one element. u and y may be the same memory.
+/// Computes the forward pass of the update rule update::RmsProp, equation (1), for one element. u and y may be the same
+/// memory.
 template <class T>
 struct RmsPropStep {
   using Element = T;
@@ -109,7 +110,7 @@ struct RmsPropStep {
   AdaptiveRoot<T> root;
   const T *x, *u;
   T *p, *y;
-  T* kept_p;  // receives p from before the step; null: not saved
+  T* kept_p;  // memory for p before the layer; null: not saved
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);
@@ -118,12 +119,12 @@ struct RmsPropStep {
     if (kept_p) at.store(kept_p + i, p0);
   }
 };
-/// Computes the backward of the update rule update::RmsProp, (1), for one element. p₁ is p after the layer, r = r(p₁)
+/// Backward pass of the update rule update::RmsProp, equation (1), for one element. p₁ is p after the layer, r = r(p₁)
 /// the divisor of AdaptiveRoot, r′ its slope, and a = γ dy / r:
 ///
 ///     p̄ = dp − a u r′ / r,   du = a + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
 ///
-/// In du, the factor of a is 1 − 2 r′ (1−μ) u² / r, computed by AdaptiveRoot (2).
+/// In du, the factor of a is 1 − 2 r′ (1−μ) u² / r. The functor computes it by AdaptiveRoot (2).
 template <class T>
 struct RmsPropBackward {
   using Element = T;

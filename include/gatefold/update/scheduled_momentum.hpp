@@ -28,7 +28,7 @@ struct ScheduledMomentum {
   using Carry = Momentum<ScheduledMomentum, T, B>;
   template <class T, class B>
   struct Saved {
-    Index layer = 0;  // t
+    Index layer = 0;  // number t of the layer, from 1
   };
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {

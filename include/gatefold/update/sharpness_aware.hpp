@@ -25,7 +25,7 @@ struct ScaledSumBackward;
 template <class T, class B>
 struct SharpenBackward;
 
-/// Replaces s by 1/√s, or by 0 if s < least. NaN remains NaN.
+/// Replaces s, the square of a norm, by 1/√s, or by 0 if s < least. NaN remains NaN.
 struct InverseRoot {
   double least;
   double* s;
@@ -64,7 +64,7 @@ struct SharpnessAware {
 
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> normalized, point;  // [N, D] u(x)/‖u(x)‖, z
+    Tensor<T, 2, B> normalized, point;  // [N, D] u(x)/‖u(x)‖ and the point z
     Tensor<double, 1, B> inverse;       // [N], or [1] for Norm::batch: 1/‖u(x)‖
   };
   template <class T, class B>
@@ -117,8 +117,8 @@ struct SharpnessAware {
       return double(std::numeric_limits<T>::min()) * double(std::numeric_limits<T>::min());
     }
   }
-  /// Computes the forward pass of sharpness-aware minimisation, (1), with two evaluations of the branch. `normalized`
-  /// and y may be the same memory.
+  /// Computes the forward pass of sharpness-aware minimisation, equation (1), with two evaluations of the branch.
+  /// `normalized` and y may be the same memory.
   template <class C, class T, class B, class F, class SumT>
   void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> normalized, View<T, 2, B> point,
             View<double, 1, B> inverse, const SumT& sum) const {
@@ -168,7 +168,7 @@ struct Sharpen {
     }
   }
 };
-/// du = γ dy,   dx += dy
+/// Backward pass of y = x + γ u for one element: writes du = γ dy, and adds dy to dx.
 template <class T>
 struct ScaledSumBackward {
   using Element = T;
@@ -182,12 +182,12 @@ struct ScaledSumBackward {
     at.store(dx + i, at.load(dx + i) + out);
   }
 };
-/// du = −ρ (dz − n ⟨n, dz⟩) / ‖u‖,   dx += dz
+/// Backward pass of Sharpen for item n, with n̂ = u/‖u‖: writes du = −ρ (dz − n̂ ⟨n̂, dz⟩) / ‖u‖, and adds dz to dx.
 template <class T, class B>
 struct SharpenBackward {
   T rho;
   View<const T, 2, B> normalized, dz;
-  View<const T, 1, B> slope;  // ⟨n, dz⟩
+  View<const T, 1, B> slope;  // ⟨n̂, dz⟩, one value for each item, or one for all items
   View<const double, 1, B> inverse;
   View<T, 2, B> du, dx;
   template <class Lanes>

@@ -163,7 +163,7 @@ struct ZeroOrderHold {
 
 namespace functor {
 
-/// φ(z) = (e^z − 1)/z, φ(0) = 1
+/// Returns φ(z) = (e^z − 1)/z, and φ(0) = 1.
 template <class T>
 GATEFOLD_HD T held(T z) {
   return z == 0 ? T(1) : std::expm1(z) / z;
@@ -173,7 +173,7 @@ GATEFOLD_HD T held(T z) {
 template <class T>
 GATEFOLD_HD T held_slope(T z) {
   if (z > T(0.5) || z < T(-0.5)) return (std::exp(z) - held(z)) / z;
-  T sum = 0, term = T(0.5);  // z^k / (k+2)!
+  T sum = 0, term = T(0.5);  // `term` is z^k / (k+2)!
   for (int k = 0; k < 16; ++k) {
     sum += T(k + 1) * term;
     term *= z / T(k + 3);
@@ -181,7 +181,7 @@ GATEFOLD_HD T held_slope(T z) {
   return sum;
 }
 
-/// to = *scale · from
+/// Writes to = *scale · from, element by element.
 template <class T>
 struct ScaleBy {
   using Element = T;
@@ -192,7 +192,8 @@ struct ScaleBy {
     at.store(to + i, *scale * at.load(from + i));
   }
 };
-/// Computes held = (μ_t, Δ φ(Δ μ)), the two numbers of ZeroOrderHold from which its coefficients follow.
+/// Computes the two values held = (μ_t, Δ φ(Δ μ)) of a layer with ZeroOrderHold, with φ(z) = (e^z − 1)/z. μ_t is the
+/// coefficient of the momentum; the second value is the factor of the step size γ_t.
 template <class T>
 struct Hold {
   const T *step, *mu;
