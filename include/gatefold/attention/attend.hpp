@@ -43,12 +43,12 @@ struct Form {
   double scale;
   bool causal;
   View<const T, 1, B> valid{};  // [N] mask: 1 for items, 0 for padding; empty: no padding
-  // If the attention is an expert of a mixture of experts, each sequence belongs to a slot (one row of work of an
-  // expert), and `slots` has the first slot of each expert. Only sequences of these slots are computed. If `slots` is
-  // empty, all sequences are computed.
+  // Used if the attention is an expert of a mixture of experts. Each sequence then belongs to a slot (one row of work
+  // of an expert), and `slots` has the first slot of each expert. Only sequences of these slots are computed. If
+  // `slots` is empty, all sequences are computed.
   View<const Index, 1, B> slots{};
 
-  /// Returns the limits for ranges of items that are computed together. If a range has several short sequences, the
+  /// Returns the size limits of a range of items that one task computes. If a range has several short sequences, the
   /// scores of all their heads fit in one block.
   BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
 };
@@ -57,9 +57,9 @@ struct Form {
 
 namespace functor {
 
-/// Finishes a streamed softmax for the heads h of item n. Writes context[n, head h] = weighted sum of the values / sum
-/// of the weights, the log-sum-exp of the scores and, if `entropy` is not empty, the entropy of the weights. All three
-/// are 0 for a row without keys.
+/// Finishes a streamed softmax (attention/streamed_softmax.hpp) for item n. For each head, writes the context, which is
+/// the weighted sum of the values / sum of the weights, and the log-sum-exp of the scores. Also writes the entropy of
+/// the weights if `entropy` is not empty. All three are 0 for a row without keys.
 template <class T, class B>
 struct AttendFinish {
   detail_::attending::HeadRows rows;
@@ -88,7 +88,7 @@ struct AttendFinish {
 template <class T, class B>
 struct AttendMean {
   detail_::attending::HeadRows rows;
-  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if all values are 0
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if it is 0
   View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
 
   template <class Lanes>
@@ -110,9 +110,8 @@ struct AttendMean {
 
 namespace detail_::attending {
 
-/// A range of whole sequences in a call of an attention: the items [first, first + count). The functions return the
-/// rows of the call's inputs and outputs that belong to these items, for forward and backward. `split` also orders
-/// these rows by head.
+/// A range of whole sequences in a call of an attention: the items [first, first + count). `of` returns the rows of an
+/// input or output of the call that belong to these items. `split` also orders these rows by head.
 template <class T, class B>
 struct Part {
   Form<T, B> form;
@@ -161,7 +160,7 @@ void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T,
                                          part.of(entropy)});
   });
 }
-/// Backward of multi-head attention: adds the gradients of queries, keys and values to dq, dk and dv [N, D].
+/// Backward pass of multi-head attention: adds the gradients of queries, keys and values to dq, dk and dv [N, D].
 /// @param dlog_sum_exp  [N, heads] in, the gradient of log_sum_exp; if empty, this gradient is 0
 template <class C, class T, class B>
 void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,

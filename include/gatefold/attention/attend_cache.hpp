@@ -32,16 +32,16 @@ namespace detail_::attending {
 /// The shape of an attention to the keys in a KV cache.
 struct CachedHeads {
   Index heads, kv_heads;
-  Index capacity;  // rows of each matrix in the cache
-  Window window;   // its keys are rows 0 … of a matrix; rows before the first item are outside the window
+  Index capacity;  // rows of each matrix of the cache: one for each item of a sequence
+  Window window;   // key j of a sequence is row j of a matrix; its first rows can be outside all windows
 
   GATEFOLD_HD Index group() const { return heads / kv_heads; }
-  /// Returns the number of query rows that share the keys of a matrix.
+  /// Returns the number of query rows (query heads times items) that share the keys of a matrix.
   GATEFOLD_HD Index rows() const { return group() * window.length; }
 };
 
-/// Returns, for functor::SoftmaxBlock, the keys of a block to which each row attends. Keys that are padding are hidden,
-/// and padding attends to no keys.
+/// The mask of a block for functor::SoftmaxBlock: which keys of the block each row attends to. Keys that are padding
+/// are hidden, and padding attends to no keys.
 template <class T, class B>
 struct CacheMask {
   CachedHeads of;
@@ -56,7 +56,7 @@ struct CacheMask {
   template <class A, class V>
   GATEFOLD_HD V seen(const A& at, Index item, Index key, V score) const {
     using functor::math::where_positive;
-    const Index matrix = item / of.rows(), sequence = matrix / of.kv_heads;  // constant in a loop over keys
+    const Index matrix = item / of.rows(), sequence = matrix / of.kv_heads;  // the same for all keys of a row
     return where_positive(at.load(valid.data() + (sequence - matrix) * of.capacity + key), score, V(-T(INFINITY)));
   }
 
@@ -102,9 +102,9 @@ struct StoreKeyValue {
 
 namespace detail_::attending {
 
-/// Divides the query rows of the matrices first … first + count − 1 into blocks, and calls f(block) for each. A block
-/// has all keys in the windows of its rows. If a matrix has few rows, a block has the rows of several matrices, and all
-/// rows of the cache as keys.
+/// Divides the query rows of the matrices first … first + count − 1 of the cache into blocks, and calls f(block) for
+/// each. A matrix has the keys of one head of one sequence. A block has all keys in the windows of its rows. If a
+/// matrix has few query rows, a block has the rows of several matrices, with all rows of these matrices as keys.
 template <class F>
 void for_each_cache_block(const CachedHeads& of, Index first, Index count, const F& f) {
   constexpr BlockSize size;
@@ -112,7 +112,7 @@ void for_each_cache_block(const CachedHeads& of, Index first, Index count, const
   const Window& window = of.window;
   const Index keys = window.keys(), rows = of.rows();
   const auto begin = [&](Index t) { return window.first(t) > 0 ? window.first(t) : 0; };
-  // The first key of the last chunk, or of the window of the first item.
+  // The first key that the last item attends to if there are chunks; without chunks, that of the first item.
   const Index last_begin = begin(window.chunked ? window.length - 1 : 0);
   const Index together = area / (rows * of.capacity);
   if (together > 1 && of.capacity <= 2 * keys && last_begin == 0) {

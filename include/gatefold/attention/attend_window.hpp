@@ -35,14 +35,14 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// Returns, for functor::SoftmaxBlock, the keys of a block to which each row attends: a range of columns, given by the
-/// window of the row's item. Single scores need no mask, because WindowScores has already replaced the scores of
-/// padding.
+/// The mask of a block for functor::SoftmaxBlock: which keys of the block each row attends to. They are a range of
+/// columns, given by the window of the row's item. Single scores need no mask, because WindowScores has already
+/// replaced the scores of padding.
 template <class T, class B>
 struct WindowMask {
   Window window;
-  // [M] empty if there is no padding. If the entry for an item's own key is 0 or negative, the item is padding and
-  // attends to no keys.
+  // [S · keys] An item attends to no keys if the value of its own key is 0 or negative, because it is padding. Empty if
+  // there is no padding.
   View<const T, 1, B> keys{};
 
   GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }
@@ -198,9 +198,9 @@ void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k,
       });
 }
 
-/// Backward of multi-head attention to a window: adds the gradients of queries, keys and values to dq [N, D], dk and dv
-/// [S · keys, D], and the gradient of the position keys to drelative [width, D/H]. If drelative is empty, the gradient
-/// of the position keys is not computed.
+/// Backward pass of multi-head attention to a window: adds the gradients of queries, keys and values to dq [N, D], dk
+/// and dv [S · keys, D], and the gradient of the position keys to drelative [width, D/H]. If drelative is empty, the
+/// gradient of the position keys is not computed.
 /// @param dlog_sum_exp  [N, heads] in, the gradient of log_sum_exp; if empty, this gradient is 0
 template <class C, class T, class B>
 void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,

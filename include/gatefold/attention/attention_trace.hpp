@@ -43,7 +43,7 @@ struct AttentionTrace {
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 
-  /// Returns the part of the trace that belongs to the items [first, first + count), which must be whole sequences.
+  /// Returns the part of the trace for the items [first, first + count), which must be whole sequences.
   AttentionTrace rows(Index first, Index count) const {
     AttentionTrace part = *this;
     for (auto* t : {&part.q, &part.k, &part.v, &part.log_sum_exp}) *t = t->rows(first, count);

@@ -16,8 +16,8 @@ namespace detail_::attending {
 struct BlockSize {
   Index rows = 128, keys = 512;
 
-  /// Returns the size of blocks in which each row has the scores of all `length` keys of its sequence. A key takes
-  /// `wide` columns of scores.
+  /// Returns the size of blocks in which each row has the scores of all `length` keys of its sequence. Each key takes
+  /// `wide` columns of a block.
   static BlockSize whole_rows(Index length, Index wide = 1) {
     const Index rows = BlockSize{}.rows * BlockSize{}.keys / (length * wide);
     return {rows > 0 ? rows : 1, length};
@@ -46,7 +46,7 @@ template <class B>
 struct InUse {
   View<const Index, 1, B> offsets{};  // first slot of each expert (Groups); empty: all rows are in use
   Index each = 1;                     // rows per slot
-  Index first = 0;                    // row 0 of this range is row `first` of all slots
+  Index first = 0;                    // row 0 of this range is number `first` among the rows of all slots
 
   GATEFOLD_HD Index begin() const { return offsets(0) * each - first; }
   GATEFOLD_HD Index end() const { return offsets(offsets.extent(0) - 1) * each - first; }

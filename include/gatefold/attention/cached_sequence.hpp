@@ -28,8 +28,8 @@ struct CachedSequence {
 
 namespace detail_::attending {
 
-/// Returns the window of the keys of a segment: the last `width` keys, or all keys if width is 0. If `chunked`, returns
-/// the keys of chunks of `width` positions.
+/// Returns the window of keys to which the items of a segment attend: the last `width` keys, or all keys if width is 0.
+/// If `chunked`, returns the keys of chunks of `width` positions.
 /// @param position  position of the first item of the segment in its sequence
 inline Window last_keys(Index length, Index past, Index width, bool chunked = false, Index position = 0) {
   return {length, past, width > 0 ? width : past + length + 1, true, chunked, position};
@@ -38,7 +38,7 @@ inline Window last_keys(Index length, Index past, Index width, bool chunked = fa
 /// @param items  number of items of the segment, over all sequences
 /// @param parts  number of matrices that the cache must have for each sequence (CacheSize.parts)
 /// @param row    number of values of a row of the cache
-/// @param what   what the values of a row are, for the message of the exception
+/// @param what   description of the values of a row, for the error message
 /// @param width  width of the window; 0: all keys
 /// @throws ArgumentError unless length, mask and cache fit
 template <class T, class B>
@@ -49,7 +49,7 @@ void expect_cached(const char* where, const CachedSequence<T, B>& extra, Index i
   if (count == 0 || !extra.has_cache()) return;
   extra.cache.validate(where, count, extra.of(items), parts, row, what, width > 0 ? width - 1 : extra.cache.position);
 }
-/// Requires that a forward pass whose values are kept for backward has no cache.
+/// Requires that a forward pass that keeps values for backward has no cache.
 template <class T, class B>
 void expect_no_cache(const char* where, const CachedSequence<T, B>& extra) {
   expect(!extra.has_cache(), where, "cache", "none, because keys of earlier segments have no gradients; use infer",

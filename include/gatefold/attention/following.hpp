@@ -53,7 +53,7 @@ struct FollowingKey {
   View<Index, 1, B> key;
   GATEFOLD_HD void operator()(Index n) const { key(n) = following.block(n) * following.heads + following.head(n); }
 };
-/// Inverts the order of items: rows[items[r]] = r.
+/// Writes the inverse of a permutation of the items: rows[items[r]] = r.
 template <class B>
 struct InvertOrder {
   View<const Index, 1, B> items;

@@ -17,23 +17,25 @@ namespace gatefold {
 /// The size of a KvCache. DecoderSizes::cache and the functions `cache` of the attentions return it.
 struct CacheSize {
   Index layers = 1, sequences = 1;
-  // Matrices of each sequence in a layer: one for the keys and one for the values of each head, or one in total.
+  // Number of matrices (parts) of each sequence in a layer. An attention has one matrix for the keys and one for the
+  // values of each head, or only one matrix in total.
   Index parts = 1;
-  Index width = 0;    // values of a row of a part
+  Index width = 0;    // number of values of a row of a matrix
   Index longest = 0;  // largest number of items of a sequence
   Index keep = 0;     // if > 0, only the last `keep` items of a sequence are kept, so a sequence can be longer
-  // Whether results depend on positions from the begin of a sequence, not only on distances (chunks, temperature).
+  // True if results depend on absolute positions, not only on distances between items (attention in chunks, query
+  // temperature).
   bool absolute = false;
 
-  /// Returns the number of rows of each sequence in a part that a KvCache allocates at first.
+  /// Returns the number of rows that a KvCache first allocates for each sequence, in each matrix.
   Index capacity() const { return keep > 0 && 2 * keep < longest ? 2 * keep : longest; }
-  /// Returns the number of values that a KvCache allocates at first.
+  /// Returns the number of values that a KvCache first allocates.
   Index size() const { return layers * sequences * parts * capacity() * width; }
 };
 
 /// The rows of a KvCache as extra input of a model. A part is a matrix of a layer, for example the keys of one head
-/// (CacheSize.parts). Each sequence has `capacity` rows in each part. Of these, rows first … first + items − 1 belong
-/// to earlier items. The attention writes the rows of the current items after them.
+/// (CacheSize.parts). Each sequence has `capacity` rows in each part. Rows first … first + items − 1 of them belong to
+/// earlier items. The attention writes the rows of the current items after these.
 template <class T, class B>
 struct CacheView {
   View<T, 3, B> rows{};   // [layers, parts · sequences · capacity, width]; empty: no cache
@@ -56,7 +58,7 @@ struct CacheView {
   /// @param length  number of items of each sequence in the segment
   /// @param parts   number of parts that the attention needs
   /// @param row     number of values of a row
-  /// @param what    what the values of a row are, for the message of the exception
+  /// @param what    description of the values of a row, for the error message
   /// @param least   number of earlier items that the attention reads; all earlier items if a sequence has fewer
   /// @throws ArgumentError unless all extents fit
   void validate(const char* where, Index count, Index length, Index parts, Index row, const char* what,
@@ -80,7 +82,8 @@ struct CacheView {
 
 namespace detail_::attending {
 
-/// The rows of a part of a KV cache that belong to rows n of a matrix with `length` rows for each sequence.
+/// Maps row n of a matrix with `length` rows for each sequence to the row of the same item in a part of a KV cache. The
+/// first item of a sequence has row `first` of the `capacity` rows of the sequence.
 struct CachePlaces {
   Index length, capacity, first;
   GATEFOLD_HD Index operator()(Index n) const { return n / length * capacity + first + n % length; }
@@ -128,7 +131,7 @@ class KvCache {
   }
   /// Removes all items.
   void begin() { first_ = items_ = position_ = next_ = 0; }
-  /// Removes the items of sequence s. They have no effect on any bit of later items.
+  /// Removes the items of sequence s. Results for later items then do not depend on them.
   /// @throws ArgumentError unless 0 <= s < sequences, and if `absolute` is true
   void forget(Index s) {
     expect(!size_.absolute, "KvCache.forget", "absolute",
@@ -152,7 +155,7 @@ class KvCache {
     next_ = length;
     return {rows_.view(), valid_.view(), size_.sequences, capacity_, first_, items_, position_};
   }
-  /// Adds the items of the segment that the last call of `of` was made for. Call it after each segment.
+  /// Adds the items of the segment for which `of` was last called. Call it after each segment.
   void advance() {
     position_ += next_;
     items_ += next_;
@@ -170,7 +173,8 @@ class KvCache {
     valid_ = Tensor<T, 1, B>(size_.sequences * capacity);
     fill(*ctx_, rows_.view(), 0);
   }
-  /// Copies the rows of the items to the front of each part, in a larger buffer if `length` more items do not fit.
+  /// Copies the rows of the items to the front of each part. If `length` more items do not fit, allocates larger
+  /// buffers first.
   void move_to_front(Index length) {
     const auto here = ctx_->here();
     const detail_::attending::CachePlaces from{items_, capacity_, first_};
@@ -207,7 +211,7 @@ class KvCache {
 
 namespace functor {
 
-/// Copies row n of a matrix to the row of the same item in a KV cache.
+/// Copies row n of a matrix to the row of the same item in a KV cache (CachePlaces).
 template <class T, class B>
 struct StoreInCache {
   detail_::attending::CachePlaces places;
@@ -219,7 +223,7 @@ struct StoreInCache {
     each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(&from(n, c))); });
   }
 };
-/// Copies the row of an item in a KV cache to row n of a matrix.
+/// Copies the row of an item in a KV cache to row n of a matrix (CachePlaces).
 template <class T, class B>
 struct ReadFromCache {
   detail_::attending::CachePlaces places;
@@ -250,7 +254,7 @@ void store_valid(C& ctx, const CacheView<T, B>& cache, In<T, 1, B> valid, Index 
   B::for_each(ctx, cache.sequences * length,
               functor::CacheValid<T, B>{{length, cache.capacity, cache.first + cache.items}, valid, cache.valid});
 }
-/// Writes the rows of the current items to a cache with one part.
+/// Writes the rows of the current items to a cache that has one matrix in each layer.
 template <class C, class T, class B>
 void store_rows(C& ctx, const CacheView<T, B>& cache, In<T, 2, B> rows) {
   B::for_rows(ctx, rows.extent(0),
@@ -258,9 +262,9 @@ void store_rows(C& ctx, const CacheView<T, B>& cache, In<T, 2, B> rows) {
                                           rows,
                                           cache.rows.as(cache.rows.extent(1), cache.rows.extent(2))});
 }
-/// Returns `count` rows of each sequence of a matrix of the cache, from the row of the first item on. They are in
-/// scratch memory, unless the cache has one sequence.
-/// @param all  [sequences · capacity, W] rows or masks
+/// Returns `count` rows of each sequence of a matrix of the cache, beginning with the row of the first item. They are
+/// in scratch memory, unless the cache has only one sequence.
+/// @param all  [sequences · capacity, W] rows or masks of the cache
 template <class C, class T, class B>
 View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T, 2, B> all, Index count) {
   if (cache.sequences == 1) return all.rows(cache.first, count);

@@ -16,9 +16,9 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// The mask of a block of attention scores, in a form that needs no branch in a loop over columns. Each row has a range
-/// of visible columns, which ends early if later items are hidden. Each hidden key has a number that replaces the
-/// score.
+/// The mask of a block of attention scores, in a form that needs no branch in a loop over columns. The visible columns
+/// of a row are a range. With a causal mask, the range ends at the row's item. Within the range, each hidden key has a
+/// number that replaces its score.
 template <class T, class B>
 struct Mask {
   Index length;
@@ -29,12 +29,12 @@ struct Mask {
   View<const T, 1, B> rows{};     // [N] an item whose value is 0 or less attends to no keys; empty: all attend
   View<const T, 1, B> entropy{};  // [N] an item attends only to items of at most its entropy; empty: to all
   Following<B> following{};       // maps rows to items
-  InUse<B> in_use{};              // the rows in use
+  InUse<B> in_use{};              // the range of rows that are computed
   Window window{};                // if width > 0, only keys in the window are visible (causal, without a past)
 
   /// Returns the item (token) whose scores are in row r of a block.
   GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }
-  /// Returns the first column of the block that is visible to row r. `count` returns the number of visible columns.
+  /// Returns the first column of the block that row r attends to.
   GATEFOLD_HD Index first(const Block& block, Index r) const {
     return window.width > 0 ? window.seen(block, item(block, r)).first : 0;
   }
@@ -64,9 +64,9 @@ namespace functor {
 template <class T, class B>
 struct CleanKeys {
   detail_::attending::HeadRows heads;
-  View<const T, 1, B> valid;   // [N] mask; empty: no padding
+  View<const T, 1, B> valid;   // [N] mask of padding; empty: no padding
   View<const T, 2, B> values;  // [M, E] rows of all heads
-  View<T, 1, B> keys;          // [M]
+  View<T, 1, B> keys;          // [M] mask of the keys, see Mask::keys
   View<T, 2, B> clean;         // [M, E]
 
   template <class Lanes>
@@ -86,8 +86,8 @@ struct CleanKeys {
 
 namespace detail_::attending {
 
-/// The mask and the values of the keys of an attention, in scratch memory. functor::CleanKeys has computed them: all
-/// values of a key are 0 if one of them is not finite.
+/// The mask and the values of the keys of an attention, in scratch memory. functor::CleanKeys computes them: all values
+/// of a key are 0 if one of them is not finite.
 template <class T, class B>
 struct Keys {
   View<T, 1, B> mask;    // [M]

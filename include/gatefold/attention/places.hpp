@@ -79,9 +79,9 @@ View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2,
   B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, functor::Store{});
   return position;
 }
-/// Backward of position_scores: returns the gradient of its result [rows, width] in scratch memory, and adds the
-/// gradient of the queries to dqueries.
-/// @param dscore  [rows, keys] of the block, the gradient of the scores; 0 for keys that are not visible to a row
+/// Backward pass of position_scores. Returns the gradient of the position scores, [rows, width], in scratch memory.
+/// Adds the gradient of the queries to dqueries.
+/// @param dscore  [rows, keys] gradient of the block's scores; 0 for keys that are not visible to a row
 template <class C, class T, class B>
 View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const Window& window,
                                              const Following<B>& following, View<const T, 2, B> dscore,

@@ -73,7 +73,7 @@ struct Products {
                   functor::BlockOffsets<B>{following.offsets, following.block(of.row) * heads, of.row, offsets});
     groups = {offsets, {}, of.all_rows()};
   }
-  /// Returns the products for the same rows of the block, after each key has been replaced by `count` keys.
+  /// Returns the products for the same rows of the block, with `count` keys in place of each key.
   Products with_keys(Index count) const {
     Products wide = *this;
     wide.block.key *= count;
@@ -87,12 +87,12 @@ struct Products {
     FullPrecision<B>::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, functor::Store{});
     return s;
   }
-  /// Adds Σ_j s[i,j] x_j to y_i.
+  /// Adds Σ_j s[i,j] x_j to y_i, for each row i of the block and its keys j.
   template <class C>
   void add(C& ctx, View<const T, 2, B> s, View<const T, 2, B> x, View<T, 2, B> y) const {
     FullPrecision<B>::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), functor::AddTo<T, B>{rows(y)});
   }
-  /// Adds Σ_i s[i,j] y_i to x_j.
+  /// Adds Σ_i s[i,j] y_i to x_j, for each key j and the rows i of the block.
   template <class C>
   void add_transposed(C& ctx, View<const T, 2, B> s, View<const T, 2, B> y, View<T, 2, B> x) const {
     FullPrecision<B>::grouped_outer(ctx, groups, s, rows(y), of_keys(x));

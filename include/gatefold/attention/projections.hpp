@@ -25,12 +25,12 @@ void expect_projections(const char* where, const P& p, std::initializer_list<Ind
   expect_shape(where, "params.output", p.output, extents);
 }
 
-/// Computes y = x w.
+/// Writes the matrix product y = x w.
 template <class T, class B>
 void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
   B::gemm(ctx, x, false, w.view(), false, false, y, functor::Store{});
 }
-/// Backward of y = x w: adds dy wᵀ to dx, and xᵀ dy to dw unless dw is skipped (marked as not needed).
+/// Backward pass of y = x w: adds dy wᵀ to dx, and xᵀ dy to dw unless dw is skipped (marked as not needed).
 template <class T, class B>
 void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
                       Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {

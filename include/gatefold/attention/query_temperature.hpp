@@ -36,8 +36,8 @@ struct QueryTemperature {
 
 namespace functor {
 
-/// Multiplies row n of x by the factor (1) of its position, in place. Each sequence has `length` rows, and the first
-/// row of a sequence has the position `position`. The functor is its own adjoint.
+/// Multiplies row n of x by the factor τ of its position (QueryTemperature), in place. Each sequence has `length` rows,
+/// and the first row of a sequence has the position `position`. The same functor also computes the backward pass.
 template <class T, class B>
 struct ScaleByPosition {
   QueryTemperature of;
@@ -56,7 +56,8 @@ struct ScaleByPosition {
 
 namespace detail_::attending {
 
-/// Multiplies the queries x [N, ·] by their factors (1) in place, or their gradients.
+/// Multiplies the queries x [N, ·] by the factors τ of their positions, in place. The same function multiplies the
+/// gradients of queries in backward.
 template <class C, class T, class B>
 void scale_by_position(C& ctx, const QueryTemperature& of, Index position, Index length, View<T, 2, B> x) {
   if (of.floor_scale == 0) return;

@@ -92,7 +92,8 @@ struct Rotary {
     return mscale > 0 && mscale_all_dim > 0 ? of(mscale) / of(mscale_all_dim) : of(1);
   }
 
-  /// @throws ArgumentError that names the option that does not fit heads of `head_dim` values
+  /// Checks the options for heads of `head_dim` values.
+  /// @throws ArgumentError that names the option that does not fit
   void validate(const char* where, Index head_dim) const {
     expect_positive(where, "rotary.rope_theta", rope_theta);
     expect(partial_rotary_factor >= 0 && partial_rotary_factor <= 1, where, "rotary.partial_rotary_factor", "0 to 1",
@@ -141,11 +142,11 @@ struct RotaryFrequency {
   GATEFOLD_HD void operator()(Index i) const { to(i) = of.frequency(i, 2 * to.extent(0)); }
 };
 
-/// Rotates values of all heads of row n by (1), in place, or back (the adjoint, with −θ). In each head of head_dim
-/// values, the rotated values begin at `first`.
+/// Rotates row n of x in place, by equation (1) of Rotary in each head. If `back` is true, rotates by −θ instead, for
+/// the backward pass. In each head of head_dim values, the rotated values begin at `first`.
 template <class T, class B>
 struct Rotate {
-  View<const T, 2, B> table;  // [length, R]
+  View<const T, 2, B> table;  // [length, R] cosines and sines (RotaryTable)
   Index head_dim, first;
   bool interleaved, back;
   View<T, 2, B> x;  // [N, heads · head_dim], N = sequences · length
@@ -180,7 +181,8 @@ struct Rotate {
 
 namespace detail_::attending {
 
-/// Returns the cosines and sines of the positions [position, position + length) in scratch: [length, R].
+/// Returns the table [length, R] of cosines and sines for the positions [position, position + length), in scratch
+/// memory.
 template <class T, class C>
 auto rotary_table(C& ctx, const Rotary& of, Index head_dim, Index position, Index length) {
   using B = typename C::Backend;
@@ -191,8 +193,9 @@ auto rotary_table(C& ctx, const Rotary& of, Index head_dim, Index position, Inde
   B::for_each(ctx, length * (rotated / 2), functor::RotaryTable<T, B>{of.amplitude(), frequency, position, table});
   return View<const T, 2, B>(table);
 }
-/// Rotates values of the heads of the rows x [N, heads · head_dim] in place, or back.
+/// Rotates the rows of x [N, heads · head_dim] in place (functor::Rotate).
 /// @param first  the first rotated value of each head
+/// @param back   if true, rotates by −θ, for the backward pass
 template <class T, class C, class B>
 void rotate(C& ctx, const Rotary& of, View<const T, 2, B> table, Index head_dim, Index first, bool back,
             View<T, 2, B> x) {

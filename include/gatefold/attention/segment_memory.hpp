@@ -21,12 +21,12 @@ namespace gatefold {
 /// and values save work, but are valid only if the parameters do not change between segments.
 template <class T, class B>
 struct AttentionMemory {
-  View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of each of S sequences; empty: none
-  View<T, 3, B> next{};        // [layers, S·P', W] out: `past` of the next segment; empty: not written
+  View<const T, 3, B> past{};  // [layers, S·P, W] last P items of each of S sequences; empty: none
+  View<T, 3, B> next{};        // [layers, S·P', W] out: becomes `past` for the next segment; empty: not written
   // Masks of the remembered rows: 1 for items, 0 for padding. They are the same for every layer.
   View<const T, 1, B> valid{};  // [S·P] mask of `past`; empty: no padding
-  View<T, 1, B> next_valid{};   // [S·P'] out: mask of next
-  Index sequences = 0;          // number of sequences; 0: as many as the segment has
+  View<T, 1, B> next_valid{};   // [S·P'] out: mask of `next`
+  Index sequences = 0;          // number of sequences; 0: the number of sequences of the segment
   Index position = 0;           // position of the first item of the segment in its sequence
 
   /// Returns the part of the memory that belongs to layer l of a stack.
@@ -80,8 +80,8 @@ struct AttentionMemory {
 namespace functor {
 
 /// Puts the rows of remembered items before the rows of the current segment. Sequence g has P remembered items, L
-/// current items and K = P + L keys: to[g·K + j,:] = past[g·P + j, column …] for j < P, and now[g·L + j − P,:] for j >=
-/// P.
+/// current items and K = P + L keys. For j < P, to[g·K + j,:] = past[g·P + j, column …]. For j >= P, to[g·K + j,:] =
+/// now[g·L + j − P,:].
 template <class T, class B>
 struct JoinPast {
   detail_::attending::Window window;
@@ -115,8 +115,8 @@ struct LastRows {
 };
 
 /// Puts the mask of remembered items before the mask of the current segment. Sequence g has P remembered items, L
-/// current items and K = P + L keys: to[g·K + j] = past[g·P + j] for j < P, and now[g·L + j − P] for j >= P. An empty
-/// mask counts as 1.
+/// current items and K = P + L keys. For j < P, to[g·K + j] = past[g·P + j]. For j >= P, to[g·K + j] = now[g·L + j −
+/// P]. If a mask is empty, its values count as 1.
 template <class T, class B>
 struct JoinValid {
   detail_::attending::Window window;
@@ -298,8 +298,8 @@ class SegmentMemory {
 
  private:
   struct Kept {
-    Tensor<T, 3, B> rows;   // [layers, S·P, W]
-    Tensor<T, 1, B> valid;  // [S·P]
+    Tensor<T, 3, B> rows;   // [layers, S·P, W] rows of P items of each of S sequences
+    Tensor<T, 1, B> valid;  // [S·P] mask: 1 = item, 0 = padding
   };
   void resize(Kept& kept, Index items) {
     kept.rows.resize(size_.layers, size_.sequences * items, size_.width);

@@ -80,7 +80,7 @@ struct SoftmaxBlock {
     top(to) = best;
   }
 
-  /// Sets the scores of a row to 0, except in its visible columns [first, first + count).
+  /// Sets the scores of a row to 0, except those of its visible columns [first, first + count).
   template <class Lanes>
   GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index first, Index count) {
     T* const scores = of.data() + row * of.extent(1);
@@ -89,24 +89,24 @@ struct SoftmaxBlock {
   }
 };
 
-/// Backward of one row i of a block in a streamed softmax. On entry, `slope` holds ⟨g_i, values_j⟩, with g_i the
-/// gradient of the row's output. mean_i is the row's entry of `mean`. Replaces `score` by its gradient scale · w (⟨g_i,
-/// values_j⟩ − mean_i), and `slope` by the normalised weight w.
+/// Backward pass of row i of a block in a streamed softmax. On entry, `slope` holds ⟨g_i, values_j⟩, with g_i the
+/// gradient of the row's output. Replaces `score` by its gradient scale · w (⟨g_i, values_j⟩ − mean_i), and `slope` by
+/// the normalised weight w. mean_i is the row's entry of `mean`.
 template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlockBackward {
   MaskT mask;
   detail_::attending::Block block;
   T scale;
-  View<const T, 1, B> log_sum_exp;  // [N]
-  View<const T, 1, B> mean;         // [N] for each row
+  View<const T, 1, B> log_sum_exp;  // [N] log-sum-exp of the scores of each item
+  View<const T, 1, B> mean;         // [N] for each row, the value mean_i
   View<T, 2, B> score, slope;       // [rows, keys]
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
     const Index i = mask.item(block, row), first = mask.first(block, row), key = block.first_key(row) + first,
                 count = mask.count(block, row);
-    // If all keys of a row are hidden, its log-sum-exp is −∞. Use 0 as normaliser instead: every weight is then exp(−∞)
-    // = 0.
+    // If all keys of a row are hidden, its log-sum-exp is −∞. The normaliser is then 0 instead, so that every weight is
+    // exp(−∞) = 0.
     const T normaliser = log_sum_exp(i) == -T(INFINITY) ? T(0) : log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
       using functor::math::exp;
@@ -130,7 +130,7 @@ template <class T, class B>
 struct Sums {
   View<T, 1, B> top, total;  // [N] of each row: largest score, sum of the weights relative to this score
   View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
-  View<T, 1, B> scored{};    // [N] of each row: Σ t e^t for the entropy (functor::SoftmaxBlock); empty: not computed
+  View<T, 1, B> scored{};    // [N] of each row: the sum for the entropy (functor::SoftmaxBlock); empty: not computed
 
   template <class C>
   Sums(C& ctx, View<T, 2, B> out, bool with_entropy = false)
@@ -188,8 +188,8 @@ void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, dou
         Products<T, B>(own, block, mask.in_use).add(own, w, values, to.sums);
       });
 }
-/// Backward of add_keys, a streamed softmax over blocks of keys. Given dsums, the gradient of the weighted means of the
-/// values, adds the gradients of values, queries and keys to dvalues, dqueries and dkeys.
+/// Backward pass of add_keys, a streamed softmax over blocks of keys. Given dsums, the gradient of the weighted means
+/// of the values, adds the gradients of values, queries and keys to dvalues, dqueries and dkeys.
 /// @param mean  [N] for each row, the value that the gradient of the softmax subtracts from ⟨dsums_i, values_j⟩
 template <class C, class T, class B>
 void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale,

@@ -8,8 +8,9 @@
 /// keys.
 namespace gatefold::detail_::attending {
 
-/// The window of each item, to which it attends: the last `width` keys up to the item. These keys belong to items of
-/// the current segment or to remembered items of earlier segments. The keys of remembered items come first.
+/// The window of an item is the range of keys to which it attends: the last `width` keys up to the item. These keys
+/// belong to items of the current segment or to remembered items of earlier segments. The keys of remembered items come
+/// first.
 ///
 ///     item t sees the keys  first(t) + o,  o = 0 … width − 1,  first(t) = past + t − width + [itself],   (1)
 ///
@@ -33,17 +34,17 @@ struct Window {
   GATEFOLD_HD Index end(Index t) const { return past + t + (itself ? 1 : 0); }
   /// Returns the number of items of the chunk that precede item t.
   GATEFOLD_HD Index in_chunk(Index t) const { return (position + t) % width; }
-  /// Returns how many of the `most` items from item t on can be rows of one block: items of the segment, of one chunk.
+  /// Returns how many of the next `most` items, from item t on, can be rows of one block. They must be items of the
+  /// segment and, if chunked, of the same chunk.
   GATEFOLD_HD Index rows(Index t, Index most) const {
     const Index left = chunked && width - in_chunk(t) < length - t ? width - in_chunk(t) : length - t;
     return left < most ? left : most;
   }
-  /// Returns the row of the own key of item n among the keys of all sequences, which include remembered items.
+  /// Returns the row of item n's own key. The rows are the keys of all sequences, including remembered items.
   GATEFOLD_HD Index own(Index n) const { return n / length * keys() + past + n % length; }
-  /// Returns the largest number of items that are worth remembering for the next segment, because windows reach back no
-  /// further.
+  /// Returns the largest number of items that the next segment can attend to, so that it is useful to remember them.
   GATEFOLD_HD Index most() const { return itself ? width - 1 : width; }
-  /// Returns the number of items of each sequence to remember after this segment.
+  /// Returns the number of items of each sequence to remember for the next segment.
   GATEFOLD_HD Index remembered() const { return keys() < most() ? keys() : most(); }
 
   /// Returns whether item t attends to a key, given by its index among the keys of the sequence.
@@ -57,8 +58,8 @@ struct Window {
   GATEFOLD_HD Seen seen(const Block& block, Index item) const {
     return columns(item % length, block.key % keys(), block.keys);
   }
-  /// Returns the columns of a block that are in the window of item t. The block has `count` columns, from the key `key`
-  /// of the sequence on.
+  /// Returns the columns of a block that are in the window of item t. The block has `count` columns; its first column
+  /// is the key with index `key` in the sequence.
   GATEFOLD_HD Seen columns(Index t, Index key, Index count) const {
     const Index begin = first(t) - key, after = end(t) - key;
     const Index from = begin > 0 ? begin : 0, to = after < count ? after : count;

@@ -167,7 +167,7 @@ constexpr bool check_bank() {
 }
 
 /// Returns true if the branch or layer L reads rows. If it reads ids (whole numbers, for example tokens), a
-/// static_assert names the mistake.
+/// static_assert describes the mistake.
 template <class L, class T, class B>
 constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
@@ -375,7 +375,7 @@ constexpr bool any_foreign() {
 }  // namespace detail_::lookup
 
 /// This overload of infer is chosen if the arguments belong to different models, element types or backends. It does not
-/// compile, and a static_assert names the mistake.
+/// compile, and a static_assert describes the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
@@ -387,7 +387,7 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "docs/reference/functions.md");
 }
 /// This overload of backward is chosen for too few or too many arguments. It does not compile, and a static_assert
-/// names the mistake.
+/// describes the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {

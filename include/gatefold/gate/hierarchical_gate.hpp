@@ -318,8 +318,8 @@ struct PickInGroup {
     if (e != no_pick) expert(p) = e >= 0 ? group * experts + e : ~(group * experts + chosen(e));
   }
 };
-/// Backward of PickInGroup for pick j of the primary gate. Adds to the gradient of the weight of this pick, and writes
-/// the gradients of the item's weights in the secondary gate.
+/// Backward pass of PickInGroup for pick j of the primary gate. Adds to the gradient of the weight of this pick, and
+/// writes the gradients of the item's weights in the secondary gate.
 template <class T, class B>
 struct PickInGroupBackward {
   Index group, of_item;

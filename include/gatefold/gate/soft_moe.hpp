@@ -210,7 +210,7 @@ struct SoftmaxOfItems {
       if (is_item(first + l)) weight(r, l) /= total;
   }
 };
-/// Backward of SoftmaxOfItems: adds the gradient of the logits to dz.
+/// Backward pass of SoftmaxOfItems: adds the gradient of the logits to dz.
 template <class T, class B>
 struct SoftmaxOfItemsBackward {
   View<const T, 2, B> weight, dweight;

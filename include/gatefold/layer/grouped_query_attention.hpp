@@ -218,7 +218,7 @@ struct ApplySinks {
     }
   }
 };
-/// Backward of ApplySinks. Replaces `d`, the gradient of σ · context, by the gradient of the context. Writes the
+/// Backward pass of ApplySinks. Replaces `d`, the gradient of σ · context, by the gradient of the context. Writes the
 /// gradients of log_sum_exp and of the sinks for each item: dlog_sum_exp = ⟨d, context⟩ σ (1 − σ) = −dsink.
 template <class T, class B>
 struct ApplySinksBackward {

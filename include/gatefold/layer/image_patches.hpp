@@ -107,7 +107,7 @@ struct TakePatches {
     }
   }
 };
-/// Backward of TakePatches: adds scale · du of patch r to dx, at the places in the image from which the patch was
+/// Backward pass of TakePatches: adds scale · du of patch r to dx, at the places in the image from which the patch was
 /// copied.
 template <class T, class B>
 struct TakePatchesBackward {

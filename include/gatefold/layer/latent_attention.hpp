@@ -189,8 +189,8 @@ struct SplitKeyValue {
     }
   }
 };
-/// Backward of SplitKeyValue: writes the gradients of key_value and of the shared key R(r). The gradient of R(r) is a
-/// sum over the heads.
+/// Backward pass of SplitKeyValue: writes the gradients of key_value and of the shared key R(r). The gradient of R(r)
+/// is a sum over the heads.
 template <class T, class B>
 struct JoinKeyValue {
   Index heads, plain, value;

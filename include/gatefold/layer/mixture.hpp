@@ -200,7 +200,7 @@ struct Mixture {
     backward_experts(ctx, p, x, saved, du, dx, grads, extra, dplan);
     filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
   }
-  /// Backward of forward_experts: adds to dx and to grads.expert, and writes dplan, the gradient of the plan.
+  /// Backward pass of forward_experts: adds to dx and to grads.expert, and writes dplan, the gradient of the plan.
   template <class T, class B>
   void backward_experts(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                         In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,

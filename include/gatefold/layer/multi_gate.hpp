@@ -366,8 +366,9 @@ struct CombineTasks {
     }
   }
 };
-/// Backward of CombineTasks. For slot s of item n, writes the gradient of the expert's output, dz[s] = Σ_t weight[t, s]
-/// du[n, t]. Also writes the gradient of the slot's weight for each task, dweight[t, s] = ⟨du[n, t], z[s]⟩.
+/// Backward pass of CombineTasks. For slot s of item n, writes the gradient of the expert's output, dz[s] = Σ_t
+/// weight[t, s] du[n, t]. Also writes the gradient of the slot's weight for each task, dweight[t, s] = ⟨du[n, t],
+/// z[s]⟩.
 template <class T, class B>
 struct CombineTasksBackward {
   Groups<B> groups;

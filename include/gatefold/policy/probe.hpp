@@ -55,7 +55,7 @@ struct Parts {
 template <class L>
 inline constexpr bool in_order = sizeof(Parts<L>) > 0;
 /// Returns true if the parts of a composition L (a layer or branch made of parts) fit. If they do not, a static_assert
-/// names the mistake.
+/// describes the mistake.
 template <class L, class T, class B>
 constexpr bool parts_fit() {
   return Parts<L>::template check<T, B>();

@@ -199,7 +199,7 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       fail("unexpected counter of another type of run: \"" + key.substr(0, 200) + "\"");
 }
 
-/// Returns true if R is the type of a training run, for example a Trainer. If it is not, a static_assert names the
+/// Returns true if R is the type of a training run, for example a Trainer. If it is not, a static_assert describes the
 /// mistake.
 template <class R>
 constexpr bool check_run() {

@@ -188,7 +188,7 @@ class Trainer {
   using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
                                      !std::is_convertible_v<const E&, const Extra&>>;
   /// These overloads are chosen if the arguments are not a batch of this Trainer. They do not compile, and a
-  /// static_assert names the mistake.
+  /// static_assert describes the mistake.
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double step(X&&, Y&&, const E& = {}) {
     return refuse_batch<X, E>();

@@ -186,7 +186,8 @@ struct Inverse {
   T* inverse;
   GATEFOLD_HD void operator()(Index) const { *inverse = 1 / *value; }
 };
-/// Backward of Inverse (inverse = 1 / value): subtracts inverse² · dinverse from dvalue, the gradient of the value.
+/// Backward pass of Inverse (inverse = 1 / value): subtracts inverse² · dinverse from dvalue, the gradient of the
+/// value.
 template <class T>
 struct InverseBackward {
   const T *inverse, *dinverse;

@@ -62,8 +62,8 @@ struct UnitRows {
   }
 };
 
-/// Backward of UnitRows: adds scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:]) to dx[n,:]. dunit is the gradient of the
-/// scaled rows; f and h are the factors of UnitFactor.
+/// Backward pass of UnitRows: adds scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:]) to dx[n,:]. dunit is the gradient of
+/// the scaled rows; f and h are the factors of UnitFactor.
 template <class T, class B>
 struct UnitRowsBackward {
   View<const T, 2, B> x;

@@ -304,10 +304,10 @@ struct Renormalise {
       if (expert(p) >= 0) weight(p) *= factor(n);
   }
 };
-/// Backward of the renormalisation (2) of Capacity for item n. Let w be the weight of a kept pick after (2), w̄ the
-/// gradient of the loss by w (`dweight`), and r the factor in (2). A = Σ w and s = Σ w̄ w are sums over the kept picks.
-/// The gradient of a weight before (2) is r (w̄ − s / A) + s / A for a kept pick, and s / A for a dropped pick. If r =
-/// 1, these gradients are w̄ and 0.
+/// Backward pass of the renormalisation (2) of Capacity for item n. Let w be the weight of a kept pick after (2), w̄
+/// the gradient of the loss by w (`dweight`), and r the factor in (2). A = Σ w and s = Σ w̄ w are sums over the kept
+/// picks. The gradient of a weight before (2) is r (w̄ − s / A) + s / A for a kept pick, and s / A for a dropped pick.
+/// If r = 1, these gradients are w̄ and 0.
 template <class T, class B>
 struct RenormaliseBackward {
   Index picks;

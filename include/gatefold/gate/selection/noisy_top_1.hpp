@@ -137,8 +137,8 @@ struct PickNoisyTop1 {
     if (lanes.lane == 0) weight(n) = w;
   }
 };
-/// Backward of PickNoisyTop1. Adds the gradient of the weight of item n's pick to d[n,e], with e the picked expert. d
-/// is the gradient of the probabilities q, or of the ranks if the weights are noisy ranks.
+/// Backward pass of PickNoisyTop1. Adds the gradient of the weight of item n's pick to d[n,e], with e the picked
+/// expert. d is the gradient of the probabilities q, or of the ranks if the weights are noisy ranks.
 template <class T, class B>
 struct PickTop1Backward {
   View<const Index, 1, B> expert;
