@@ -80,7 +80,7 @@ struct CrossEntropy {
   }
 
  private:
-  /// Returns the logits of the loss: y, or softmax(y) in scratch memory if `twice` is true.
+  /// Returns the logits that enter the loss: y, or softmax(y) in scratch memory if `twice` is true.
   template <class T, class B>
   View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
     if (!twice) return y;
@@ -94,7 +94,7 @@ namespace functor {
 
 /// Writes the loss of item n, log Σ_c exp y[n,c] − y[n, label], or 0 if its label is `ignore`. The largest logit is
 /// subtracted from all logits first, so that no exponential overflows and differences of large logits stay exact. A
-/// loss smaller than an ulp of 1 becomes 0.
+/// loss smaller than about 1e-7 (1e-16 in double) becomes 0.
 template <class T, class B>
 struct NegativeLogLikelihood {
   struct Row {
@@ -137,13 +137,14 @@ struct NegativeLogLikelihoodBackward {
     const T mean = share.template of<T>(), scale = mean / r.total;
     each_column<T>(lanes, dy.extent(1),
                    [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
-    // The lane (thread of the row) that wrote dy(n, l), the element of the label, overwrites it with its final value.
+    // The element dy(n, l) of the label gets its final value. The lane (thread of the row) that wrote it writes it
+    // again.
     if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);
   }
 };
 
-/// Computes the gradient of a softmax like SoftmaxBackward, but writes 0 for items with the label `ignore`, even if
-/// their rows have NaN.
+/// Computes the gradient of a softmax like SoftmaxBackward. For items with the label `ignore`, writes 0, even if their
+/// rows have NaN.
 template <class T, class B>
 struct SoftmaxBackwardOfCounted {
   SoftmaxBackward<T, B> of;

@@ -90,8 +90,7 @@ struct Counts {
   Index ignore;
   GATEFOLD_HD Index operator()(Index n) const { return label(n) != ignore ? 1 : 0; }
 };
-/// Returns the term f(i) of a sum as double, because a float sum of thousands of similar terms would lose half of its
-/// digits.
+/// Returns the term f(i) of a sum as double. A float sum of thousands of similar terms would lose half of its digits.
 template <class F>
 struct InDouble {
   F f;
@@ -210,8 +209,8 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
   }
 }
 
-/// Returns whether a loss has no batch to compute if this process has `items` items: the result of its function
-/// `no_batch(items)` if it has one, otherwise items == 0.
+/// Returns whether a loss has nothing to compute in this process, which has `items` items. This is the result of the
+/// loss's function `no_batch(items)` if it has one, otherwise items == 0.
 template <class LossT>
 bool no_batch(const LossT& of_outputs, Index items) {
   if constexpr (detail_::hook::loss::no_batch<LossT>()) {
@@ -226,7 +225,7 @@ bool no_batch(const LossT& of_outputs, Index items) {
 template <class B>
 void expect_labels(const char* where, View<const Index, 1, B> target, Index items, Index classes, Index ignore) {
   expect_shape(where, "target", target, {items});
-  if constexpr (B::is_host)  // costs N comparisons, but without it wrong labels would give wrong gradients silently
+  if constexpr (B::is_host)  // N comparisons on a host, because wrong labels would give wrong gradients silently
     for (Index n = 0; n < items; ++n)
       expect((0 <= target(n) && target(n) < classes) || (ignore != ignore_none && target(n) == ignore), where, "target",
              Joined{"labels from 0 to ", classes - 1}, target(n));

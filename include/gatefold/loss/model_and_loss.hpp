@@ -10,7 +10,7 @@
 namespace gatefold {
 
 /// The parameters of a model and of its loss in one struct, for losses with learned parameters. Gradient clipping
-/// therefore uses the norm of both together, and a checkpoint contains both.
+/// therefore uses one norm over both, and a checkpoint contains both.
 template <class ModelP, class LossP>
 struct ModelAndLoss {
   ModelP model;
@@ -21,7 +21,7 @@ struct ModelAndLoss {
 namespace detail_::loss {
 
 /// Gives a Trainer the same functions for losses with and without parameters. `Learned` is the type of all learned
-/// parameters: those of the model, or ModelAndLoss if the loss has parameters too.
+/// parameters: the parameters of the model, or ModelAndLoss if the loss has parameters too.
 template <class LossT, class ModelP, class T, class B>
 struct Of {
   static constexpr bool fits = check_loss<LossT, ModelP, T, B>();
@@ -36,7 +36,8 @@ struct Of {
       return std::move(model);
     }
   }
-  /// Returns the parameters of the model from `learned`, which can also contain those of the loss.
+  /// Returns the parameters of the model from `learned`, which contains the parameters of the loss too if the loss has
+  /// any.
   template <class P>
   static auto& model(P& learned) {
     if constexpr (learns) {

@@ -169,7 +169,7 @@ struct MultiTask {
   }
 
  private:
-  /// Calls f(task, number of the task, first column of the task, target of the task) for each task.
+  /// Calls f(task, index of the task, first column of the task, target of the task) for each task.
   template <class F, class TargetV>
   void for_each(const F& f, const TargetV& target) const {
     Index first = 0;

@@ -193,7 +193,7 @@ struct StreamedCrossEntropy {
     B::for_each(ctx, y.extent(0),
                 functor::SoftmaxScale<T, B>{saved.top, saved.total, target, ignore, share, top, scale});
     View<const T, 2, B> counted = y;
-    if (ignore != ignore_none) {  // values of ignored items, for example NaN, must not reach a gradient
+    if (ignore != ignore_none) {  // a value of an ignored item, for example NaN, must not reach a gradient
       auto finite = ctx.template scratch<T>(y.extent(0), model_dim);
       fill(ctx, finite, 0);
       B::for_rows(ctx, y.extent(0), functor::CopyCounted<T, B>{target, ignore, y, finite});
@@ -215,8 +215,8 @@ struct StreamedCrossEntropy {
     });
   }
 
-  /// Calls f(row, rows, first, z) for each block of logits. z [rows, columns] is scratch for the logits. The rows of z
-  /// are the `rows` items from number `row` on, and the columns are the words of the vocabulary from number `first` on.
+  /// Calls f(row, rows, first, z) for each block of logits. The block has the logits of `rows` items, from item `row`
+  /// on, for words of the vocabulary from word `first` on. z [rows, columns] is scratch memory for these logits.
   template <class T, class B, class F>
   void for_blocks(typename B::Context& ctx, View<const T, 2, B> y, const F& f) const {
     const Index items = y.extent(0), most = std::min(items, Blocks::rows),
@@ -259,14 +259,14 @@ struct StreamedCrossEntropy {
 
 namespace functor {
 
-/// Adds a block z of logits to the running log-sum-exp of each row. The first column of the block is the logit of label
-/// `first`. If the logit of the row's label is in the block, stores it in `chosen`.
+/// Adds a block z of logits to the running log-sum-exp of each row. Column j of the block belongs to label `first` + j.
+/// If the label of the row is in the block, stores its logit in `chosen`.
 template <class T, class B>
 struct StreamLogits {
   View<const T, 2, B> z;
   View<const Index, 1, B> label;
   Index first;
-  View<T, 1, B> top, total, chosen;  // over all blocks of logits z so far: max z,  Σ exp(z − top),  z[label]
+  View<T, 1, B> top, total, chosen;  // over all blocks so far: max z,  Σ exp(z − top),  z[label]
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     using functor::math::exp;
@@ -296,10 +296,10 @@ struct StreamedValue {
     value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
   }
 };
-/// Writes two numbers for each item n, from which SoftmaxOfLogit computes the gradients of its logits z: scale[n] =
-/// share / Σ_v exp(z[n,v] − top[n]), with `share` the weight of an item in the mean, and top_of_counted[n] = top[n],
-/// the largest logit. If the label is `ignore`, scale[n] is 0 and top_of_counted[n] is +∞, so that the gradients are 0
-/// for any logits.
+/// Writes two numbers for each item n, from which SoftmaxOfLogit computes the gradients of the item's logits z.
+/// scale[n] is share / Σ_v exp(z[n,v] − top[n]), with `share` the weight of an item in the mean and top[n] the largest
+/// logit. top_of_counted[n] is top[n]. If the label is `ignore`, scale[n] is 0 and top_of_counted[n] is +∞, so that the
+/// gradients are 0 for any logits.
 template <class T, class B>
 struct SoftmaxScale {
   View<const T, 1, B> top, total;
@@ -326,11 +326,11 @@ struct CopyCounted {
     each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
   }
 };
-/// An epilogue of the product that computes logits v. It replaces each logit by its gradient without the term of the
-/// label, the scaled softmax scale[s] exp(v + bias[j] − top[s]), for row s and column j.
+/// An epilogue of the product that computes logits v. It replaces the logit in row s and column j by scale[s] exp(v +
+/// bias[j] − top[s]). This is its gradient without the term of the label.
 template <class T, class B>
 struct SoftmaxOfLogit {
-  View<const T, 1, B> bias;  // may be empty
+  View<const T, 1, B> bias;  // empty: no bias
   View<const T, 1, B> top, scale;
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {

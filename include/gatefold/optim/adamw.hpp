@@ -28,8 +28,8 @@ namespace optim {
 ///
 /// With λ = 0, the default here (0.01 in PyTorch), AdamW is Adam. The decay applies to every tensor, including biases
 /// and gains (InGroups can exclude them). For an embedding with a sparse gradient, (1) applies only to the touched
-/// rows, that is, the rows that backward wrote; t counts all steps. The other rows keep p, m and v: neither weights nor
-/// moments decay. torch.optim.SparseAdam does the same for rows with a gradient that is not 0.
+/// rows, that is, the rows that backward wrote; t counts all steps. In the other rows, p, m and v do not change:
+/// neither weights nor moments decay. torch.optim.SparseAdam does the same for rows with a gradient that is not 0.
 ///
 /// If g² overflows, v becomes infinite, and from then on only the decay changes the weight, as in PyTorch. With ε = 0,
 /// a weight whose gradient was 0 in all steps becomes NaN, as in PyTorch.
@@ -69,8 +69,8 @@ struct AdamW {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     step_parts(ctx, params, grads, state, OneRate{});
   }
-  /// Makes an optimizer step. Calls each(ctx, name, grad, functor) for each tensor, and `each` must run the functor on
-  /// all elements of the tensor. It can do this in parts, and set the functor's learning rate `lr` for each part.
+  /// Makes an optimizer step. Calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
+  /// elements of the tensor. It can do this in parts, and set the learning rate `lr` of the functor for each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

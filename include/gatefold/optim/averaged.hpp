@@ -31,8 +31,8 @@ namespace averages {
 template <class C>
 struct CopyTensor;
 
-/// A visitor for structure_like, which copies the structure of a pack (a struct of tensors). With this visitor, the
-/// tensors of the copy have no elements.
+/// A visitor for structure_like, which copies the structure of a pack (a struct of tensors). This visitor does nothing,
+/// so the tensors of the copy stay empty.
 struct NoElements {
   void operator()(auto&, const auto&) const {}
 };
@@ -128,7 +128,7 @@ struct Averaged {
   }
 
  private:
-  /// Counts a step, and updates the averages of all learned tensors with the new parameters, equation (1).
+  /// Counts a step, and updates the averages of all learned tensors with the new parameters, by equation (1).
   template <class C, class Pack>
   void move(C& ctx, const Pack& params, State<Pack>& state) const {
     ++state.step;
@@ -159,8 +159,8 @@ struct CopyTensor {
   }
 };
 
-/// Searches the state of nested optimizers for states of Averaged. Calls f(state) for each one whose averages have the
-/// type `Pack`.
+/// Searches the state of an optimizer, and of the optimizers inside it, for states of Averaged. Calls f(state) for each
+/// of them whose averages have the type `Pack`.
 template <class Pack, class F, class S>
 void for_each(const F& f, S& state) {
   if constexpr (requires { typename S::HoldsAverage; }) {

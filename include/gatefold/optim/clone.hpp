@@ -17,8 +17,8 @@ namespace gatefold {
 
 namespace optim {
 
-/// Copies the numbers of an optimizer's state that are not in tensors, for example its count of steps, to another state
-/// of the same type.
+/// Copies the numbers of an optimizer's state that are not in tensors to another state of the same type. An example is
+/// the count of steps.
 template <class P, class Q>
 void copy_counters(const P& from, Q& to) {
   std::vector<std::uint64_t> bits;
@@ -36,8 +36,8 @@ void copy_counters(const P& from, Q& to) {
   for_each_counter(give, Name{}, to);
 }
 
-/// Stops compilation with a message if a run, for example a Trainer, is copied. Its copy constructor calls this
-/// function, because a deleted copy constructor could not give the message.
+/// Stops compilation with a message if a run, for example a Trainer, is copied. The copy constructor of a run calls
+/// this function, because a deleted copy constructor could not give the message.
 template <class R>
 R&& refuse_copy(const R& run) {
   GATEFOLD_REQUIRE(std::is_void_v<R>,

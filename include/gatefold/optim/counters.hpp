@@ -45,7 +45,7 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   }
 }
 
-/// Converts a number to the form in which checkpoints store it. An integer is unchanged; a double or float becomes an
+/// Converts a number to the form in which checkpoints store it. An integer is unchanged. A double or float becomes an
 /// integer with the same bits.
 template <class N>
 auto kept(N number) {

@@ -13,7 +13,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Applies a functor `step` to a range of a tensor that begins at element `first`: index i becomes first + i.
+/// Calls the functor `step` with the indices of a range of a tensor: index i of the range is element first + i of the
+/// tensor.
 template <class Step>
 struct FromElement {
   using Element = typename Step::Element;
@@ -41,8 +42,8 @@ inline bool of_experts(const Name& name) {
   }
   return found;
 }
-/// Runs the optimizer step of a tensor with a different learning rate for each expert: one loop for each range of
-/// neighbouring experts with the same factor. It is the argument `each` of the function step_parts of AdamW and Sgd.
+/// Runs the optimizer step of a tensor with a different learning rate for each expert. It runs one loop for each range
+/// of neighbouring experts with the same factor. It is the argument `each` of the function step_parts of AdamW and Sgd.
 template <class FactorT>
 struct EachExpert {
   const FactorT& factor;

@@ -97,7 +97,7 @@ struct NormalizedGd {
         params, grads);
   }
   /// Makes a step of fixed length, W ← W − η G / ‖G‖_F, for each of `slices` contiguous slices of a tensor. A slice has
-  /// `slice` elements, for example the weights W of one expert with gradient G.
+  /// `slice` elements. For example, it has the weights W of one expert with gradient G.
   /// @param sums  [slices] the squared norm of each slice's gradient, or the norm if sum_of_norms is true
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
@@ -152,8 +152,8 @@ struct NormalizedGd {
 
 namespace functor {
 
-/// Adds the squared norm of the gradient of expert e in one tensor to the total of the expert: sums[e] += Σ g², in
-/// double. If `root` is true, adds the norm instead.
+/// Adds to sums[e] the squared norm of the gradient of expert e in one tensor, Σ g² in double. If `root` is true, adds
+/// the norm instead.
 template <class T>
 struct SliceNorm {
   const T* g;
@@ -166,8 +166,8 @@ struct SliceNorm {
     if (lanes.lane == 0) sums[e] += root ? std::sqrt(squares) : squares;
   }
 };
-/// Makes a step of NormalizedGd, (1), for one part of an expert's weights in one tensor. The weights are divided into
-/// `rows` parts of at most `length` elements, so that several threads can work on one expert.
+/// Makes a step of NormalizedGd, equation (1), for one part of an expert's weights in one tensor. The weights are
+/// divided into `rows` parts of at most `length` elements, so that several threads can work on one expert.
 template <class T>
 struct NormalizedStep {
   static constexpr Index length = 4096;

@@ -38,13 +38,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// Checks part r of a tensor x for values that are not finite: sums[r] = Σ 0 · x, which is 0 if all values are finite,
+/// Checks whether part r of a tensor x has only finite values: sums[r] = Σ 0 · x, which is 0 if all values are finite,
 /// otherwise NaN.
 template <class T>
 struct FiniteSum {
   Parts parts;
   const T* x;
-  T zero;  // 0, from unknown_zero()
+  T zero;  // always 0; the compiler must not know this (unknown_zero)
   double* sums;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
@@ -128,8 +128,8 @@ struct StepCount {
   static void each(auto&&, auto&...) {}
 };
 
-/// Returns true if a wrapper, for example Clipped, can contain the optimizer O. If not, a static_assert reports the
-/// reason: an optimizer that sums the gradients of several processes must be the outermost one.
+/// Returns true if a wrapper, for example Clipped, can contain the optimizer O. An optimizer that sums the gradients of
+/// several processes cannot be inside a wrapper; a static_assert then says so.
 template <class O>
 constexpr bool check_inside() {
   GATEFOLD_REQUIRE(!detail_::named::reduce<O>(),
@@ -138,8 +138,8 @@ constexpr bool check_inside() {
   return true;
 }
 
-/// The type that a wrapper, for example Clipped, deduces if its argument is not an optimizer. Its static_assert reports
-/// the mistake.
+/// The type that a wrapper, for example Clipped, deduces if its argument is not an optimizer. Its static_assert
+/// describes the mistake.
 template <class P>
 struct NoOptimizer {
   static constexpr bool is_without_rate = requires { typename P::IsOptimizer; };
@@ -216,8 +216,8 @@ void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   }
 }
 
-/// Sums over the elements of a gradient are computed in parts of this many elements, which are then added in a fixed
-/// order.
+/// Sums over the elements of a gradient are computed in parts of this many elements. The sums of the parts are then
+/// added in a fixed order.
 inline constexpr Index summed_at_once = 4096;
 
 /// The result of a pass over all gradients before a step, in scratch memory of the backend. `total` is finite if all
@@ -270,8 +270,8 @@ auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
     return measure_finite(ctx, grads);
   }
 }
-/// Makes an optimizer step after measure_gradients, whose result `measured` is passed to the optimizer if it has a
-/// function `measure`.
+/// Makes an optimizer step after measure_gradients. Passes the result `measured` to the optimizer if it has a function
+/// `measure`.
 template <class O, class C, class Pack, class StateT, class MeasuredT>
 void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {

@@ -24,10 +24,10 @@ namespace gatefold {
 ///     trainer.step(x, target);                       // the thread writes during this step
 ///     checkpoint.wait();                             // returns when the file is complete
 ///
-/// The file has the same bytes as a file that save_checkpoint writes at this step. Until the new file is complete, the
-/// previous file is not replaced. The next call of save or wait throws an error of the thread. If neither is called,
-/// the destructor throws the error, unless an exception is already active. To avoid an exception from the destructor,
-/// call wait() before it. On shards, use dist::AsyncCheckpoint.
+/// The file has the same bytes as a file that save_checkpoint writes at this step. The previous file is replaced only
+/// after the new file is complete. If writing fails on the thread, the next call of save or wait throws the error. If
+/// neither is called, the destructor throws the error, unless an exception is already active. To avoid an exception
+/// from the destructor, call wait() before it. On shards, use dist::AsyncCheckpoint.
 class AsyncCheckpoint {
  public:
   AsyncCheckpoint() = default;
@@ -59,7 +59,7 @@ class AsyncCheckpoint {
         path, files::layout_of(detail_::checkpoint::with_counters(metadata, run), std::move(list), options));
     snapshot_.take(&run.context(), sources);
     writing_ = std::async(std::launch::async, [this, begun = std::move(save)]() mutable {
-      // The thread owns the unfinished files: if writing fails, the destructor of `own` removes them.
+      // The thread owns the unfinished files. If writing fails, the destructor of `own` removes them.
       const auto own = std::move(begun);
       own->write(nullptr, snapshot_.sources());
       own->commit(own->content());
@@ -81,7 +81,7 @@ class AsyncCheckpoint {
   mutable OneThread alone_{"AsyncCheckpoint", "one AsyncCheckpoint"};
   int exceptions_ = std::uncaught_exceptions();
   io::safetensors::Snapshot snapshot_{};
-  std::future<void> writing_{};  // must be the last member: its destructor waits for a thread that reads the others
+  std::future<void> writing_{};  // the last member, because its destructor waits for a thread that reads the others
 };
 
 }  // namespace gatefold

@@ -53,7 +53,7 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 /// @param options   options of io::save. For example, `{.max_file_bytes = 5'000'000'000}` writes several files of
 ///         limited size and an index
 /// @throws ArgumentError if a name in `metadata` begins with `gatefold.`, or if the run has only some of its experts (a
-///         shard); FileError as io::save. An existing file is unchanged then
+///         shard). FileError under the same conditions as io::save. An existing file is then unchanged
 /// @cost   the cost of io::save
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
@@ -71,9 +71,9 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 /// @param run  the run that gets the state. It must be constructed with the same types of model and optimizer and the
 ///         same NotTrained as the saved run. Options, for example lr, can differ
 /// @return the metadata that was given to save_checkpoint
-/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of a different shape, or if the file
-///         is not a checkpoint of this format; ArgumentError if the run has only some of its experts (a shard). The run
-///         is unchanged then
+/// @throws FileError under the same conditions as io::load, with the name of a tensor that is missing, unexpected or of
+///         a different shape. FileError also if the file is not a checkpoint of this format. ArgumentError if the run
+///         has only some of its experts (a shard). The run is then unchanged
 /// @cost   the cost of io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
@@ -93,8 +93,8 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
 /// ignored. The state of an optimizer is not changed, so call load_model before the first step.
 /// @param params  the parameters of the model. Their tensors must already have their shapes; load_model overwrites the
 ///         values
-/// @throws FileError as io::load_subset, naming a tensor that is missing or of a different type or shape; nothing has
-///         changed then
+/// @throws FileError under the same conditions as io::load_subset, with the name of a tensor that is missing or of a
+///         different type or shape. Then no tensor has changed
 template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
 void load_model(const std::filesystem::path& path, C& ctx, P& params) {
   const std::set<std::string> names = io::read_names(path);
@@ -119,8 +119,8 @@ std::string not_trained(const R& run) {
     for (const std::string& name : run.not_trained()) lines += name + '\n';
   return lines;
 }
-/// Finds a line that occurs in only one of two texts.
-/// @return the line, and whether `a` has it; an empty line if there is no difference
+/// Compares two texts line by line and finds a line that occurs in only one of them.
+/// @return the line, and whether `a` has it; an empty line if all lines occur in both
 inline std::pair<std::string, bool> first_difference(const std::string& a, const std::string& b) {
   const auto lines = [](const std::string& text) {
     std::set<std::string> all;

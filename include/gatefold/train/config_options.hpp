@@ -22,7 +22,8 @@ class Options {
     if (!has(name)) fail(name, "an integer", "nothing");
     return integer(name, 0);
   }
-  /// The largest integer is 1e9, so that products of two sizes do not overflow.
+  /// Returns the integer option `name`, or `otherwise` if it is absent. Integers above 1e9 are refused, so that
+  /// products of two sizes do not overflow.
   Index integer(const char* name, Index otherwise) const {
     if (!has(name)) return otherwise;
     expect_integer(name, all_[name], kMost);
@@ -38,7 +39,7 @@ class Options {
     if (!all_[name].is_boolean()) fail(name, "true or false");
     return all_[name].template get<bool>();
   }
-  /// Returns a flag that can be a number, of which 0 is false.
+  /// Returns a flag that the file can store as true or false or as a number, of which 0 means false.
   bool flag_or_number(const char* name, bool otherwise) const {
     return has(name) && all_[name].is_number() ? number(name, 0) != 0 : flag(name, otherwise);
   }
@@ -73,7 +74,8 @@ class Options {
     }
     return list;
   }
-  /// Returns the options in the object `name`, or these options if there is no such object.
+  /// Returns the options that are inside the object `name`. Returns these options themselves if there is no such
+  /// object.
   Options inside(const char* name) const {
     if (!has(name)) return *this;
     if (!all_[name].is_object()) fail(name, "an object");

@@ -24,7 +24,7 @@ struct DecoderConfig {
   std::string model_type;
   DecoderSizes sizes{};
   Index max_positions = 0;   // the longest sequence for which the decoder was trained
-  Index ignored_layers = 0;  // layers after the last one, for multi-token prediction; their tensors are not read
+  Index ignored_layers = 0;  // extra layers at the end, for multi-token prediction; their tensors are not read
 };
 
 /// Reads the architecture and the sizes of a decoder from `config.json` in a folder.
@@ -37,7 +37,8 @@ namespace config_json {
 
 inline constexpr Index kMostLayers = 10'000;  // a DecoderConfig and a decoder have options for each layer
 
-/// @param theta  rope_theta of files without this option
+/// Returns the options of the rotary positions.
+/// @param theta  value of rope_theta for files without this option
 template <class Json>
 Rotary rotary(const Options<Json>& config, Index max_positions, double theta = 10000) {
   const Options<Json> of = config.inside(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
@@ -62,13 +63,14 @@ Rotary rotary(const Options<Json>& config, Index max_positions, double theta = 1
   return r;
 }
 
-/// Stops if the file has an option that changes the results and that the decoders do not have.
+/// Throws FileError if the file has an option that changes the results and that gatefold's decoders do not support.
 template <class Json>
 void expect_supported(const Options<Json>& o) {
   if (o.text("hidden_act", "silu") != "silu") o.fail("hidden_act", "silu");
   if (o.has("clip_qkv")) o.fail("clip_qkv", "null, because clipping is not supported");
 }
-/// Returns the window of each layer from `layer_types`, or from is_sliding(l) if the file has no such list.
+/// Returns the width of the attention window of each layer, with 0 for no window. The option `layer_types` lists the
+/// layers with a window; if the file has no such list, is_sliding(l) returns whether layer l has one.
 template <class Json, class F>
 std::vector<Index> windows(const Options<Json>& o, Index depth, const F& is_sliding) {
   const Index window = o.integer("sliding_window", 0);
@@ -190,7 +192,7 @@ void add_llama4(const Options<Json>& o, DecoderConfig& c) {
   s.shared_dim = s.hidden_dim;
   s.dense_dim = o.integer("intermediate_size_mlp", 16384);
   const std::vector<Index> mixtures = o.layers("moe_layers", s.depth),
-                           rotated = of_layers("no_rope_layers");  // 1: rotated
+                           rotated = of_layers("no_rope_layers");  // a 1 for each layer with rotary positions
   const std::vector<std::string> types = o.texts("layer_types");
   if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
     o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
@@ -236,7 +238,8 @@ DecoderConfig config_of(const Options<Json>& all) {
                                  : o.has("num_experts")     ? "num_experts"
                                                             : "n_routed_experts";
   s.experts = o.integer(of_experts);
-  // Larger numbers are damaged files, and would need memory for each layer and expert before any tensor is looked up.
+  // A larger number means a damaged file. It would need memory for each layer and expert before any tensor is looked
+  // up.
   if (s.depth < 1 || s.depth > kMostLayers) o.fail("num_hidden_layers", "1 to " + std::to_string(kMostLayers));
   if (s.experts > 100'000) o.fail(of_experts, "at most 100000");
   s.picks = o.integer("num_experts_per_tok");

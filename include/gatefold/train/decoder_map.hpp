@@ -15,11 +15,12 @@ namespace gatefold::io {
 
 namespace decoder_maps {
 
-/// Adds the entry of a gain or bias, which is [1, D] here and [D] in the file.
+/// Adds the entry of a gain or bias. Its shape is [1, D] in gatefold and [D] in the file.
 inline void vector(TensorMap& map, const std::string& ours, const std::string& theirs) {
   map.push_back({.ours = ours, .theirs = theirs, .one_expert = true});
 }
-/// Adds the entries of linear maps without an extent for the experts.
+/// Adds the entries of a linear map (weight, and bias if there is one). In the file, its tensors have no dimension for
+/// the experts.
 inline void linear(TensorMap& map, const std::string& ours, const std::string& theirs, bool bias) {
   map.push_back(
       {.ours = ours + ".weight", .theirs = theirs + ".weight", .layout = MapEntry::transposed, .one_expert = true});
@@ -48,7 +49,7 @@ inline void attention(TensorMap& map, const DecoderSizes& s, const std::string& 
   linear(map, ours + "key_value", theirs + "kv_b_proj", false);
   linear(map, ours + "output", theirs + "o_proj", s.latent.bias);
 }
-/// Returns the entries of the mixture of a layer, whose names begin with `at`.
+/// Returns the entries of the mixture of a layer. `at` is the beginning of the names in the file.
 inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage experts, const std::string& at) {
   const bool one_by_one = experts == published::ExpertStorage::one_by_one;
   if (config.model_type == "mixtral" && one_by_one) return published::mixtral(at + "block_sparse_moe.");
@@ -66,7 +67,7 @@ inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage e
 
 /// Returns the map from the tensors of a decoder and its loss (a ModelAndLoss) to their names in a folder of the hub.
 /// @param experts  how the file stores the experts of a mixture; has no effect for Llama 4
-/// @param first    begins each name in the file, before `language_model.` of a Llama 4 with images
+/// @param first    beginning of each name in the file; it precedes `language_model.` for a Llama 4 with images
 inline TensorMap decoder_map(const DecoderConfig& config,
                              published::ExpertStorage experts = published::ExpertStorage::one_by_one,
                              const std::string& first = "") {

@@ -13,8 +13,8 @@ namespace gatefold {
 
 namespace detail_::in_groups {
 
-/// Placeholder for the type of an optimizer in InGroups{belongs, first, rest}. It is deduced if `belongs` is not a
-/// function of tensor names, so that a static_assert can name the mistake.
+/// Placeholder for the type of an optimizer in InGroups{belongs, first, rest}. The type is deduced if `belongs` is not
+/// a function of tensor names. A static_assert then describes the mistake.
 struct NoFunction {};
 
 /// Requires that every group of tensors of an InGroups (several optimizers for groups of parameters) has at least one
@@ -55,7 +55,7 @@ inline bool is_weight(const Name& name) {
 ///         the tensor. `begin` calls it once for each tensor
 /// @param lr       factor of the rates of both optimizers, so that Scheduled can wrap InGroups
 /// @throws ArgumentError unless lr is finite and at least 0; if a group has no tensor; if `belongs` is not the function
-///         that begin called; if options or gradients do not fit. Parameters and state are unchanged then
+///         with which begin was called; if options or gradients do not fit. Parameters and state are then unchanged
 /// @cost   the steps of both optimizers; no allocation after the first step. `begin` makes a temporary copy of the
 ///         parameters of one group at a time
 template <class FirstT, class RestT>

@@ -46,7 +46,7 @@ class InputGradient {
   InputGradient(C& ctx, const ModelT& model, const LossT& of_outputs, Element<T> = {})
       : loss(of_outputs), ctx_(ctx), layer_(as_layer<T, B>(model)) {}
 
-  /// Computes (1) and writes it to dx.
+  /// Computes the gradient (1) with respect to the items x, and writes it to dx.
   void operator()(const Params& params, In<T, 2, B> x, Target target, Out<T, 2, B> dx, const Extra& extra = {}) {
     const auto here = ctx_.here();
     expect_items("InputGradient", layer_, x);

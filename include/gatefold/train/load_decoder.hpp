@@ -52,8 +52,8 @@ inline std::set<std::string> names(const TensorFiles& files, const DecoderConfig
   return all;
 }
 
-/// Returns the map from the tensors of a decoder to tensors in its files. The names in the files show how they store
-/// experts.
+/// Returns the map from the tensors of a decoder to tensors in its files. The names in the files show in which form
+/// experts are stored.
 inline TensorMap map_of(const TensorFiles& files, const DecoderConfig& config) {
   bool fused = false, scaled = false;
   for (const TensorInfo& tensor : files.tensors())
@@ -66,7 +66,7 @@ inline TensorMap map_of(const TensorFiles& files, const DecoderConfig& config) {
                                                             : published::ExpertStorage::one_by_one);
 }
 
-/// Returns whether two tensors have the same shape and values. Reads some elements at a time.
+/// Returns whether two tensors have the same shape and values. Only a part of their elements is in memory at a time.
 inline bool same_values(const TensorFiles& files, const std::string& a, const std::string& b) {
   if (files.info(a).shape != files.info(b).shape) return false;
   for (const std::string& name : {a, b}) files.expect_reads_as<double>(files.info(name));
@@ -86,8 +86,9 @@ inline bool same_values(const TensorFiles& files, const std::string& a, const st
   return true;
 }
 
-/// Checks that the files have all tensors of the decoder, and no others. Does not access the elements of `params`.
-/// @throws FileError as load_decoder
+/// Checks that the files have all tensors of the decoder, and no others. Reads the shapes of `params`, not the
+/// elements.
+/// @throws FileError under the same conditions as load_decoder
 template <class P>
 void expect_tensors(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const P& params) {
   tensor_map::expect_stored(files, map, params);
@@ -102,7 +103,8 @@ void expect_tensors(const TensorFiles& files, const TensorMap& map, const Decode
   }
 }
 
-/// Returns the parameters of a decoder and its loss with their extents, but without elements, after expect_tensors.
+/// Returns the parameters of a decoder and its loss as tensors with extents but without elements (backend Shapes).
+/// Checks with expect_tensors that the files have these tensors.
 template <class T, class M>
 auto checked_shapes(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const M& model) {
   Shapes::Context ctx;
@@ -113,7 +115,8 @@ auto checked_shapes(const TensorFiles& files, const TensorMap& map, const Decode
   return shapes;
 }
 
-/// Sets the tensors of a decoder that are in no file: the speed at which the bias of a SigmoidTopK gate changes.
+/// Sets the tensors of a decoder that are in no file. These are the speeds at which the biases of SigmoidTopK gates
+/// change.
 template <class C, class P>
 void set_others(C& ctx, P& params) {
   for_each_tensor(

@@ -12,14 +12,14 @@
 
 namespace gatefold {
 
-/// The reaction of a step to a loss or gradient that is NaN or infinite: throw NotFiniteError, or skip the step and
-/// count it. In both cases no parameter, moment or counter of the optimizer is written.
+/// What a training step does if the loss or a gradient is NaN or infinite: it throws NotFiniteError, or it skips the
+/// step and counts it. In both cases no parameter, moment or counter of the optimizer is written.
 enum class NotFinite { throws, skips };
 
 namespace functor {
 
-/// Sets *verdict to 0 if *total is finite, otherwise to 1. `total` is a number that is NaN or infinite if a gradient
-/// is.
+/// Sets *verdict to 0 if *total is finite, otherwise to 1. `total` is a sum over all gradients; it is not finite if one
+/// of them is not finite.
 template <class T>
 struct Verdict {
   const double* total;

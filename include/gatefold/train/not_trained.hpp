@@ -27,15 +27,15 @@ namespace gatefold {
 ///     Trainer router_only{ctx, model, loss, optimizer, Seed{1}, NotTrained{is_no_router}};
 ///
 /// The selected tensors keep their values: neither the optimizer nor `Params.adapt` changes them. They are not part of
-/// any norm of gradients and have no optimizer state. A policy whose Params declare `gradient_is_optional`, as all
-/// policies of the library do, computes no gradient for them, and the gradient takes no memory. Adjoints of items, and
-/// the gradients of all other tensors, have the same bits as in a run that trains all parameters.
+/// any norm of gradients and have no optimizer state. If their policy's Params declare `gradient_is_optional`, their
+/// gradient is not computed and takes no memory. All policies of the library declare it. Gradients of items, and the
+/// gradients of all other tensors, have the same bits as in a run that trains all parameters.
 ///
 /// Names are the names of for_each_tensor. If the loss of a Trainer has parameters, names begin with `model.` or
-/// `loss.`. A pattern is compared with a name from the beginning, part by part. It selects the tensor of this name, or
-/// all tensors of the pack of this name: `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select
-/// `layers.10.rule.mu`. In a part, `*` matches any characters. The part `**` matches any number of parts, including 0:
-/// `**.gate.scores` selects all routers.
+/// `loss.`. The names of a tensor and of the packs around it consist of parts, with dots between them. A pattern
+/// selects the tensor of this name, or all tensors of the pack of this name. For example, `layers.0` selects
+/// `layers.0.rule.mu`, and `layers.1` does not select `layers.10.rule.mu`. In a part, `*` matches any characters. The
+/// part `**` matches any number of parts, including 0: `**.gate.scores` selects all routers.
 class NotTrained {
  public:
   /// Selects nothing.
@@ -55,7 +55,7 @@ class NotTrained {
     expect(function, "NotTrained", "function", "a function of names", "null");
   }
 
-  /// Returns a value for each tensor of the pack, in the order of for_each_tensor: true if the tensor is selected.
+  /// Returns whether each tensor of a pack is selected, in the order of for_each_tensor.
   /// @throws ArgumentError if a pattern or the function selects no tensor; the message proposes similar names
   template <class P>
   std::vector<bool> of(const P& params) const {
@@ -102,7 +102,7 @@ class NotTrained {
     if (!found) throw_nothing(pattern, names);
   }
   /// Throws ArgumentError for a pattern that selects no tensor.
-  /// @param names  the names of the tensors; the message also proposes names of the packs around them
+  /// @param names  the names of all tensors. The message proposes similar names of tensors and packs
   [[noreturn, gnu::cold, gnu::noinline]] static void throw_nothing(const std::string& pattern,
                                                                    std::vector<std::string> names) {
     for (std::size_t i = 0, count = names.size(); i < count; ++i)
@@ -127,7 +127,8 @@ class NotTrained {
 namespace detail_::not_trained {
 
 /// A callback for adapt_params, which calls the member function `adapt` of packs that update their parameters by their
-/// own rule. It is called once for each such pack, in order. If it returns false, adapt_params skips the pack.
+/// own rule. The callback is called once for each such pack, in order. If it returns false, adapt_params skips the
+/// pack.
 struct AdaptSome {
   const std::vector<bool>& adapts;
   std::size_t& next;
@@ -143,8 +144,8 @@ P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses,
   set_zero(ctx, zeros);
   return zeros;
 }
-/// Returns a pack in which no optional gradient (see `gradient_is_optional`) has memory, so that backward does not
-/// compute it. Use the pack if you need only the gradient of the items.
+/// Returns a pack of gradients in which no optional gradient (see `gradient_is_optional`) has memory, so that backward
+/// does not compute it. Use the pack if you need only the gradient of the items.
 template <class C, class P>
 P no_gradients(C& ctx, const P& params) {
   return gradients(ctx, params, detail_::gradient_memory::uses<C>(params),

@@ -58,13 +58,13 @@ struct LeaveEmpty {
 template <class Pack>
 class ParameterGroup {
  public:
-  /// Declares that this class has no tensors. check::unlisted, which searches packs for tensors that they do not list,
-  /// uses this declaration. The class is a part of an optimizer's state. `begin` of the optimizer makes it, so it is
-  /// neither copied nor saved.
+  /// Declares that this class has no tensors, for check::unlisted, which searches packs for tensors that they do not
+  /// list. The class is a part of an optimizer's state. `begin` of the optimizer makes it, so it is neither copied nor
+  /// saved.
   using HoldsNoTensors = void;
   static void each(auto&&, auto&...) {}
 
-  /// Makes a group without a pack. Calls of `only` throw until it is replaced by a group of a pack.
+  /// Makes an empty object. Calls of `only` throw until a group of a pack has been assigned to it.
   ParameterGroup() = default;
   /// Makes a group of the tensors of a pack that the function `keep` selects by their names.
   /// @param like  a pack with the tensors from which the group is selected
@@ -81,7 +81,7 @@ class ParameterGroup {
     detail_::pack::visit_any(choose, Name{}, false, like);
   }
 
-  /// Makes this group select the same tensors as the group `other`.
+  /// Makes this group select the tensors that the group `other` selects.
   void lie_as(const ParameterGroup& other) {
     made_ = other.made_;
     skip_ = other.skip_;
@@ -109,7 +109,8 @@ class ParameterGroup {
     const Exchange exchanges[]{{belongs_, packs, aside_[next++]}...};
     return f(packs...);
   }
-  /// Returns a copy of the pack in which tensors outside the group are empty. `begin` of an optimizer gets this copy.
+  /// Returns a copy of the pack in which tensors outside the group are empty. Pass this copy to `begin` of an
+  /// optimizer.
   /// @cost   memory of the group
   template <class C>
   Pack copy(C& ctx, const Pack& pack) const {
@@ -125,7 +126,8 @@ class ParameterGroup {
   bool empty() const { return std::find(belongs_.begin(), belongs_.end(), true) == belongs_.end(); }
 
  private:
-  /// Swaps the tensors outside the group with empty tensors, and swaps them back in its destructor.
+  /// A scope guard: its constructor swaps the tensors outside the group with empty tensors, and its destructor swaps
+  /// them back.
   struct Exchange {
     const std::vector<bool>& belongs;
     Pack &pack, &aside;
@@ -142,7 +144,8 @@ class ParameterGroup {
       for_each_tensor(detail_::parameter_group::SwapOthers{belongs, i}, pack, aside);
     }
   };
-  /// Returns a pack with the structure of `like`, in which every tensor is empty.
+  /// Returns a pack with the structure of `like`, in which every tensor is empty. If `skip` is true, the tensors are
+  /// marked as skipped (Tensor.skip).
   static Pack hollow(const Pack& like, bool skip) {
     Pack empty;
     detail_::pack::structure_like(empty, like, detail_::parameter_group::LeaveEmpty{skip});

@@ -54,7 +54,7 @@ void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& 
 
 namespace decoder_folder {
 
-/// Returns the names of the files of a folder that save_decoder copies: all but weights.
+/// Returns the names of the files of a folder that save_decoder copies: all files except those with weights.
 inline std::set<std::string> other_files(const std::filesystem::path& folder) {
   static constexpr std::array weights{".safetensors", ".bin", ".pt",      ".pth", ".ckpt",
                                       ".gguf",        ".h5",  ".msgpack", ".onnx"};
@@ -84,7 +84,8 @@ inline void copy_file(const std::filesystem::path& from, const std::filesystem::
   copy.commit();
 }
 
-/// Encodes values with scales in place of an earlier encoding, by (3) or (4) of block_scales.hpp.
+/// Encodes values as numbers with scales, by (3) or (4) of block_scales.hpp, and replaces the previous encoding in
+/// `tensor`.
 inline void encode(const std::vector<float>& values, TensorFiles::Encoded& tensor) {
   const std::vector<std::uint64_t>& shape = tensor.numbers.shape;
   if (tensor.scales.dtype == "U8")
@@ -110,14 +111,14 @@ inline void encode(const std::vector<float>& values, TensorFiles::Encoded& tenso
       safetensors::encode(dtype, &scale[i], 1, tensor.scale_bytes.data() + i * element);
 }
 
-/// The new bytes of the tensors in the files of a decoder.
+/// Encodes the tensors of a decoder as bytes for the tensors in its files.
 template <class C>
 class NewBytes {
  public:
   NewBytes(C& ctx, const TensorFiles& files, std::vector<tensor_map::Gathered<C>> tensors, std::string tied)
       : ctx_(ctx), files_(files), tensors_(std::move(tensors)), tied_(std::move(tied)) {}
 
-  /// Writes the new bytes of the tensor `name` of a file.
+  /// Writes the bytes of the file's tensor `name` to `bytes`.
   /// @return false if the decoder has no such tensor
   bool of(const std::string& name, std::string_view dtype, std::vector<std::byte>& bytes) {
     if (const auto kept = scales_.find(name); kept != scales_.end()) {
@@ -164,8 +165,8 @@ class NewBytes {
   C& ctx_;
   const TensorFiles& files_;
   std::vector<tensor_map::Gathered<C>> tensors_;
-  std::string tied_;  // the tensor of the embedding, if the output layer has its weights; else empty
-  std::map<std::string, std::vector<std::byte>> scales_{};  // scales that were computed with their numbers
+  std::string tied_;  // name of the embedding's tensor if the output layer has the same weights; otherwise empty
+  std::map<std::string, std::vector<std::byte>> scales_{};  // scales that were encoded together with their numbers
 };
 
 }  // namespace decoder_folder
@@ -195,7 +196,7 @@ void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& 
   FolderReplacement folder(to, names);
   for (safetensors::OpenFile& part : opened.files) {
     Replacement file(folder.path() / std::filesystem::path(part.file.path()).filename());
-    std::uint64_t at = 0;  // the header, and tensors that the decoder does not have, are copied
+    std::uint64_t at = 0;  // bytes from here to the next changed tensor are copied
     for (const safetensors::Described& tensor : part.header.tensors) {
       std::vector<std::byte> bytes;
       const std::uint64_t begin = part.header.data_begin + tensor.begin, end = part.header.data_begin + tensor.end;

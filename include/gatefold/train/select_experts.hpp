@@ -64,10 +64,10 @@ class Selection;
 ///
 /// Every tensor of an expert is copied bit for bit, and so are the entries of the gate for this expert: the column of
 /// the scores, the bias, the width of the noise. All other tensors are copied unchanged. An item keeps its output if
-/// all its picks stay. The output has the same bits if the weights of the picks are computed only from these picks
-/// (SigmoidBias; K = 1, renormalised). If the weights are renormalised shares (TopK), the output is equal up to
-/// rounding. Weights that are not renormalised are shares of all experts, so they change. If experts have equal scores,
-/// the expert with the lower new index is picked first.
+/// all its picks remain. The output has the same bits if the weights of the picks are computed only from these picks
+/// (SigmoidBias; K = 1, renormalised). If the weights are renormalised softmax probabilities (TopK), the output is
+/// equal up to rounding. Weights that are not renormalised change, because they are a softmax over all experts. If
+/// experts have equal scores, the expert with the lower new index is picked first.
 /// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
 /// @param list  one list for all mixtures, a `std::vector<Index>`, or one list for each mixture, a
 ///         `std::vector<std::vector<Index>>` (see ExpertLists)
@@ -119,7 +119,8 @@ template <class T>
 struct SelectExperts {
   const T* from;
   const Index* list;
-  // before, after: number of experts in `from` and in `to`; inner: number of elements of one expert.
+  // `before` and `after` are the numbers of experts in `from` and in `to`, and `inner` is the number of elements of one
+  // expert.
   Index before, after, inner;
   T* to;
   GATEFOLD_HD void operator()(Index at) const {
@@ -230,7 +231,7 @@ class Selection {
  private:
   static constexpr const char* where = "select_experts";
 
-  /// Counts a mixture, and returns its list.
+  /// Counts a mixture, and returns its list of selected experts.
   const std::vector<Index>& list_of_mixture() {
     const std::vector<Index>& list = lists_.of(mixtures_++);
     expect(!list.empty(), where, "list", "at least one expert", "none");
@@ -289,7 +290,7 @@ class Selection {
     } else if constexpr (OfKinds<P>) {
       kinds(Name{&at, "kinds"}, to.kinds, from.kinds, list);
     } else if constexpr (detail_::pack::is_sharded<P>) {
-      part(at, to, from);  // does not compile, because shards are not supported
+      part(at, to, from);  // triggers a static_assert, because shards are not supported
     } else {
       P::each(
           [&](std::string_view name, auto& a, auto& b) {

@@ -62,9 +62,9 @@ namespace gatefold {
 /// @throws ArgumentError if shapes or options do not fit. Parameters and state are then unchanged. Accumulated parts
 ///         are kept, unless the optimizer's step throws the error. NotFiniteError if a loss or gradient is not finite
 ///         (see `not_finite`). Parameters and state are then unchanged, and accumulated parts are dropped. `accumulate`
-///         does not check: it returns a loss of NaN or ∞, and the following step throws. After a DeviceError, check
-///         `waiting()`, because accumulated parts can be lost. If the optimizer had begun (state.step or a parameter
-///         has changed), the run can only continue from a checkpoint
+///         does not check for finite values: it returns a loss of NaN or ∞, and the following step throws. After a
+///         DeviceError, check `waiting()`, because accumulated parts can be lost. If the optimizer had begun its step
+///         (state.step or a parameter has changed), the run can only continue from a checkpoint
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
@@ -187,8 +187,8 @@ class Trainer {
   template <class X, class Y, class E, class Other>
   using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
                                      !std::is_convertible_v<const E&, const Extra&>>;
-  /// These overloads are chosen if the arguments are not a batch of this Trainer. They do not compile, and a
-  /// static_assert describes the mistake.
+  /// The compiler chooses this overload and the next ones if the arguments are not a batch of this Trainer. They do not
+  /// compile, and a static_assert describes the mistake.
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double step(X&&, Y&&, const E& = {}) {
     return refuse_batch<X, E>();
@@ -206,8 +206,8 @@ class Trainer {
     refuse_batch<X, E>();
   }
 
-  /// These overloads are chosen for a call without a target, or without memory for the outputs. The call does not
-  /// compile, and the error names the missing argument.
+  /// The compiler chooses this overload and the next ones for a call without a target, or without memory for the
+  /// outputs. The call does not compile, and the error names the missing argument.
   void step(detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); for outputs "
                                     "without a target use trainer.infer(x, y); see docs/how-to/your_data.md">);
   void accumulate(
@@ -269,8 +269,8 @@ class Trainer {
   const Layer& layer() const { return layer_; }
   C& context() const { return ctx_; }
 
-  // Numbers of the random streams that are derived from the seed for the parameters of the loss and for noise. The
-  // parts of a model use different streams.
+  // Numbers of the random streams for the parameters of the loss and for noise. Both streams are derived from the seed.
+  // The parts of a model use different streams.
   static constexpr std::uint64_t loss_stream = 0x6c6f7373, noise_stream = 0x6e6f6973;
   LossT loss;
   OptimizerT optimizer;
@@ -328,8 +328,8 @@ class Trainer {
       if (parts == 1) return latest;
       return weight > 0 ? (losses + weighted(of_latest, latest)) / weight : 0;
     }
-    /// Returns the sum of n losses with this mean: n · mean. If n is 0 (all targets are ignored), returns 0, even if
-    /// the mean is NaN.
+    /// Returns the sum of n losses whose mean is `mean`: n · mean. If n is 0 (all targets are ignored), returns 0, even
+    /// if the mean is NaN.
     static double weighted(double n, double mean) { return n > 0 ? n * mean : 0; }
   };
 
@@ -369,7 +369,7 @@ class Trainer {
     }
     if (before.weight == 0 || weight > 0) {
       Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
-      set_zero(ctx_, carry_);  // gradient 0, because the carry after the last layer is not used
+      set_zero(ctx_, carry_);  // the gradient of the last carry is 0, because it is not used
       gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
       write_zeros(grads);
       before.unit = weight;
@@ -384,7 +384,7 @@ class Trainer {
         },
         grads);
   }
-  /// Returns memory for dx, the gradient of the items. backward writes dx, but the trainer does not use it.
+  /// Returns memory for dx, the gradient of the items. The trainer does not use dx, but backward writes it.
   ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
     if constexpr (detail_::policy::reads_ids<Layer, T, B>) {
       return {};
@@ -410,7 +410,7 @@ class Trainer {
 
 namespace detail_::lookup {
 
-/// Placeholder type that is deduced if no Trainer can be made from the constructor arguments.
+/// Placeholder type that is deduced for a Trainer if the constructor arguments do not fit one.
 template <class... A>
 struct NoTrainer {};
 

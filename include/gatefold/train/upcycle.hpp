@@ -103,7 +103,8 @@ void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
 
 namespace functor {
 
-/// to[e, i] = from[i] · (1 + noise · r[e, i]),   r ~ N(0, 1)
+/// Writes element i of the copies of an expert: to[e, j] = from[j] · (1 + noise · r[e, j]) with r ~ N(0, 1), for e and
+/// j with i = e · count + j.
 template <class T>
 struct RepeatExpert {
   const T* from;
@@ -171,7 +172,7 @@ class Copies {
     } else if constexpr (detail_::select::OfMixture<P>) {
       ++mixtures_;
       const FillBank fill{*this};
-      // The name `at` has no part `expert`, because the dense model has no experts.
+      // The dense model has no experts, so its tensor has the name `at` without a part `expert`.
       detail_::pack::visit<false>(fill, at, to.expert);
     } else if constexpr (detail_::pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
