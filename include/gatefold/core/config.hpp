@@ -14,10 +14,10 @@
 /// call would take longer than the function.
 #define GATEFOLD_INLINE [[gnu::always_inline]] inline
 
-/// Marks a type or variable that must exist only once in a process, even if several shared objects of the process were
-/// compiled with -fvisibility=hidden. Without this attribute, each shared object has its own copy: an exception that
-/// one of them throws is not caught by its type in another, and each copy of a counter counts separately. On Windows,
-/// every DLL has its own copy, and exceptions are compared by name.
+/// Marks a type or variable that must exist only once in a process. This matters if several shared objects of the
+/// process were compiled with -fvisibility=hidden. Without the attribute, each shared object has its own copy: an
+/// exception that one of them throws is not caught by its type in another, and each copy of a counter counts
+/// separately. On Windows, every DLL has its own copy, and exceptions are compared by name.
 #if defined(__ELF__) || defined(__APPLE__)
 #define GATEFOLD_UNIQUE [[gnu::visibility("default")]]
 #else

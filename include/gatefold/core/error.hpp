@@ -79,7 +79,7 @@ inline std::ostringstream message_stream() {
   return message;
 }
 
-/// Throws the ArgumentError of `expect`. It is one function for values of all types, so that messages cost little
+/// Throws the ArgumentError of `expect`. A single function serves values of all types, so that messages cost little
 /// compile time.
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_unexpected(const char* where, Printed name, Printed expected,
                                                                     Printed got) {

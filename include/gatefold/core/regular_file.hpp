@@ -71,11 +71,11 @@ class RegularFile {
 #if defined(__unix__) || defined(__APPLE__)
 
 inline void RegularFile::open(const std::filesystem::path& where) {
-  // Open the file first, and then check the open file: a path that was checked before could name a different file by
+  // Opens the file first, and then checks the open file. A path that was checked before could name a different file by
   // the time of open(). O_NONBLOCK is needed because open() of a pipe would otherwise wait for the other end.
   do file_ = ::open(where.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   while (file_ < 0 && errno == EINTR);
-  if (file_ < 0 && errno == ENXIO) not_regular();  // socket
+  if (file_ < 0 && errno == ENXIO) not_regular();  // the path is a socket
   if (file_ < 0) fail("cannot open: " + text(errno));
   struct stat status {};
   const int reason = ::fstat(file_, &status) == 0 ? 0 : errno;

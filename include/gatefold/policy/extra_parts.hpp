@@ -56,7 +56,7 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.selection; }) f(extra.selection);
   if constexpr (detail_::hook::input::noise<E, Noise>()) f(extra.noise);
 }
-/// Calls f for the extra inputs, for each of their parts, and for the parts of the parts (recursively).
+/// Calls f for the extra inputs, for each of their parts, and recursively for the parts of the parts.
 template <class E, class F>
 void for_each_extra(E& extra, F&& f) {
   f(extra);

@@ -20,9 +20,9 @@ struct Use {
   bool learned = true;    // an optimizer reads the gradient
   bool adapts = false;    // a function `adapt` (an update that is not a gradient step) reads the gradient
 };
-/// Describes for each tensor of a pack how its gradient is used, in the order of for_each_tensor. `adapting` has an
-/// entry for each pack with a function `adapt` that is not inside another such pack: the range [first, second) of its
-/// tensors.
+/// Describes how the gradient of each tensor of a pack is used, in the order of for_each_tensor. `adapting` has an
+/// entry for each pack with a function `adapt` that is not inside another such pack. The entry is the range [first,
+/// second) of the pack's tensors.
 struct Uses {
   std::vector<Use> of_tensors{};
   std::vector<std::pair<std::size_t, std::size_t>> adapting{};
@@ -76,8 +76,8 @@ struct ShapeGradient {
       gradient.skip();
   }
 };
-/// Gives gradients the shapes of their parameters. A gradient gets no memory if it is optional and no code reads it:
-/// its tensor is selected, or neither an optimizer nor `adapt` changes the tensor.
+/// Gives gradients the shapes of their parameters. A gradient gets no memory if it is optional and no code reads it. No
+/// code reads the gradient of a selected tensor, or of a tensor that neither an optimizer nor `adapt` changes.
 /// @param selected  true for each tensor whose gradient is not needed, in the order of for_each_tensor
 template <class P>
 void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>& selected) {

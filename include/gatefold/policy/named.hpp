@@ -5,8 +5,7 @@
 #include "gatefold/core/config.hpp"
 
 /// Tests whether a policy has a member of a given name, with any signature. The test derives a class from the policy
-/// and from a Fallback that declares all names. If the policy has the name too, the name is ambiguous in the derived
-/// class.
+/// and from a Fallback that declares all names. A name that the policy has too is then ambiguous in the derived class.
 namespace gatefold {
 
 // The names of all optional members of policies (hooks.hpp).

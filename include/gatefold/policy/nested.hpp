@@ -56,7 +56,7 @@ using Carry = typename decltype(detail_::hook::type::Carry<P, T, B>())::type;
 /// The type of the inputs of a policy in addition to the items, for example sequence length, noise or attention trace.
 template <class P, class T, class B>
 using Extra = typename decltype(detail_::hook::type::Extra<P, T, B>())::type;
-/// The gradients of extra inputs.
+/// The type of the gradients of extra inputs.
 template <class P, class T, class B>
 using ExtraGrad = typename decltype(detail_::hook::type::ExtraGrad<P, T, B>())::type;
 /// The type of the items of a branch or layer: rows [N, in_dim], or ids [N] in [0, in_dim).

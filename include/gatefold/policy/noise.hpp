@@ -79,8 +79,8 @@ struct Draw {
   Random random;
   bool noisy;
   GATEFOLD_HD T operator()(Index i) const { return noisy ? LawT::template sample<T>(random, i) : T(0); }
-  /// Calls f(j, value) in ascending order for those columns j < n that this lane (one of the threads that compute a row
-  /// together) computes. `value` is random number first + j.
+  /// Calls f(j, value) for columns j < n in ascending order, but only for the columns that belong to this lane (one of
+  /// the threads that compute a row together). `value` is random number first + j.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const F& f) const {
     if constexpr (std::is_same_v<LawT, UniformNoise> && requires { lanes.template uniform<T>(random, first, n, f); }) {

@@ -56,8 +56,8 @@ E at_layer(const E& extra, Index l) {
   }
 }
 
-/// Returns the extra inputs for a second or later evaluation of a layer in one pass, which must not count auxiliary
-/// losses again. If the extra inputs have a function `without_auxiliary`, returns its result. Otherwise calls
+/// Returns the extra inputs for a second or later evaluation of a layer in one pass. Auxiliary losses must not be
+/// counted again in it. If the extra inputs have a function `without_auxiliary`, returns its result. Otherwise calls
 /// without_auxiliary for each part.
 template <class E>
 E without_auxiliary(const E& extra) {
@@ -70,7 +70,7 @@ E without_auxiliary(const E& extra) {
   }
 }
 
-/// Returns the initial parameters, or `Nothing` if the policy has no Params.
+/// Returns the initial parameters of a policy, or `Nothing` if the policy has no Params.
 template <class T, class B, class P>
 Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed) {
   if constexpr (detail_::named::Params<P>() && Element<T>::fits) {
@@ -93,8 +93,8 @@ P with_model_dim(const P& policy, Index model_dim) {
   }
 }
 
-/// Returns a copy of the policy. If its number of experts is 0, sets it to `experts`, by the function `with_experts` if
-/// the policy has one, otherwise by the option `experts`. A policy with neither is returned unchanged.
+/// Returns a copy of the policy. If its number of experts is 0, sets it to `experts`: by the function `with_experts` if
+/// the policy has one, otherwise by the option `experts`. A policy without both is returned unchanged.
 /// @throws ArgumentError if the policy has a different number of experts
 template <class P>
 P with_experts(const P& policy, Index experts) {

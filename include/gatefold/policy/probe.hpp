@@ -8,8 +8,8 @@
 
 namespace gatefold::detail_::policy {
 
-/// A struct with values of argument types. The concepts use it to test whether the functions of a policy can be called
-/// with these types. A Probe is never constructed.
+/// A struct with values of argument types. Concepts use it to test whether the functions of a policy can be called with
+/// arguments of these types. A Probe is never constructed.
 template <class T, class B>
 struct Probe {
   typename B::Context& ctx;
@@ -29,8 +29,8 @@ struct ProbeCall {
 /// A type that only a generic parameter (auto, auto&&...) accepts. The checks use it to detect generic parameters.
 struct Foreign {};
 
-/// This type is deduced if the number or the order of the parts of a layer or branch is wrong, for example in
-/// Residual{branch, rule}. A static_assert can then name the mistake.
+/// The type that is deduced if the number or the order of the parts of a layer or branch is wrong, for example in
+/// Residual{branch, rule}. A static_assert can then describe the mistake.
 template <class... P>
 struct Misplaced {};
 /// Always false. It is the condition of a static_assert in a template that must never be instantiated.
@@ -50,8 +50,8 @@ struct Parts {
     return true;
   }
 };
-/// Always true. A composition L (a layer or branch made of parts) uses it in a static_assert, because this instantiates
-/// Parts<L>, which reports parts in a wrong order.
+/// Always true, but instantiates Parts<L>, which reports parts in a wrong order. A composition L (a layer or branch
+/// made of parts) uses it in a static_assert.
 template <class L>
 inline constexpr bool in_order = sizeof(Parts<L>) > 0;
 /// Returns true if the parts of a composition L (a layer or branch made of parts) fit. If they do not, a static_assert

@@ -141,7 +141,7 @@ struct DensePlan {
   View<const T, 2, B> sources(auto& ctx, View<const T, 2, B> x) const {
     return inputs.size() > 0 ? inputs.view() : without_padding(ctx, x);
   }
-  /// Returns the rows of z, which are ordered by expert and then sequence, in the order of sequence and then expert.
+  /// Returns the rows of z in the order (sequence, expert). The rows of z are in the order (expert, sequence).
   View<const T, 2, B> in_row_order(auto& ctx, View<const T, 2, B> z) const {
     if (sequences() == 1) return z;
     auto by_row = ctx.template scratch<T>(z.extent(0), z.extent(1));

@@ -147,8 +147,8 @@ struct SparsePlan {
 
 namespace functor {
 
-/// Returns the expert e that the gate chose for a pick. The plan stores ~e for a dropped pick, and e for any other
-/// pick.
+/// Returns the expert e that the gate chose for a pick, given the entry of the plan. This entry is ~e for a dropped
+/// pick, and e for any other pick.
 GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
 
 /// Writes the item of each slot s: rows[s] = item[pick[s]]. Entries after the last slot in use get −1, because they

@@ -49,12 +49,12 @@ struct WeightedInputPlan : SparsePlan<T, B> {
     for_rows(ctx, out, functor::Combine<T, B>{this->item_offsets, this->item_slots, this->pick, {}, z, out, false},
              step);
   }
-  /// Writes dz[s] = dout[n(s)], the gradients of the experts' outputs.
+  /// Writes the gradients of the experts' outputs: dz[s] = dout[n(s)], with n(s) the item of slot s.
   void combine_backward(typename B::Context& ctx, In<T, 2, B>, In<T, 2, B> dout, Out<T, 2, B> dz, Grad&) const {
     B::for_rows(ctx, this->rows.size(), functor::RowsOfSlots<T, B>{this->groups(), this->pick, {}, dout, dz});
   }
-  /// The backward pass of `dispatch`, (2): writes the gradient of the weights, and adds the gradient of the items to
-  /// dx.
+  /// The backward pass of `dispatch`, equation (2): writes the gradient of the weights, and adds the gradient of the
+  /// items to dx.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     B::for_rows(ctx, this->rows.size(),
                 functor::InputWeightBackward<T, B>{this->groups(), this->pick, x, dslots, d.weight});

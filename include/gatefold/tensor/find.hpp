@@ -34,8 +34,8 @@ struct Find;
 ///
 /// The FlatTensor owns nothing: the pack must outlive it, and a `resize` or a move of the tensor leaves it dangling.
 /// From a const pack its elements are const. On a device, `data()` is device memory.
-/// @throws ArgumentError if no tensor has the name, with the three nearest names; or if the element type of the tensor
-///         differs from that of its pack (Index in a pack of float)
+/// @throws ArgumentError if no tensor has the name; the message lists the three nearest names. Also throws it if the
+///         element type of the tensor differs from that of its pack (Index in a pack of float)
 /// @cost   one visit of the pack, and one string for each tensor
 template <class P>
 auto find(P& pack, std::string_view name) {

@@ -19,14 +19,15 @@ template <class T, class B>
 class FlatTensor;
 
 /// A type-erased reference to a Tensor or Table: one type for all ranks and element types. The elements belong to the
-/// Tensor or Table. A FlatTensor that is made from it has the element type again.
+/// Tensor or Table. To access them with their type, construct a FlatTensor from the reference.
 struct AnyTensor {
   const void* type;  // type_of<T>() of the elements
   void* elements;
   Index size;
   int rank;
   Index extents[4];
-  // one mark per row of a Table, not 0 if the row was written (touched); null if all rows count as touched
+  // Marks of the rows of a Table: the mark of a row is not 0 if the row was written (touched). Null if all rows count
+  // as touched.
   unsigned char* marks = nullptr;
   void* table = nullptr;
   void (*touch_all)(void* table) = nullptr;
@@ -66,7 +67,7 @@ struct AnyTensor {
 
 /// Refers to all elements of a Tensor or Table as one array, and also has the extents of the tensor. It does not own
 /// the elements: the tensor must outlive it and stay at its address. Non-const access to the elements marks all rows of
-/// a Table as written, but a call of `rows` does not.
+/// a Table as written. A call of `rows` marks no row.
 template <class T, class B>
 class FlatTensor {
   friend struct AnyTensor;

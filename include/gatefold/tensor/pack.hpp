@@ -137,8 +137,8 @@ struct HasSharded {
 };
 template <class F>
 struct WithSharded : F, HasSharded {};
-/// True for a visitor that gets a sharded pack (a pack divided between processes) as a whole instead of tensor by
-/// tensor: it has a member `sharded`, of any signature.
+/// True for a visitor that handles a sharded pack (a pack divided between processes) as a whole instead of tensor by
+/// tensor. Such a visitor has a member `sharded`, of any signature.
 template <class F>
 concept SeesSharded = std::is_class_v<F> && !std::is_final_v<F> && !requires {
   &WithSharded<F>::sharded;
@@ -160,8 +160,8 @@ inline constexpr bool holds_tensors<std::vector<M>> = holds_tensors<M>;
 template <class... M>
 inline constexpr bool holds_tensors<std::tuple<M...>> = (holds_tensors<M> || ...);
 
-/// Two types that help to count the members of a struct at compile time: Anything converts to any type, NoTensor to any
-/// type that holds no tensors. The conversions are never executed. They are defined, because clang requires a
+/// Two types that help to count the members of a struct at compile time. Anything converts to any type, and NoTensor
+/// converts to any type without tensors. The conversions are never executed. They are defined, because clang requires a
 /// definition for a type of an anonymous namespace.
 struct Anything {
   template <class M>
@@ -222,8 +222,8 @@ template <class F, class... P>
 
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more);
-/// The functor that is passed to `each`, the function that lists the members of a pack. It has one type per visitor. A
-/// lambda would have one type per visitor and pack, so that more code would be compiled.
+/// The functor that is passed to `each`, the function that lists the members of a pack. Its type depends only on the
+/// visitor. A lambda would have a different type for each pack too, so that more code would be compiled.
 template <bool OnlyLearned, class F>
 struct Parts {
   F& f;
@@ -251,9 +251,9 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    // The visitor Flatten chooses at run time, with its member `only_learned`, to visit only the tensors that
-    // optimizers update. Visits of all tensors and visits of only these tensors then share their compiled code, which
-    // they would not with the template argument OnlyLearned.
+    // The visitor Flatten has a member `only_learned`, by which it chooses at run time to visit only the tensors that
+    // optimizers update. Visits of all tensors and visits of only these tensors then share their compiled code. With
+    // the template argument OnlyLearned instead, they would not share it.
     if constexpr (!is_learned<Pack> && requires { f.only_learned; })
       if (f.only_learned) return;
     if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {
@@ -286,7 +286,7 @@ struct Flatten {
   void* to;
   void (*tensor)(void* to, const Name& at, const AnyTensor* of_each_pack);
   bool only_learned;
-  // for each pack: true if the pack is const. The visit casts const away, so this array is the only record
+  // For each pack, true if the pack is const. The visit casts const away, so only this array records it.
   const bool* constant;
 
   template <class... T>
@@ -342,8 +342,9 @@ struct FlattenEach {
 /// Calls f(name, tensor...) for every tensor that an optimizer updates, of one pack or of several packs of the same
 /// structure in parallel. It leaves out packs that declare `learned = false`, and tensors that are marked by
 /// Tensor.skip in at least one of the packs. Each tensor is a FlatTensor: elements and extents, for any rank. If f has
-/// a member `sharded`, f.sharded gets a pack that is divided between processes as a whole (see for_each_tensor). Then f
-/// gets every other tensor with the tensor's own type, and also skipped tensors.
+/// a member `sharded`, f.sharded is called with each pack that is divided between processes as a whole (see
+/// for_each_tensor). In this case, every other tensor has its own type instead of FlatTensor, and skipped tensors are
+/// visited too.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (detail_::pack::SeesSharded<std::remove_cvref_t<F>>) {

@@ -10,8 +10,8 @@
 
 namespace gatefold {
 
-/// The rows of a Table (a matrix that records which rows were written) and the marks of the rows, for code that writes
-/// some rows and marks them as written.
+/// The rows of a Table (a matrix that records which rows were written) and the marks of these rows. It is for code that
+/// writes some rows and marks them as written.
 template <class T>
 struct TableRows {
   using Mark = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
@@ -72,14 +72,14 @@ class Table {
   Index extent(std::size_t d) const { return elements_.extent(d); }
   Index size() const { return elements_.size(); }
 
-  /// Returns the rows of the table and their marks, for code that writes only rows that are marked as written, or that
-  /// marks the rows that it writes.
+  /// Returns the rows of the table and their marks. It is for code that writes only rows that are marked as written,
+  /// and for code that marks the rows that it writes.
   TableRows<T> rows() { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   TableRows<const T> rows() const { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   bool all_touched() const { return all_; }
   void touch_all() { all_ = true; }
-  /// Begins to record which rows are written (touched): from now on, only marked rows count as touched, no longer all
-  /// rows. Call it when all elements and marks of the table are 0.
+  /// Begins to record which rows are written (touched). From now on, only marked rows count as touched; before, all
+  /// rows counted. Call it when all elements and marks of the table are 0.
   void count_marks() { all_ = false; }
 
  private:

@@ -18,7 +18,7 @@ namespace gatefold {
 
 /// An array on backend B that owns its memory. It is row-major and can be moved but not copied.
 ///
-/// Only `clone(ctx, tensor)` makes a copy. The copy constructor is declared and not deleted, so that a copy by mistake
+/// Only `clone(ctx, tensor)` makes a copy. The copy constructor is declared, not deleted, so that a copy by mistake
 /// fails a static_assert that names `clone`. With a deleted constructor, the compiler would list every pack and
 /// std::vector around the tensor, without that advice.
 ///
@@ -166,7 +166,7 @@ class Tensor {
   void take(const Extents& extents);
   void release();
   /// Gives up the memory of the tensor, for example because it has become too small. A backend can retire the memory
-  /// instead of freeing it, because other code can still hold its address, for example a captured CUDA graph.
+  /// instead of freeing it, because other code, for example a captured CUDA graph, can still hold its address.
   void outgrow() {
     if constexpr (requires { B::retire(view_.data()); }) {
       if (capacity_ > 0) B::retire(view_.data());
@@ -181,7 +181,7 @@ class Tensor {
   const View<T, Rank, B>& to_write() { return copied_.forget(), elements(); }
 
   View<T, Rank, B> view_;
-  Index capacity_ = 0;  // elements, or kSkipped
+  Index capacity_ = 0;  // number of elements of the memory, or kSkipped
   [[no_unique_address]] std::conditional_t<Rank == 3, DeferredZeros<B>, NoDeferredZeros> zeros_;
   [[no_unique_address]] std::conditional_t<Rank == 3, CopyStamp, NoCopyStamp> copied_;
 };
