@@ -15,10 +15,10 @@
 /// caller owns it. The attention reads `past` and writes `next`. Decoders use a KvCache instead (kv_cache.hpp).
 namespace gatefold {
 
-/// The items of earlier segments that each layer of a stack remembers, sequence by sequence. It is an extra
-/// input with views of memory that the caller owns (SegmentMemory). A row has W values: the item as the layer received
-/// it (W = D), or its keys and values (W = 2·D). Keys
-/// and values save work, but are valid only if the parameters do not change between segments.
+/// The items of earlier segments that each layer of a stack remembers, sequence by sequence. It is an extra input with
+/// views of memory that the caller owns (SegmentMemory). A row has W values: the item as the layer received it (W = D),
+/// or its keys and values (W = 2·D). Keys and values save work, but are valid only if the parameters do not change
+/// between segments.
 template <class T, class B>
 struct AttentionMemory {
   View<const T, 3, B> past{};  // [layers, S·P, W] last P items of each of S sequences; empty: none

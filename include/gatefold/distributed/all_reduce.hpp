@@ -65,7 +65,7 @@ struct Runs {
     if (all) found.emplace_back(data, t.size());
     for (const Index v : touched) found.emplace_back(data + v * t.extent(1), t.extent(1));
   }
-  void operator()(const Name&, auto&) {}  // a different element type
+  void operator()(const Name&, auto&) {}  // not of type T
   void sharded(const Name&, auto&) {}
 };
 

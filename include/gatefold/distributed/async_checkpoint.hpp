@@ -19,14 +19,14 @@ namespace gatefold::dist {
 ///     dist::AsyncCheckpoint checkpoint(shard);
 ///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
 ///     ... training steps ...
-///     checkpoint.poll();                             // now and then: renames the files if all shards have written
+///     checkpoint.poll();                             // sometimes: renames the files if all shards have written them
 ///     checkpoint.wait();                             // returns when the files are complete
 ///
 /// All shards make these calls together and in the same order. Shards communicate only inside these calls. The files
-/// are renamed into place in the first call after the last shard has written. An error on the thread of a shard is
-/// thrown on all shards by the next call that waits; a program that catches it can continue training. The destructor
-/// also waits and throws. If an exception destroys the object, the destructor does neither, and the files do not
-/// appear.
+/// are renamed into place in the first call after the last shard has written its part. An error on the thread of a
+/// shard is thrown on all shards by the next call that waits; a program that catches it can continue training. The
+/// destructor also waits and throws. If an exception destroys the object, the destructor does not wait or throw, and
+/// the files do not appear.
 template <class ShardT>
 class AsyncCheckpoint {
  public:
@@ -39,8 +39,8 @@ class AsyncCheckpoint {
 
   /// Starts a checkpoint: waits for the previous checkpoint, copies the state, and returns while threads write the
   /// files.
-  /// @throws the errors of wait() if the previous checkpoint has failed; no new checkpoint starts then. Otherwise the
-  ///         errors of dist::save_checkpoint
+  /// @throws the errors of wait() if the previous checkpoint has failed; then no new checkpoint starts. Otherwise
+  ///         throws the errors of dist::save_checkpoint
   /// @cost   the cost of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory. The
   ///         memory stays allocated for the next call
   template <class R>
@@ -86,7 +86,7 @@ class AsyncCheckpoint {
   ShardT& shard_;
   io::safetensors::Snapshot snapshot_{};
   saving::Begun begun_{};
-  std::future<void> writing_{};  // declared last and destroyed first, because its thread uses the other members
+  std::future<void> writing_{};  // the last member: it is destroyed first, because its thread uses the others
 };
 
 }  // namespace gatefold::dist

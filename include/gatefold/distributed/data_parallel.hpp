@@ -87,13 +87,13 @@ struct DataParallel {
     expect_same(*shard, "DataParallel", "lr", optim::rate_of(optimizer));
     return optimizer.begin(ctx, params);
   }
-  /// Replaces the gradients by their sums over the shards, as in (1) of DataParallel, before the norm is measured and
-  /// before the step.
+  /// Replaces the gradients by their sums over the shards, equation (1) of DataParallel. It is called before the norm
+  /// is measured and before the step.
   template <class C, class Pack>
   void reduce(C& ctx, Pack& grads) const {
     all_reduce(*shard, ctx, grads);
   }
-  /// Returns Σ g² of all gradients.
+  /// Returns Σ g², the sum of the squares of all gradients of all shards.
   template <class C, class Pack>
   optim::Measured measure(C& ctx, const Pack& grads) const {
     Index experts = 0;

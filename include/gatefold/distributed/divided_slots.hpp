@@ -36,8 +36,8 @@ class DividedSlots {
     }
   }
 
-  /// Returns which of this shard's slots of `expert` are computed by the shard with number `shard`. The range counts
-  /// only this shard's slots of the expert, from 0.
+  /// Returns the range of this shard's slots of `expert` that the shard with number `shard` computes. Number 0 is the
+  /// first slot of this shard for this expert.
   Range own(Index expert, Index shard) const {
     const Index count = own_[at(expert)], before = before_[at(expert)];
     if (alone(expert)) return {0, count};
@@ -45,7 +45,8 @@ class DividedSlots {
     const Index first = std::clamp(part.first - before, Index(0), count);
     return {first, std::clamp(part.first + part.count - before, Index(0), count) - first};
   }
-  /// Returns how many slots of `expert`, counted over all shards, precede the slots that the shard `shard` computes.
+  /// Returns the number of slots of `expert`, on all shards, that precede the slots that the shard with number `shard`
+  /// computes.
   Index before(Index expert, Index shard) const { return alone(expert) ? 0 : part_of(expert, shard).first; }
 
  private:

@@ -97,8 +97,8 @@ struct NumbersOfPack : Numbers {
 };
 
 /// The message that starts a comparison between shards: how many numbers a shard compares, and in which call. It is
-/// padded to be longer than other small messages. If a shard makes a different call, the size of its message therefore
-/// differs, and the error is detected.
+/// padded to be longer than other small messages. If a shard makes a different call, it therefore sends a message of a
+/// different size, and the error is detected.
 struct Call {
   std::uint64_t count, where, mark[5];
   static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }
@@ -133,7 +133,7 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 /// Checks that all shards hold the same pack (a struct of named tensors). Compares the values of tensors that all
 /// shards hold, and the shapes of experts' tensors. Also compares numbers outside tensors (optim/counters.hpp), for
 /// example the seed of a Trainer and its count of steps.
-/// @throws ArgumentError on all shards, naming the first tensor or number that differs
+/// @throws ArgumentError on all shards, with the name of the first tensor or number that differs
 /// @param memory  the kind of memory of the pack's tensors, for example memory_of(ctx)
 /// @cost   reads the pack once; two small exchanges
 template <class ShardT, class M, class P>

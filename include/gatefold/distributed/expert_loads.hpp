@@ -39,7 +39,7 @@ struct ExpertLoads {
     for_each_mixture(run.saved, [&](const auto& saved) {
       if constexpr (requires { saved.slots.counts(); }) {
         const auto of = std::find(deals.begin(), deals.end(), saved.deal);
-        if (of == deals.end()) return;  // no forward pass yet, or none since experts moved
+        if (of == deals.end()) return;  // no forward pass yet, or no forward pass since experts moved
         const auto branch = static_cast<std::size_t>(of - deals.begin());
         const Pass pass{&saved, saved.passes};
         if (std::exchange(counted[branch], pass) == pass) return;

@@ -51,9 +51,9 @@ namespace dist {
 /// random numbers (HiddenDropout) draw the same numbers as in one process, from the noise of shard 0. For inference,
 /// replicate() copies experts to further shards; backward throws if an expert has copies.
 ///
-/// With `exchange.bfloat16`, transferred rows are rounded, also rows that stay on their shard. With `exchange.chunks =
-/// 2`, the rows of half of the experts are transferred while the other half computes. This does not change the bits of
-/// the results.
+/// With `exchange.bfloat16`, all rows are rounded to bfloat16, even rows that stay on their shard. With
+/// `exchange.chunks = 2`, the rows of half of the experts are transferred while the other half computes. This does not
+/// change the bits of the results.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws the errors of Mixture; ArgumentError unless the placement is empty (even) or has a shard for each expert;
 ///         ArgumentError if there are several shards, each sequence must be on one shard (SoftMoe, similarity), and the
@@ -259,10 +259,10 @@ struct ExpertParallel {
   static constexpr bool takes_weights() {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
   }
-  /// Overlaps transfers with computation: the experts are divided into chunks, and each chunk c needs bring(c),
-  /// compute(c) and give_back(c). Each chunk but the last is computed while the rows of the next chunk arrive. The last
-  /// chunk is computed while the results of the first chunk return. work() runs while the rows of the first chunk
-  /// arrive.
+  /// Overlaps transfers with computation. The experts are divided into chunks, and each chunk c needs bring(c),
+  /// compute(c) and give_back(c). Each chunk except the last is computed while the rows of the next chunk arrive. The
+  /// last chunk is computed while the results of the first chunk are sent back. work() runs while the rows of the first
+  /// chunk arrive.
   template <class BringF, class ComputeF, class ReturnF, class T, class B, class Work>
   static void in_chunks(const SlotExchange<T, B>& slots, const BringF& bring, const ComputeF& compute,
                         const ReturnF& give_back, const Work& work) {
@@ -292,8 +292,8 @@ struct ExpertParallel {
   ExpertT own_experts(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return with_noise(own_experts(p), saved.noise);
   }
-  /// Numbers the random draws of experts with dropout so that the noise of an item does not depend on which shard holds
-  /// its expert.
+  /// Sets saved.noise, and numbers the random draws of experts with dropout. The noise of an item then does not depend
+  /// on which shard holds its expert.
   template <class T, class B>
   void take_noise([[maybe_unused]] typename B::Context& ctx, const Groups<B>& own, Index rows, Saved<T, B>& saved,
                   const Extra<T, B>& extra) const {
@@ -309,7 +309,7 @@ struct ExpertParallel {
       Index first = 0, of_items = 0;
       for (std::size_t j = 0; j < all.size(); ++j) {
         if (static_cast<Index>(j) < shard->index()) first += all[j].rows;
-        of_items += all[j].of_items;  // a shard without items always adds 0
+        of_items += all[j].of_items;  // of_items is 0 for a shard without items
       }
       if (saved.noise.random) saved.slots.number(*shard, ctx, own, of_items > 0, first, saved.deal->placement);
     }

@@ -11,8 +11,8 @@
 /// In backward, the gradients of the items are the gradients of these values.
 namespace gatefold::dist {
 
-/// A scores policy (the part of a gate that computes logits) for items that already are rows of logits: it returns
-/// them.
+/// A scores policy (the part of a gate that computes logits) for items that are already rows of logits. It returns
+/// these rows.
 ///
 ///     z = x                                                                                             (1)
 struct GivenScores {
@@ -21,7 +21,7 @@ struct GivenScores {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> z) const {
     copy(ctx, x, z);
   }
-  /// Adds dz to dx, because z = x.
+  /// Adds dz to dx, because the logits z are the items x.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Nothing<T, B>&) const {
@@ -29,11 +29,12 @@ struct GivenScores {
   }
 };
 
-/// GivenScores for a gate whose scores have the function forward_rows, which routes each row inside the matrix product
-/// of the logits. The lanes (threads) of a device then share a row as in one process, so sums over the row have the
-/// same order. Here forward_rows is a product with inner dimension 0, whose epilogue loads the given logits.
+/// Like GivenScores, for a gate whose scores have the function forward_rows, which routes each row inside the matrix
+/// product of the logits. On a device, several lanes (threads) then compute a row together, as in a run of one process,
+/// so that sums over the row have the same order. Here, forward_rows is a product with inner dimension 0, whose
+/// epilogue loads the given logits.
 struct GivenRows : GivenScores {
-  /// The epilogue: element [n, e] of z.
+  /// The epilogue of this product: returns element [n, e] of the given logits z.
   template <class T, class B>
   struct Given {
     View<const T, 2, B> z;
@@ -58,8 +59,8 @@ template <class T, class B>
 struct MixedRows {
   enum Part { logits, rank, probabilities, parts };
 
-  /// Writes the matrix `from` [N, E] to one part (logits, ranks or probabilities) of `rows`, or adds it to this part.
-  /// Called for each element i = n E + e.
+  /// Writes the matrix `from` [N, E] to one part of `rows` (logits, ranks or probabilities), or adds it to this part. A
+  /// call handles element i = n E + e.
   struct Put {
     View<const T, 2, B> from;
     Index first;
@@ -70,7 +71,7 @@ struct MixedRows {
       to = adds ? to + from.data()[i] : from.data()[i];
     }
   };
-  /// Reads the matrix `to` [N, E] from one part (logits, ranks or probabilities) of `rows`. Called for each element i =
+  /// Reads one part of `rows` (logits, ranks or probabilities) into the matrix `to` [N, E]. A call handles element i =
   /// n E + e.
   struct Take {
     View<const T, 2, B> rows;
@@ -88,8 +89,7 @@ struct MixedRows {
   }
 };
 
-/// A scores policy (the part of a gate that computes logits) that reads the logits from rows with layout (2),
-/// MixedRows.
+/// A scores policy (the part of a gate that computes logits) that reads the logits from rows with the layout MixedRows.
 struct MixedScores {
   Index experts = 0;
   template <class T, class B>
@@ -97,7 +97,7 @@ struct MixedScores {
     using Rows = MixedRows<T, B>;
     Rows::take(ctx, x, Rows::logits, z);
   }
-  /// Adds dz, the gradient of the logits, to the logits part of dx, whose rows have layout (2), MixedRows.
+  /// Adds dz, the gradient of the logits, to the logits in the rows of dx, which have the layout MixedRows.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Nothing<T, B>&) const {
@@ -105,8 +105,8 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// A mixing (the part of a gate that computes ranks and probabilities) that reads both from rows with layout (2),
-/// MixedRows. Items of padding get the same probability for every expert, because the gate has set their rows to 0.
+/// A mixing (the part of a gate that computes ranks and probabilities) that reads both from rows with the layout
+/// MixedRows. Padding gets the same probability for every expert, because the gate has set the rows of padding to 0.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {
@@ -117,7 +117,7 @@ struct GivenMixing {
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; if empty, no item is padding
     Extra with_valid(View<const T, 1, B> mask) const { return {mask}; }
   };
-  /// Sets the probability q[n,e] to 1/E if item n is padding. E is the number of experts; i = n E + e.
+  /// Sets the probability q[n,e] to 1/E if item n is padding, for E experts. A call handles element i = n E + e.
   template <class T, class B>
   struct SpreadPadding {
     View<const T, 1, B> valid;
@@ -141,8 +141,8 @@ struct GivenMixing {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.rank;
   }
-  /// Sets dz to 0. Adds `drank` to the ranks and `dq` to the probabilities of dx, whose rows have layout (2),
-  /// MixedRows.
+  /// Sets dz, the gradient of the logits, to 0. Adds `drank` and `dq` to the ranks and probabilities in the rows of dx,
+  /// which have the layout MixedRows.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B>,
                 const Saved<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx, Nothing<T, B>&,

@@ -38,7 +38,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// An empty row functor.
+/// A functor for rows that does nothing.
 struct NoRow {
   template <class Lanes, class T>
   GATEFOLD_HD void operator()(const Lanes&, Index, T*) const {}
@@ -54,11 +54,11 @@ inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
 
 namespace global {
 
-/// The parts of a gate (scores, mixing, selection, auxiliary losses) that need values of items on other shards.
+/// The values from other shards that the parts of a gate (scores, mixing, selection, auxiliary losses) need.
 enum class Sees {
-  own,     // No part needs other shards, because items, or sequences of items (Soft MoE), are routed independently.
-  logits,  // Selection and losses need the logits. Each shard scores its items, and the logits are gathered.
-  mixed,   // Selection and losses need mixed values. Each shard scores and mixes its sequences; results are gathered.
+  own,     // No values, because items, or sequences of items (Soft MoE), are routed independently.
+  logits,  // Selection and losses need logits. Each shard scores its items, and the logits are gathered.
+  mixed,   // Selection and losses need mixed values. Each shard mixes its sequences, and the results are gathered.
   items    // All parts need the items. The items are gathered, and every shard routes all of them.
 };
 
@@ -246,7 +246,7 @@ struct GlobalGate {
     Rows::put(ctx, mixed.probabilities, Rows::probabilities, rows, false);
     return rows;
   }
-  /// Runs the mixing backward. Returns the gradient of the logits, in scratch memory, and adds the other gradients to
+  /// Runs backward of the mixing. Returns the gradient of the logits, in scratch memory. Adds the other gradients to
   /// dx, grads and dextra.
   /// @param drows  the gradient of this shard's MixedRows (logits, ranks and probabilities)
   template <class MixedT>
@@ -265,9 +265,9 @@ struct GlobalGate {
     add(ctx, dgiven, dz);
     return dz;
   }
-  /// Computes the logits of this shard's items. On a device, calls forward_rows if the scores have it, because the gate
-  /// of one process also does, and the bits must be the same. A row of this product does not depend on the number of
-  /// rows.
+  /// Computes the logits of this shard's items. On a device, calls forward_rows if the scores have this function,
+  /// because the gate of a run with one process calls it too, and the bits must be the same. A row of this product does
+  /// not depend on the number of rows.
   static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
     if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
       scores.forward_rows(ctx, p, x, z, functor::NoRow{});

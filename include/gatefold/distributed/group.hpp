@@ -20,8 +20,8 @@
 /// exchange, one of these threads also exchanges the bytes of all of them with the other processes.
 namespace gatefold::dist {
 
-/// The range [first, first + count). Range::of divides the indices 0 … things − 1 into `places` consecutive ranges of
-/// nearly equal size, and returns the range number `index`.
+/// The range [first, first + count). Range::of divides the numbers 0 … things − 1 into `places` consecutive ranges of
+/// nearly equal size, and returns one of them, by its index.
 struct Range {
   Index first = 0, count = 0;
   static Range of(Index things, Index index, Index places) {
@@ -39,8 +39,8 @@ using Room = std::span<std::byte>;
 /// Statistics of a shard's data exchanges: their number, bytes and seconds.
 struct Traffic {
   Index exchanges = 0;
-  std::uint64_t given = 0;  // bytes, to other shards
-  std::uint64_t sent = 0;   // bytes of `given` that went to other processes
+  std::uint64_t given = 0;  // number of bytes given to other shards
+  std::uint64_t sent = 0;   // number of these bytes that went to other processes
   /// Seconds in exchanges: waiting for later shards and moving bytes, without the time of work().
   double seconds = 0;
   /// Seconds until all shards have arrived at an exchange. Waiting for other processes counts only with
@@ -97,7 +97,7 @@ class Group {
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
                 const Work& work = {}) {
     const auto begin = Clock::now();
-    memory.finish();  // the bytes must be complete before other shards read them
+    memory.finish();  // other shards may read the bytes only when they are complete
     start(shard, {out, in, M::is_host, true}, !std::is_same_v<Work, NoWork>);
     const auto started = Clock::now();
     run(work);
@@ -121,7 +121,7 @@ class Group {
         memory.copy(from.data(), static_cast<Index>(from.size()), in[static_cast<std::size_t>(j)].data());
       }
       memory.finish();
-    } catch (...) {  // a device error: thrown below, after all shards have read this shard's bytes
+    } catch (...) {  // a device error; it is thrown below, after all shards have read this shard's bytes
       failure = std::current_exception();
     }
     meet([] {});
@@ -163,8 +163,8 @@ class Group {
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
-  /// Starts an exchange: records the bytes of this shard. The last shard of this process that calls it checks all sizes
-  /// and, if `works` is true, starts the transfer to other processes.
+  /// Starts an exchange: records the bytes of this shard. The last shard of this process that calls start checks all
+  /// sizes. If `works` is true, it also starts the transfer to other processes.
   void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
       throw DeviceError("dist: the work that runs during an exchange must not start another exchange");
@@ -239,7 +239,7 @@ class Group {
                             ": the shards do not run the same program");
       }
   }
-  /// A barrier of all processes: sends one byte to every other process and receives one from each.
+  /// A barrier of all processes: sends one byte to every other process and receives one byte from each.
   void meet_other_processes() {
     static constexpr std::byte here{};
     outgoing_.clear();

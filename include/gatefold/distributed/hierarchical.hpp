@@ -20,10 +20,11 @@ namespace gatefold::dist {
 ///     dist::Hierarchical nodes{world, 8};
 ///     dist::run(nodes, 32, program);
 ///
-/// A node has m of the R ranks; rank (a, i) is the i-th of node a. It sends its bytes for (b, j) to (a, j), which sends
-/// the bytes of all ranks of node a for (b, j) as one message. A rank therefore sends R/m − 1 messages to other nodes
-/// instead of R − m, each m times as long. In exchange, every byte for another node is first transferred within the
-/// node of its sender. This is faster if messages are many and short. The bits of a run stay the same.
+/// A node has m of the R ranks; rank (a, i) is rank number i of node a. To send bytes to rank (b, j), it first sends
+/// them to rank (a, j). Rank (a, j) then sends the bytes of all ranks of node a for (b, j) as one message. A rank
+/// therefore sends R/m − 1 messages to other nodes instead of R − m, each m times as long. In exchange, every byte for
+/// another node is first transferred within the node of its sender. This is faster if messages are many and short. The
+/// bits of a run stay the same.
 /// @cost   an exchange is three exchanges of `world`: m − 1 short messages with sizes within the node, the forwarded
 ///         bytes within the node, and the messages between nodes. Memory for the bytes that a rank sends to other
 ///         nodes, forwards and receives from them; no allocation after a first call with as many bytes
@@ -74,8 +75,8 @@ class Hierarchical {
 
   bool one_level() const { return node_ == 1 || node_ == size(); }
   int nodes() const { return size() / node_; }
-  int here() const { return rank() / node_; }   // a
-  int place() const { return rank() % node_; }  // i
+  int here() const { return rank() / node_; }   // node a of this rank (a, i)
+  int place() const { return rank() % node_; }  // number i of this rank (a, i) within its node
   bool is_here(int rank) const { return rank / node_ == here(); }
   int at(int node, int place) const { return node * node_ + place; }
   /// Calls f(place) for the other ranks of this node; `place` is the rank's number within the node.
@@ -103,8 +104,8 @@ class Hierarchical {
   }
 
   /// The first of the three exchanges: ranks of a node exchange the numbers of bytes that they have for other nodes.
-  /// Then sizes_[place, node] is the number of bytes that the rank at `place` of this node has for the rank of `node`
-  /// with the same place as this rank.
+  /// Afterwards, sizes_[place, node] is a number of bytes: rank number `place` of this node has them for the rank of
+  /// `node` that has the same number within its node as this rank.
   void tell_sizes(std::span<const Outgoing> outgoing) {
     const std::size_t n = index(nodes());
     told_.assign(index(size()), 0);  // [place, node] number of bytes for rank (node, place)
@@ -121,10 +122,10 @@ class Hierarchical {
   }
   Size size_of(int place, int node) const { return sizes_[index(place) * index(nodes()) + index(node)]; }
 
-  /// Second of the three exchanges, within the node. Messages between ranks of the node are transferred as they are.
-  /// Bytes for another node go to the rank of this node with the same place as the receiver; this rank sends them on in
-  /// cross() as one message. The message has the sizes of the parts, then the parts, both in the order of the ranks of
-  /// this node.
+  /// The second of the three exchanges, within the node. Messages between ranks of the node are sent directly. Bytes
+  /// for another node go to the rank of this node that has the same number within its node as the receiver. In cross(),
+  /// this rank sends the bytes to the receiver as one message. The message has the sizes of its parts, then the parts,
+  /// in the order of the ranks of this node.
   void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     clear();
     for (const Outgoing& message : outgoing)
@@ -181,8 +182,8 @@ class Hierarchical {
     world_.exchange(outgoing_, incoming_);
   }
 
-  /// Third of the three exchanges: for every other node, exchanges one message with the rank at the same place, and
-  /// copies the received parts to their destinations.
+  /// The third of the three exchanges: for every other node, exchanges one message with the rank that has the same
+  /// number within its node. Copies the received parts to their destinations.
   void cross(std::span<const Incoming> incoming) {
     clear();
     each_other_node(

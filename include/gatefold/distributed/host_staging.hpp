@@ -9,12 +9,13 @@
 
 namespace gatefold::dist {
 
-/// Copies bytes from a device to the host before an exchange, and back after it. A world (connection between processes)
-/// needs this if it can send only host memory to other processes.
+/// Copies bytes from a device to the host before an exchange, and back to the device after it. A world (connection
+/// between processes) needs this if it can send only host memory to other processes.
 class Staged {
  public:
   /// Copies the bytes for other processes from the device to the host. Afterwards, out() and in() are the lists for the
-  /// exchange: host memory for other processes, and the given memory for shards of this process.
+  /// exchange. For other processes, they refer to host memory; for shards of this process, to the memory that was
+  /// passed.
   /// @param here  the shards of this process
   template <class M>
   void begin(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Range& here) {
@@ -42,7 +43,7 @@ class Staged {
   void end(const M& memory, std::span<const Room> in, const Range& here) const {
     for (std::size_t j = 0; j < in.size(); ++j)
       if (!here.has(static_cast<Index>(j))) memory.copy(in_[j].data(), static_cast<Index>(in[j].size()), in[j].data());
-    memory.finish();  // copies must finish before the next exchange reuses bytes_
+    memory.finish();  // the next exchange may reuse bytes_ only after the copies have finished
   }
 
  private:

@@ -24,8 +24,8 @@ namespace gatefold::dist {
 /// pack. In (1), C is the number of shards, E the number of experts, l_e the load of expert e, and c_e the number of
 /// shards that hold it. Here no shard has an expert twice; a copy is left out if no other shard has room. Experts
 /// without load get no copy. Even with extra = 0, a shard with fewer than ⌈E/C⌉ experts has room for copies.
-/// @order  of experts with equal loads per place, the lower one first; of shards with equal loads, the one with fewer
-///         experts, then the lower one
+/// @order  among experts with equal loads per place, the lower one first; among shards with equal loads, the one with
+///         fewer experts first, then the lower one
 struct HottestFirst {
   Index extra = 1;  // room on each shard for this number of additional experts (copies)
 
@@ -52,7 +52,8 @@ struct HottestFirst {
   }
 
  private:
-  /// Returns for each expert the number of shards that will hold it.
+  /// Returns for each expert the number of shards that will hold it. `free` is the number of places that remain after
+  /// the first shard of each expert.
   static std::vector<Index> places_of(const std::vector<Index>& loads, Index shards, Index free) {
     std::vector<Index> places(loads.size(), 1);
     for (; free > 0; --free) {
@@ -61,7 +62,7 @@ struct HottestFirst {
         if (loads[e] > 0 && places[e] < shards &&
             (hottest == loads.size() || loads[e] * places[hottest] > loads[hottest] * places[e]))
           hottest = e;
-      if (hottest == loads.size()) break;  // each expert is already on all shards, or has no load
+      if (hottest == loads.size()) break;  // each expert is on all shards or has no load
       ++places[hottest];
     }
     return places;

@@ -15,8 +15,9 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Checks gates (routers) whose mixture every shard holds completely (mixtures outside of an ExpertParallel). Their
-/// gate routes only the items of its shard. This is an error for gates that must compare all items of the batch.
+/// Checks the gates (routers) of mixtures outside of an ExpertParallel. Every shard holds all experts of such a
+/// mixture, and its gate routes only the items of its shard. This is an error for gates that must compare all items of
+/// the batch.
 namespace gatefold::dist {
 
 /// True if a selection (the part of a gate that chooses experts) chooses the experts of an item only from values of
@@ -30,17 +31,18 @@ inline constexpr bool picks_alone<Dense> = true;
 template <>
 inline constexpr bool picks_alone<ScheduledTopK> = true;
 template <>
-inline constexpr bool picks_alone<SigmoidBias> = true;  // its biases follow the loads, which are summed over the shards
+inline constexpr bool picks_alone<SigmoidBias> = true;  // the biases follow the loads of all shards, which are added up
 
 namespace local {
 
-/// `is_enough` is true if a gate that routes only the items of one shard chooses the same experts for each item as a
-/// gate that routes the whole batch.
+/// The member `is_enough` is true if a gate that routes only the items of one shard chooses the same experts for each
+/// item as a gate that routes the whole batch.
 template <class GateT, class B>
 struct Composed {
   static constexpr bool is_enough = false;
 };
-/// `is_enough` for a gate that is made of parts: true if every part routes each item independently of the other items.
+/// For a gate that is made of parts, `is_enough` is true if every part routes each item independently of the other
+/// items.
 template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
   static constexpr bool is_enough = sizeof...(A) == 0 && !detail_::named::Extra<S>() &&

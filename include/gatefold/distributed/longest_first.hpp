@@ -20,9 +20,9 @@ namespace gatefold::dist {
 /// Source: Graham 1969, "Bounds on multiprocessing timing anomalies", longest processing time: at most 4/3 of the
 /// optimum, if the number of experts per shard is not limited. An expert is never divided: if an expert has more than
 /// the mean load, its shard also has more.
-/// @order  of experts with equal loads, the lower one first; of shards with equal loads, the one with fewer experts,
-///         then the lower one. The resulting parts are then assigned to shards: the pair of part and shard with the
-///         most experts in common first, then the lower part, then the lower shard
+/// @order  among experts with equal loads, the lower one first; among shards with equal loads, the one with fewer
+///         experts first, then the lower one. The resulting parts are then assigned to shards: first the pair of part
+///         and shard that has the most experts in common, then the lower part, then the lower shard
 struct LongestFirst {
   Index most = 0;      // largest number of experts on a shard; 0 means ⌈experts/shards⌉
   double gain = 0.05;  // experts move only if the imbalance (maximum / mean load) falls by at least this fraction
@@ -68,9 +68,10 @@ struct LongestFirst {
     }
     return placement;
   }
-  /// Assigns the planned parts (sets of experts) to shards so that few experts move. The loads stay the same.
+  /// Assigns the planned parts (sets of experts) to shards so that few experts move. The loads of the parts stay the
+  /// same.
   static void name_parts(Placement& parts, Index shards, const Placement& now) {
-    std::map<std::pair<Index, Index>, Index> common;  // (part, shard) → experts
+    std::map<std::pair<Index, Index>, Index> common;  // (part, shard) → number of experts in common
     for (std::size_t e = 0; e < parts.shard_of.size(); ++e) ++common[{parts.shard_of[e], now.shard_of[e]}];
     std::vector<std::pair<std::pair<Index, Index>, Index>> pairs(common.begin(), common.end());
     std::sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) {

@@ -61,7 +61,8 @@ struct LossOfShards {
     const T part = share<T, B>(ctx, target), total = all().sum(part == 0 ? T(0) : part * mine);
     B::from_host(ctx, 1, &total, value.data());
   }
-  /// Returns n_j / Σ n, or 0 if no target counts.
+  /// Returns the share of this shard j in the loss, n_j / Σ n with n_j its number of counted targets. Returns 0 if no
+  /// target counts.
   template <class T, class B>
   T share(typename B::Context& ctx, const Target<T, B>& target) const {
     const Index mine = gatefold::detail_::loss::counted<B>(loss, ctx, target.extent(0), target),
@@ -109,8 +110,8 @@ struct LossOfShards<LossT, ShardT, true> {
     means().template sum<T, B>(ctx, target, value);
   }
   /// Adds this shard's part of the gradient to `grads` and `dmodel`: share · ∇(mean over this shard's targets).
-  /// backward of the loss inside adds this gradient without the factor `share`. Therefore the values that are already
-  /// in `grads` and `dmodel` are divided by `share` before the call, and all values are multiplied by `share` after it.
+  /// backward of the loss inside adds this gradient without the factor `share`. The values that are already in `grads`
+  /// and `dmodel` are therefore divided by `share` before the call, and all values are multiplied by `share` after it.
   template <class T, class B, class ModelP>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                 const Target<T, B>& target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,

@@ -27,15 +27,15 @@ struct HostMemory {
   void add(const T* from, Index n, T* to) const {
     for (Index i = 0; i < n; ++i) to[i] += from[i];
   }
-  /// Waits until all copies and sums that were started are complete. On the host there is no wait.
+  /// Waits until all copies and sums that were started are complete. In host memory this is always so.
   void finish() const {}
 
-  /// Returns the n values at `from` for the host to read. In host memory this is a view, without a copy.
+  /// Returns the n values at `from` for the host to read. In host memory, the result is a view, without a copy.
   template <class T>
   std::span<T> read(T* from, Index n) const {
     return {from, static_cast<std::size_t>(n)};
   }
-  /// Returns host memory in which the caller prepares n new values for `to`. Call `write` afterwards, which transfers
+  /// Returns host memory for n new values of `to`. After the caller has written them, it calls `write`, which transfers
   /// them if `to` is on a device.
   template <class T>
   std::span<T> room(T* to, Index n) const {
@@ -79,7 +79,7 @@ struct DeviceMemory {
   }
 };
 
-/// Returns HostMemory or DeviceMemory for the memory in which a context works.
+/// Returns HostMemory or DeviceMemory, depending on the memory in which a context works.
 template <class C>
 auto memory_of([[maybe_unused]] C& ctx) {
   if constexpr (C::Backend::is_host) {

@@ -56,9 +56,9 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
 }
 
 /// Returns one bool for each tensor of moving experts, in order: whether any shard holds rows of the tensor. No shard
-/// does if the tensor belongs to the state of an optimizer that does not update it (another group of InGroups).
-/// @throws ArgumentError on all shards if the rows that a shard holds differ from those that its deal (the assignment
-///         of experts to shards) says
+/// holds rows if the tensor belongs to the state of an optimizer that does not update it (another group of InGroups).
+/// @throws ArgumentError on all shards if a shard holds other rows than its deal (the assignment of experts to shards)
+///         says
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
   std::vector<Index> mine;
@@ -100,7 +100,8 @@ class Move {
       });
     });
   }
-  /// Makes tensors of the new shapes, filled with zeros, for packs whose values are not kept (gradients).
+  /// Makes tensors of the new shapes, filled with zeros, for packs whose values are not needed after the move
+  /// (gradients).
   template <class P>
   void shape(const std::vector<Change>& changes, P& pack) {
     each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
@@ -116,8 +117,8 @@ class Move {
   }
 
  private:
-  /// A visitor that creates a new tensor next to each tensor of moving experts and calls make(tensor, experts of the
-  /// tensor, new tensor) to fill it. commit() later replaces the tensor by the new tensor.
+  /// A visitor that creates a new tensor for each tensor of moving experts. It calls make(tensor, experts of the
+  /// tensor, new tensor), which fills the new tensor. commit() later replaces the old tensor by the new tensor.
   template <class F>
   struct Prepare {
     Move& move;

@@ -19,7 +19,7 @@ namespace gatefold::dist {
 
 /// Options for waiting in dist::Mpi, a connection of MPI processes.
 struct MpiOptions {
-  double timeout = 300;  // seconds without any message, after which exchange throws
+  double timeout = 300;  // seconds without any message after which exchange throws
   /// If true, a thread calls MPI every 50 µs between begin and finish, so that messages advance while the process
   /// computes. The thread needs a free processor.
   bool progress = false;
@@ -76,14 +76,14 @@ class Mpi {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Delivers messages between processes. No MPI call blocks: messages and failures are polled in turn.
+  /// Delivers messages between processes. No MPI call blocks: the function polls for messages and failures in turn.
   ///
   /// @param outgoing  in   messages to other ranks. Messages from one rank to another arrive in the order of this list
   /// @param incoming  out  memory for messages from other ranks, of the sizes that these ranks send
-  /// @throws ArgumentError if a rank is this rank or does not exist; no message is sent then
+  /// @throws ArgumentError if a rank is this rank or does not exist; then no message is sent
   /// @throws DeviceError if a rank has failed, has sent a different size than expected, or has sent no message for
-  ///         longer than the timeout. The error is reported to the other ranks. The contents of `incoming` are
-  ///         unspecified then, and are not written later
+  ///         longer than the timeout. The error is reported to the other ranks. The contents of `incoming` are then
+  ///         unspecified, and are not written later
   /// @cost   no allocation after a first call with as many messages, except by MPI
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     begin(outgoing, incoming);
@@ -101,7 +101,7 @@ class Mpi {
     if (failed_) throw DeviceError(sentence_);
     expect(!begun_, "Mpi.begin", "exchange", "the previous exchange to be finished", "one in progress");
     or_fail(*this, [&] {
-      look_for_failures();  // checked first, because a failed rank may have freed what it sent
+      look_for_failures();  // first, because a failed rank may have freed the memory that it sent
       transfers_.begin(outgoing, incoming);
       begun_ = true;
       if (progress_) progress_->start();
@@ -131,9 +131,9 @@ class Mpi {
     look_for_failures();
   }
 
-  /// Sends to the other ranks that this rank has failed, and the reason. Only the first call does so, and only if no
-  /// other rank has reported a failure before. If an exchange has begun, cancels its messages, which takes up to half a
-  /// second.
+  /// Reports to the other ranks that this rank has failed, and the reason. Only the first call sends a report, and only
+  /// if no other rank has reported a failure before. If an exchange has begun, cancels its messages, which takes up to
+  /// half a second.
   /// @param sentence  the reason; up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {
     if (progress_) progress_->stop();
@@ -196,8 +196,8 @@ class Mpi {
              << " s (that rank may itself be waiting)";
     throw DeviceError(sentence.str());
   }
-  // Waits until all ranks have called the destructor of this class. Returns true if they have within the time limit. If
-  // MPI may still write into messages, does not call MPI and returns false after the time limit.
+  // Waits until all ranks have called the destructor of this class, up to a time limit. Returns true if they all have.
+  // If MPI may still write into messages, does not call MPI and returns false after the time limit.
   bool all_leave() {
     MPI_Request request = MPI_REQUEST_NULL;
     bool possible = settled_ && MPI_Ibarrier(comm_, &request) == MPI_SUCCESS;
@@ -217,7 +217,7 @@ class Mpi {
   bool begun_ = false;    // true between begin() and finish() of an exchange
   bool failed_ = false;   // whether this or another rank has failed
   std::string sentence_;  // the reason of the failure
-  bool settled_ = true;   // false if MPI may still write into memory of callers
+  bool settled_ = true;   // false if MPI may still write into the memory of callers
   int exceptions_ = std::uncaught_exceptions();
   mpi::Notices notices_;
   mpi::Transfers transfers_;

@@ -33,7 +33,7 @@ class Notices {
     }
   }
 
-  /// Returns a failure report of another process if one has arrived, for example `rank 2: its sentence`. Does not wait.
+  /// Returns a failure report of another process if one has arrived, for example `rank 2: reason`. Does not wait.
   std::optional<std::string> received() {
     int there = 0, length = 0;
     MPI_Status status;

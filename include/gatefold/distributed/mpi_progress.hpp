@@ -68,7 +68,7 @@ class Progress {
   std::condition_variable changed_;
   bool goes_ = false, ends_ = false;
   std::exception_ptr failure_;
-  std::thread thread_;  // declared last, because the thread uses the other members
+  std::thread thread_;  // the last member, because the thread uses the others
 };
 
 }  // namespace gatefold::dist::mpi

@@ -61,8 +61,9 @@ class Transfers {
   /// Returns whether all messages are delivered or cancelled.
   bool complete() const { return complete_; }
 
-  /// Returns, for an error message, the ranks that this exchange waits for: `nothing from rank 1, 3`. If everything has
-  /// arrived, it waits only for receivers: `nothing received by rank 2`.
+  /// Returns, for an error message, the ranks that this exchange waits for, for example `nothing from rank 1, 3`. If
+  /// all messages to this rank have arrived, lists the ranks that have not received theirs: `nothing received by rank
+  /// 2`.
   std::string missing() const {
     std::set<int> from, to;
     for (std::size_t i = 0; i < requests_.size(); ++i)
@@ -75,9 +76,9 @@ class Transfers {
     return text;
   }
 
-  /// Cancels the messages of the exchange. Waits up to `limit` for transfers that both sides have started. Other
-  /// transfers never touch the messages again, once all ranks have called abandon.
-  /// @return whether MPI will not write into the memory of the messages any more
+  /// Cancels the messages of the exchange. Waits up to `limit` for transfers that both sides have started. Once all
+  /// ranks have called abandon, other transfers never access the messages again.
+  /// @return true if MPI will not write into the memory of the messages any more
   bool abandon(Seconds limit) noexcept {
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (pieces_[i].incoming && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
@@ -113,7 +114,7 @@ class Transfers {
   MPI_Request* next() {
     indices_.emplace_back();
     statuses_.emplace_back();
-    requests_.push_back(MPI_REQUEST_NULL);  // added last, so that requests_ is never longer than the other lists
+    requests_.push_back(MPI_REQUEST_NULL);  // last, so that requests_ is never longer than the other lists
     return &requests_.back();
   }
 

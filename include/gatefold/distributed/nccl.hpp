@@ -36,10 +36,9 @@ struct NcclOptions {
 /// All processes construct it together, on an inner world (for example MPI) that must outlive it. Data on the host goes
 /// through the inner world. Before each exchange between devices, the ranks exchange the sizes of their messages
 /// through the inner world. The inner world therefore detects a rank that has failed, is late or runs a different
-/// program,
-/// and NCCL transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish, the rank aborts
-/// its communicator, reports the error to the other ranks and throws. After a failure of any rank, the world refuses
-/// further exchanges.
+/// program, and NCCL transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish, the
+/// rank aborts its communicator, reports the error to the other ranks and throws. After a failure of any rank, the
+/// world refuses further exchanges.
 /// @tparam CommunicatorT  a communicator of NCCL; backend/cuda/nccl.cuh documents its functions
 template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {
@@ -85,7 +84,7 @@ class Nccl {
     world_.begin(outgoing, incoming);
   }
   void finish() requires StartingWorld<W> { world_.finish(); }
-  /// Delivers messages between devices. The data must be ready when the function is called, and has arrived when it
+  /// Delivers messages between devices. The data must be complete when the function is called, and has arrived when it
   /// returns.
   /// @throws DeviceError if a rank has failed, runs a different program or is late, or if NCCL reports an error
   void exchange_on_device(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
@@ -101,7 +100,7 @@ class Nccl {
     failed_ = true;
     try {
       sentence_ = sentence;
-    } catch (...) {  // no memory to copy the message; the failure is reported anyway
+    } catch (...) {  // no memory to copy the reason; the failure is reported anyway
     }
     world_.fail(sentence);  // before abort, so that a rank that sees NCCL's error can read the reason
     if (comm_) comm_->abort();
@@ -119,7 +118,7 @@ class Nccl {
     bool operator==(const Sizes&) const = default;
   };
 
-  /// Broadcast: sends the value of rank 0 to all ranks.
+  /// Broadcast: sends the value on rank 0 to all ranks.
   template <class T>
   void share(T& value) {
     auto* const bytes = reinterpret_cast<std::byte*>(&value);

@@ -22,9 +22,9 @@ namespace norms {
 template <class O>
 struct Of {
   static constexpr bool taken = detail_::named::measure<O>();  // the optimizer computes a norm of the gradients itself
-  static constexpr bool given = !taken;                        // the optimizer needs no norm except the one it is given
-  static constexpr bool by_element = !taken;                   // the step of an element depends only on that element
-  static constexpr bool in_rows = true;                        // the optimizer can update some rows without the others
+  static constexpr bool given = !taken;       // the optimizer needs at most a norm that the caller passes
+  static constexpr bool by_element = !taken;  // the step of an element depends only on that element
+  static constexpr bool in_rows = true;       // the optimizer can update some rows without the others
 };
 template <class O>
 struct Of<optim::Clipped<O>> {

@@ -16,13 +16,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// Copies the picks (item, expert, weight) of one shard's items from a whole plan into the shard's own plan. Called for
-/// each pick i of the shard.
+/// Copies the picks (item, expert, weight) of one shard's items from a whole plan into the shard's own plan. A call
+/// copies pick i of the shard.
 template <class T, class B>
 struct TakePicks {
   View<const Index, 1, B> picks, item, expert;
   View<const T, 1, B> weight;
-  Index first;  // first of these items
+  Index first;  // number of the shard's first item
   View<Index, 1, B> own_item, own_expert;
   View<T, 1, B> own_weight;
   GATEFOLD_HD void operator()(Index i) const {
@@ -32,8 +32,8 @@ struct TakePicks {
     own_weight(i) = weight(p);
   }
 };
-/// Copies the gradient of the weight of each pick from a shard's own plan to the position of this pick in the whole
-/// plan. Called for each pick i of the shard.
+/// Copies the gradients of the weights of picks from a shard's own plan to the positions of these picks in the whole
+/// plan. A call copies pick i of the shard.
 template <class T, class B>
 struct GivePicks {
   View<const Index, 1, B> picks;
@@ -69,7 +69,7 @@ void take_picks(typename B::Context& ctx, const SparsePlan<T, B>& all, Index fir
       functor::TakePicks<T, B>{picks, all.item, all.expert, all.weight, first, own.item, own.expert, own.weight});
   own.build(ctx);
 }
-/// The adjoint of take_picks: copies the gradients of the weights of a shard's picks (choices of experts) to the
+/// The backward pass of take_picks: copies the gradients of the weights of a shard's picks (choices of experts) to the
 /// positions `picks` in the gradients of the whole plan.
 template <class T, class B>
 void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<const T, 1, B> own, View<T, 1, B> all) {

@@ -21,11 +21,11 @@ struct Copy {
 /// changes no bit of the results.
 struct Placement {
   std::vector<Index> shard_of{};  // [E] the shard of each expert; empty: evenly and in order
-  /// Copies of experts on further shards. Only for inference (replicate.hpp), because an expert that learns is on one
-  /// shard.
+  /// Copies of experts on further shards. They are only for inference (replicate.hpp), because an expert that learns
+  /// must be on one shard.
   std::vector<Copy> copies{};
 
-  /// Returns the even placement: shard j holds the experts Range::of(experts, j, shards), consecutive numbers.
+  /// Returns the even placement. Shard j holds the consecutive experts Range::of(experts, j, shards).
   static Placement even(Index experts, Index shards) {
     Placement p;
     for (Index j = 0; j < shards; ++j)
@@ -46,8 +46,9 @@ struct Placement {
     return found;
   }
 
-  /// Returns the experts in the range `among` that a shard holds. The numbers are ascending and relative to
-  /// among.first. In a tensor with one row for each expert of `among`, they are the rows that the shard holds.
+  /// Returns the experts in the range `among` that a shard holds, in ascending order, as numbers relative to
+  /// among.first. In a tensor with one row for each expert of `among`, these are the numbers of the rows that the shard
+  /// holds.
   std::vector<Index> experts_of(Index shard, const Range& among) const {
     std::vector<Index> found;
     for (Index e = 0; e < among.count; ++e)
@@ -73,8 +74,8 @@ struct Placement {
                          [&](const Copy& c) { return c.shard == shard && among.has(c.expert); });
   }
   Index count(Index shard) const { return count(shard, {0, experts()}); }
-  /// Returns whether the experts in the range `among` are in ascending order if they are listed shard by shard. Must
-  /// not be called if experts have copies.
+  /// Returns whether the experts in the range `among` are in ascending order if they are listed shard by shard. Do not
+  /// call it if experts have copies.
   bool in_order(const Range& among) const {
     const auto first = shard_of.begin() + among.first;
     return std::is_sorted(first, first + among.count);

@@ -15,8 +15,8 @@ using Seconds = std::chrono::duration<double>;
 /// @return whether done() was true
 template <class Done>
 bool wait_until(Seconds limit, Done done) {
-  // The number of polls without a pause. Tried: 1000; with four processes on two processors small messages take 1.7
-  // times as long.
+  // The number of polls without a pause. 1000 was tried: with four processes on two processors, small messages then
+  // took 1.7 times as long.
   constexpr int busy = 200;
   constexpr std::chrono::microseconds rest{50};
   const auto begin = std::chrono::steady_clock::now();

@@ -11,9 +11,9 @@
 ///     int rank() const;  int size() const;                       // this process, and the number of processes
 ///     void exchange(outgoing, incoming);                         // every message is delivered when it returns
 ///     void fail(const std::string& sentence) noexcept;           // sends the reason why this process ends to all
-///     others void listen();                                             // optional: throws if another process is
-///     known
-///                                                                // to have failed; does not wait
+///                                                                // others
+///     void listen();                                             // optional: throws if another process is known to
+///                                                                // have failed; does not wait
 ///     void begin(outgoing, incoming);  void finish();            // optional: exchange in two calls. Messages are
 ///                                                                // transferred in between. The lists and the memory
 ///                                                                // must stay valid until finish or fail
@@ -69,8 +69,8 @@ concept StartingWorld = World<W> &&
 };
 
 /// A world (connection between processes) with a function exchange_on_device(outgoing, incoming) for messages in device
-/// memory. The data must be ready when it is called. For a world without this function, such messages are copied
-/// through the host.
+/// memory. The data must be complete when the function is called. If a world has no such function, these messages are
+/// copied through the host.
 template <class W>
 concept DeviceWorld = World<W> &&
     requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {

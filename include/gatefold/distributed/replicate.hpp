@@ -19,9 +19,9 @@ namespace gatefold::dist {
 /// then divide its work (DividedSlots). All shards must call it together. Results have the same bits as without copies,
 /// because a result does not depend on the shard that computes it.
 ///
-/// You can use the parameters in forward and infer. backward throws ArgumentError, because an expert's gradient is a
-/// sum over all its items in fixed blocks, which a divided expert cannot form. Saving a checkpoint throws ArgumentError
-/// too.
+/// You can use the parameters in forward and infer. backward throws ArgumentError: the gradient of an expert is a sum
+/// over all its items in fixed blocks, and an expert that is divided between shards cannot compute this sum. Saving a
+/// checkpoint throws ArgumentError too.
 /// @param params  the parameters of a model on shards, before they are frozen. They must not belong to a Trainer: make
 ///         a copy (zeros_like, copy_pack), or read a checkpoint
 /// @param to  the new placement of each ExpertParallel, in the order of the parameters

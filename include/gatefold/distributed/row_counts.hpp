@@ -11,8 +11,8 @@
 
 namespace gatefold::dist {
 
-/// The number of rows of each distributed tensor that every shard holds, for example one row per expert. The numbers
-/// are known on all shards.
+/// The number of rows that each shard holds of each distributed tensor, for example one row per expert. All shards know
+/// these numbers.
 class HeldRows {
  public:
   /// Gathers the numbers of rows from all shards.
@@ -34,7 +34,7 @@ class HeldRows {
     return std::accumulate(of(tensor).begin(), of(tensor).begin() + shard, Index(0));
   }
   /// Checks that every shard holds as many rows of a tensor as experts are assigned to it. It is also correct if no
-  /// shard holds any rows: this is so in the state of an optimizer that does not update the tensor (another group of
+  /// shard holds any rows. This is so in the state of an optimizer that does not update the tensor (another group of
   /// InGroups).
   /// @throws ArgumentError on all shards, with the name of the tensor, if the check fails
   void expect_dealt(const char* where, const std::string& name, std::size_t tensor, const DealtRows& rows) const {

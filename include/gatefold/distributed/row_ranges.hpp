@@ -7,8 +7,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 
-/// Functions for some rows of a tensor, along its first extent. The rows are for example experts, or the rows whose
-/// optimizer step one shard computes.
+/// Functions that copy some of the rows of a tensor. A row is the part with one index of the first dimension. Rows are
+/// for example experts, or the rows whose optimizer step one shard computes.
 namespace gatefold::dist::rows {
 
 /// Returns the number of values in one row of a tensor.

@@ -16,15 +16,16 @@ namespace gatefold {
 
 namespace dist {
 
-/// A list of rows of a tensor in the order in which they are transferred, and the range of this list for each shard.
+/// Lists the rows of a tensor that are transferred, in the order of the transfer. The rows for each shard are a range
+/// of this list.
 template <class B>
 struct PackedRows {
   View<const Index, 1, B> rows;  // if empty: the first `count` rows, in order
   Index count;
   std::vector<Range> of_shard;
 
-  /// Joins adjacent ranges of rows into longer runs, and calls f(rows, tensor, packed) for each run. `rows` are the row
-  /// numbers, and `packed` are the rows of the run in the buffer of packed rows.
+  /// Joins the ranges of rows of neighbouring shards, if they are adjacent, into longer runs. Calls f(rows, tensor,
+  /// packed) for each run. `rows` are the row numbers, and `packed` the rows of the run in the buffer of packed rows.
   template <class A, class P, class F>
   void each_run(const A& of, const P& packed, const F& f) const {
     Range run;
@@ -83,8 +84,8 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
 
 }  // namespace rows
 
-/// Transfers the rows `gives` of `from` on each shard to the rows `takes` of `to` on the receiving shards, while work()
-/// runs.
+/// Sends the rows `gives` of `from` on each shard to the other shards, and writes the received rows to the rows `takes`
+/// of `to`. work() runs while the rows are transferred.
 /// @param bfloat16  whether to round floats to bfloat16, also rows that stay on this shard
 template <class T, class B, class ShardT, class Work>
 void carry_rows(ShardT& shard, typename B::Context& ctx, bool bfloat16, const PackedRows<B>& gives, In<T, 2, B> from,

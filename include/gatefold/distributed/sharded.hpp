@@ -68,7 +68,8 @@ struct Deals {
 
 }  // namespace sharded
 
-/// Returns the deals (which shard holds which expert) of a model's parameters: one for each ExpertParallel, in order.
+/// Returns the deals of a model's parameters, one for each ExpertParallel, in order. A deal is the assignment of
+/// experts to shards.
 template <class P>
 std::vector<std::shared_ptr<const Deal>> deals_of(const P& params) {
   sharded::Deals deals;
@@ -110,8 +111,8 @@ struct Visitor {
   }
 };
 
-/// Copies the rows of one shard's experts to the tensor `part`, out of the tensor `all` with a row for each expert of
-/// the range `experts`.
+/// Copies the rows of one shard's experts from the tensor `all` to the tensor `part`. `all` has a row for each expert
+/// of the range `experts`.
 template <class M>
 struct TakeExperts {
   const M& memory;
@@ -123,13 +124,13 @@ struct TakeExperts {
     deal.experts.push_back(experts);
     const std::vector<Index> mine = deal.placement.experts_of(shard, experts);
     rows::resize(part, all, static_cast<Index>(mine.size()));
-    if (all.data() != nullptr)  // count_parameters passes shapes without data
+    if (all.data() != nullptr)  // `all` has no data in count_parameters
       rows::pick(memory, all.data(), mine, rows::width(all), part.data());
   }
 };
 
-/// Calls f<At>(range) for each kind of experts in a policy of type Experts. `range` is the part of `experts` that is of
-/// kind number At.
+/// Calls f<At>(range) for each kind At of experts in a policy of type Experts. `range` has the experts of this kind, as
+/// a part of the range `experts`.
 template <class F, class... K>
 void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   Index first = experts.first;

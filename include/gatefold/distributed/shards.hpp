@@ -38,7 +38,7 @@ class Shard {
   int rank() const { return group_.rank(); }
   /// Returns the number of shards in this process, for example to divide the processor cores among them.
   Index in_this_process() const { return group_.here().count; }
-  /// Returns the range of this shard if a number of things, for example items or experts, is divided among the shards
+  /// Returns the range of this shard when `things` things, for example items or experts, are divided among the shards
   /// evenly and in order.
   Range part_of(Index things) const { return Range::of(things, index(), count()); }
 
@@ -69,7 +69,7 @@ class Shard {
     exchange(out_, in_);
   }
 
-  /// Writes to `all` the values of all shards, one shard after the other. Shard j has counts[j] values.
+  /// Gathers the values of all shards in `all`, one shard after the other. Shard j has counts[j] values.
   template <class T>
   void all_gather(const T* mine, std::span<const Index> counts, T* all) {
     all_gather(HostMemory{}, mine, counts, all);
@@ -84,7 +84,7 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// Gathers the values of all shards, with the same number of values, `each`, from every shard.
+  /// Gathers the values of all shards, as above, if every shard has the same number of values, `each`.
   template <class T>
   void all_gather(const T* mine, Index each, T* all) {
     std::vector<Index> counts(static_cast<std::size_t>(count()), each);
@@ -122,7 +122,7 @@ class Shard {
     sum(memory_of(ctx), values, n, ctx.template scratch<T>(part_of(n).count * count()).data());
   }
   template <class T>
-  T sum(T value) {  // makes one exchange
+  T sum(T value) {  // makes one exchange for each call
     std::vector<T> parts(static_cast<std::size_t>(count()));
     all_gather(&value, Index(1), parts.data());
     add_up(HostMemory{}, parts.data(), 1);
@@ -139,8 +139,8 @@ class Shard {
   }
 
  private:
-  /// Replaces each of the n values by its sum over the shards. Each shard adds up one part of the values, from all
-  /// shards, and then sends the sums to all shards.
+  /// Replaces each of the n values by its sum over the shards. Each shard adds up one part of the values of all shards,
+  /// and then sends the sums of this part to all shards.
   /// @param parts  memory for count() parts, each as large as this shard's part of n values
   template <class M, class T>
   void sum(const M& memory, T* values, Index n, T* parts) {
@@ -161,7 +161,7 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// Adds up count() arrays of n values, which follow each other in `parts`. The sum is in the first array.
+  /// Adds up count() arrays of n values, which follow each other in `parts`. Writes the sum to the first array.
   template <class M, class T>
   void add_up(const M& memory, T* parts, Index n) const {
     for (Index step = 1; step < count(); step *= 2)

@@ -132,18 +132,17 @@ class SlotExchange {
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
-  /// Transfers the rows that experts read to the shards of the experts. Writes to `to` [rows(), W] the rows that this
-  /// shard's experts read, out of `from` [N, W] of each shard. work() runs meanwhile.
-  /// @param chunk  a chunk of the experts. Only the rows that this chunk reads, and no earlier chunk reads, are
-  ///         transferred
+  /// Transfers the rows that experts read to the shards of the experts. `from` [N, W] has the rows of this shard's
+  /// items. Writes to `to` [rows(), W] the rows that this shard's experts read. work() runs meanwhile.
+  /// @param chunk  a chunk of the experts. Transfers only the rows that this chunk reads and no earlier chunk has read
   template <class ShardT, class Work = NoWork>
   void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                   Index chunk = all, const Work& work = {}) const {
     carry_rows<T, B>(shard, ctx, bfloat16, {sent_rows_, sent_rows_.size(), rows_of(give_, chunk)}, from,
                      {{}, rows_here_, rows_of(take_, chunk)}, to, work);
   }
-  /// Transfers one row for each slot to the shard of its expert. Writes to `to` [groups().slots, W] the rows of the
-  /// received slots, out of `from` [own slots, W] of each shard. work() runs meanwhile.
+  /// Transfers one row for each slot to the shard of the slot's expert. `from` [own slots, W] has the rows of this
+  /// shard's own slots. Writes to `to` [groups().slots, W] the rows of the received slots. work() runs meanwhile.
   template <class ShardT, class Work = NoWork>
   void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                    Index chunk = all, const Work& work = {}) const {
@@ -167,8 +166,8 @@ class SlotExchange {
     Range rows, slots;
     std::vector<Range> rows_of{}, slots_of{};
   };
-  /// Running totals over the experts that one shard holds, in order: the number of rows that the experts so far read,
-  /// and the number of their slots.
+  /// Running totals over the experts that one shard holds, in order: the number of rows that the experts up to here
+  /// read, and the number of their slots.
   struct Ends {
     std::vector<Index> rows{0}, slots{0};
   };
@@ -201,8 +200,8 @@ class SlotExchange {
   }
   PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
 
-  /// Exchanges lists of numbers between shards in host memory. give(j) is the range of `from` for shard j, and take(j)
-  /// the range of `to` from shard j.
+  /// Exchanges lists of numbers between shards in host memory. give(j) is the range of `from` that is sent to shard j,
+  /// and take(j) the range of `to` that is received from shard j.
   template <class ShardT, class GiveF, class TakeF>
   static void exchange(ShardT& shard, const Index* from, const GiveF& give, Index* to, const TakeF& take) {
     std::vector<Bytes> out;
@@ -214,8 +213,8 @@ class SlotExchange {
     shard.exchange(out, in);
   }
 
-  /// Finds, for each shard, the slots of this shard's items that belong to its experts, and the rows that these slots
-  /// read, in the order of first use. Fills `told` with the numbers of rows and slots to send to each shard.
+  /// Finds, for each shard, which slots of this shard's items belong to its experts. Also finds the rows that these
+  /// slots read, in the order of first use. Fills `told` with the numbers of rows and slots to send to each shard.
   template <class ShardT, class M>
   void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
                  std::vector<Index>& told, std::vector<Range>& told_to) {
@@ -261,7 +260,7 @@ class SlotExchange {
     }
     keep(memory, sent, sent_rows_);
     in_order_ = std::is_sorted(slots.begin(), slots.end());
-    if (in_order_) slots.clear();  // rows in order need no list: they are sent in place
+    if (in_order_) slots.clear();  // slots in order are sent in place, without a list
     keep(memory, slots, sent_slots_);
     memory.finish();
   }
@@ -346,7 +345,7 @@ class SlotExchange {
   std::vector<Index> before_here_{};
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
-  bool in_order_ = true;  // own slots are in sending order, so they are sent in place
+  bool in_order_ = true;  // own slots are already in sending order, so they are sent in place
   // [own slots] The row that each slot reads, as a number among the rows sent to the same shard; slots in sending
   // order.
   std::vector<Index> row_of_slot_{};

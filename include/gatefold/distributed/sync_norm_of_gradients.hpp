@@ -21,7 +21,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Adds to sums[e] the sum of `each` squares, or the square root of this sum if `root` is true.
+/// Adds the squares of one expert e to sums[e]: the sum of `each` squares, or the square root of this sum if `root` is
+/// true.
 struct AddNorm {
   Index each;
   const double* squares;
@@ -98,7 +99,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   /// The layout of an array of sums of squares, from which the norms are computed. A tensor has one sum for each slice
   /// (expert). With per_expert = false, a tensor that all shards hold has one sum in total.
   struct Terms {
-    std::vector<Range> of{};  // the elements of each tensor in the array; count 0 if it is empty on all shards
+    std::vector<Range> of{};  // [tensors] place of a tensor's sums in the array; count 0: empty on all shards
     Index slices = 0, count = 0;
   };
 
@@ -146,7 +147,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     each(
         [&](const Name&, const auto& g, const DealtRows& rows) {
           const Range& of = terms.of[next++];
-          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // tensors that all shards hold count once
+          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // only shard 0 counts such a tensor
           const auto* from = g.data();
           const auto add = [&](Index slices, Index slice, Index first) {
             using T = std::remove_cvref_t<decltype(*from)>;

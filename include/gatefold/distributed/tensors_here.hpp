@@ -13,8 +13,8 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The rows of a checkpoint's tensors that one shard reads or writes. The umbrella header does not include this header
-/// (nor io). Only for host backends.
+/// The rows of a checkpoint's tensors that one shard reads or writes. gatefold.hpp does not include this header,
+/// because the header needs gatefold::io. Only for host backends.
 namespace gatefold::dist {
 
 /// Lists the tensors of a pack (a struct of named tensors) as they are in a file, with the experts of all shards, and

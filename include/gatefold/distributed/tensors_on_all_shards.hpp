@@ -40,8 +40,8 @@ Visitor(F, G) -> Visitor<F, G>;
 
 }  // namespace parts
 
-/// The tensors of a pack (a struct of named tensors) without distribution: each tensor whose rows are distributed over
-/// the shards is replaced by a tensor with all rows.
+/// The tensors of a pack (a struct of named tensors) as in a run of one process: each tensor whose rows are distributed
+/// over the shards is replaced by a tensor with all rows.
 template <class ShardT, class M, class P>
 class Whole {
  public:

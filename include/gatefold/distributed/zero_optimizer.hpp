@@ -29,8 +29,8 @@ struct Swap {
     for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 };
-/// Fills `part` with the rows that one shard updates. If all shards hold a tensor, copies the rows of the shard.
-/// Distributed experts (Sharded packs) are completely on their shard, so their tensors are swapped instead.
+/// Fills `part` with the rows that one shard updates. Of a tensor that all shards hold, copies the rows of the shard.
+/// The tensors of distributed experts (Sharded packs) are completely on their shard, and are swapped instead.
 template <class M>
 struct Take : Swap {
   M memory;
@@ -60,8 +60,8 @@ struct Take : Swap {
     return Range::of(all.extent(0), shard, shards);
   }
 };
-/// Gives `part` the same shapes as Take, but copies no values and swaps no tensors, because `begin` must not change the
-/// parameters.
+/// Gives the tensors of `part` the shapes that Take gives them, but copies no values and swaps no tensors, because
+/// `begin` must not change the parameters.
 template <class M>
 struct Shape : Take<M> {
   void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
@@ -83,7 +83,7 @@ struct Places {
   void operator()(const Name&, Table<T, B>& t) {
     found.push_back({t.rows().data, t.extent(0), t.extent(1)});
   }
-  void operator()(const Name&, auto&) {}  // a different element type
+  void operator()(const Name&, auto&) {}  // not of type T
   void sharded(const Name&, auto&) {}
 
   /// Calls f(data, number of values) for the rows of shard j in each tensor, one tensor after the other.
