@@ -94,8 +94,8 @@ struct Corpus {
   }
 
  private:
-  /// Returns the number of blocks of a pass that begins at column `offset`: how many of c = offset, offset + M, … are
-  /// below C − M, with M tokens per block and C per row.
+  /// Returns the number of blocks of a pass that begins at column `offset`. It is the number of columns c = offset,
+  /// offset + M, … that are below C − M, with M tokens per block and C tokens per row.
   Index blocks_from(Index offset) const { return (columns() - offset - 1) / length; }
 };
 

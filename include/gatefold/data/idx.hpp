@@ -27,9 +27,9 @@ struct IdxImages {
 
 namespace idx {
 
-/// The largest size of the data that a header may declare is 1 MiB (kPromise) plus 100 (kRatio) times the size of the
-/// file. Images of digits compress to a fifth. A file that compresses much better is an attack (a decompression bomb),
-/// or must be unpacked before it is read.
+/// The header of a file may declare at most 1 MiB (kPromise) plus 100 (kRatio) times the size of the file. Images of
+/// digits compress to a fifth of their size. A file that compresses much better is probably an attack (a decompression
+/// bomb). If it is not, unpack it before you read it.
 inline constexpr std::uint64_t kPromise = std::uint64_t(1) << 20, kRatio = 100;
 
 /// Reads a plain or gzip-compressed file sequentially, and counts the uncompressed bytes.
@@ -76,7 +76,7 @@ class Reader {
     return bytes;
   }
 
-  /// Throws FileError unless the file has been read to its end. For a compressed file, zlib also compares the checksum
+  /// Throws FileError unless the file has been read to its end. For a compressed file, zlib also checks its checksum
   /// here.
   void expect_end() {
     const std::uint64_t end = offset_;

@@ -97,7 +97,7 @@ class Group {
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
                 const Work& work = {}) {
     const auto begin = Clock::now();
-    memory.finish();  // other shards may read the bytes only when they are complete
+    memory.finish();  // the bytes must be complete before other shards read them
     start(shard, {out, in, M::is_host, true}, !std::is_same_v<Work, NoWork>);
     const auto started = Clock::now();
     run(work);

@@ -43,7 +43,7 @@ class Staged {
   void end(const M& memory, std::span<const Room> in, const Range& here) const {
     for (std::size_t j = 0; j < in.size(); ++j)
       if (!here.has(static_cast<Index>(j))) memory.copy(in_[j].data(), static_cast<Index>(in[j].size()), in[j].data());
-    memory.finish();  // the next exchange may reuse bytes_ only after the copies have finished
+    memory.finish();  // copies must finish before the next exchange reuses bytes_
   }
 
  private:

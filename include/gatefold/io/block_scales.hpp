@@ -50,14 +50,15 @@ inline float e8m0(std::uint8_t bits) {
   return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, static_cast<int>(bits) - 127);
 }
 
-/// Returns the row of scales of (1) that belongs to a row of matrices of `rows` rows. Both numbers are counted over all
-/// matrices.
+/// Returns the number of the row of scales in (1) that belongs to row number `row`. A matrix has `rows` rows. Rows are
+/// numbered through all matrices, and so are rows of scales.
 inline std::uint64_t scale_row(std::uint64_t row, std::uint64_t rows) {
   return row / rows * ((rows + kSquare - 1) / kSquare) + row % rows / kSquare;
 }
-/// Computes (1) for rows of matrices [rows, columns]. Rows are counted over all matrices, which follow each other.
-/// @param from   [count, columns], row number `first` and those after it
-/// @param scale  [rows of scales, ⌈columns / 128⌉], from row number scale_row(first, rows) on
+/// Decodes some rows of matrices [rows, columns] by (1). The matrices follow each other, and their rows are numbered
+/// through all matrices. The decoded rows are number first, …, first + count − 1.
+/// @param from   [count, columns] the bytes of these rows
+/// @param scale  [rows of scales, ⌈columns / 128⌉] the scales, beginning with row number scale_row(first, rows)
 inline void decode_fp8(const std::byte* from, const float* scale, std::uint64_t first, std::uint64_t count,
                        std::uint64_t rows, std::uint64_t columns, float* to) {
   float values[256];
@@ -68,7 +69,7 @@ inline void decode_fp8(const std::byte* from, const float* scale, std::uint64_t 
     for (std::uint64_t i = 0; i < columns; ++i) to[i] = values[static_cast<std::uint8_t>(from[i])] * by[i / kSquare];
   }
 }
-/// Computes (2) for `blocks` blocks of 32 values. The lower four bits of a byte come first.
+/// Decodes `blocks` blocks of 32 values by (2). The lower four bits of a byte come first.
 /// @param from   [blocks, 16]
 /// @param scale  [blocks]
 inline void decode_mxfp4(const std::byte* from, const std::byte* scale, std::uint64_t blocks, float* to) {
@@ -82,8 +83,8 @@ inline void decode_mxfp4(const std::byte* from, const std::byte* scale, std::uin
   }
 }
 
-/// Rounds `value` to a format that stores `mantissa` bits of mantissa and whose smallest normal number is 2^lowest,
-/// ties to even. Returns the bits of the result without the sign. Magnitudes above `largest` become `largest`.
+/// Rounds `value` to a format with `mantissa` stored bits of mantissa, whose smallest normal number is 2^lowest. Ties
+/// go to even. Returns the bits of the result without the sign. Magnitudes above `largest` become `largest`.
 inline std::uint8_t rounded(double value, int mantissa, int lowest, double largest) {
   const double size = std::min(std::abs(value), largest);
   const int exponent = std::max(size > 0 ? std::ilogb(size) : lowest, lowest);
@@ -112,7 +113,7 @@ inline bool is_same(float a, float b) {
 }
 
 /// Encodes matrices [rows, columns] of floats by (1) and (3).
-/// @param bytes         [matrices, rows, columns] in, out: an earlier encoding, which the new one replaces
+/// @param bytes         [matrices, rows, columns] in, out: in, an earlier encoding; out, the new encoding
 /// @param scale         [matrices, ⌈rows / 128⌉, ⌈columns / 128⌉] in, out: its scales
 /// @param stored_scale  returns the float to which the file rounds a scale
 template <class F>
@@ -140,7 +141,7 @@ void encode_fp8(const float* from, std::uint64_t matrices, std::uint64_t rows, s
       }
 }
 /// Encodes blocks of 32 floats by (2) and (4).
-/// @param to     [blocks, 16] in, out: an earlier encoding, which the new one replaces
+/// @param to     [blocks, 16] in, out: in, an earlier encoding; out, the new encoding
 /// @param scale  [blocks] in, out: its scales
 inline void encode_mxfp4(const float* from, std::uint64_t blocks, std::byte* to, std::byte* scale) {
   float before[kRow];

@@ -90,8 +90,8 @@ constexpr const char* dtype(Stored stored) {
   return names[static_cast<int>(stored)];
 }
 
-/// Rounds v "to odd": returns v if a float can represent it, otherwise the neighbouring float whose last bit is 1.
-/// Rounding the result to 16 bits then gives the same number as rounding v directly.
+/// Rounds v "to odd": returns v if a float can represent it, otherwise the one of the two neighbouring floats whose
+/// last bit is 1. If the result is then rounded to 16 bits, it is the same number as v rounded directly to 16 bits.
 inline float rounded_to_odd(double v) {
   const float f = static_cast<float>(v);
   if (static_cast<double>(f) == v || functor::is_nan(v)) return f;

@@ -18,8 +18,8 @@ struct Float16 {
     };
     if (size > kInfinity) return signed_bits(0x7e00 | (size >> 13 & 0x3ff));
     if (size >= kOverflow) return signed_bits(0x7c00);
-    // The result is a subnormal binary16 number. These numbers are 2⁻²⁴ apart, as are floats in [0.5, 1), so adding 0.5
-    // rounds v to one of them.
+    // The result is a subnormal binary16 number. These numbers are 2⁻²⁴ apart, and floats in [0.5, 1) are as far apart.
+    // Therefore, adding 0.5 rounds v to one of them.
     if (size < kNormal)
       return signed_bits(std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) -
                          std::bit_cast<std::uint32_t>(0.5f));

@@ -11,20 +11,21 @@
 
 namespace gatefold::io {
 
-/// Writes a folder under a temporary name next to the target; `commit` then gives it the name of the target. Without
-/// `commit`, or after an exception, an existing target is unchanged.
+/// Writes a folder under a temporary name in the folder of the target; `commit` then gives it the name of the target.
+/// Without `commit`, or after an exception, an existing target is unchanged.
 ///
 ///     FolderReplacement folder("tuned", {"config.json"});
 ///     Replacement file(folder.path() / "config.json");
 ///     …
 ///     folder.commit();
 ///
-/// An existing target is replaced only if the new folder has all its files, so that no other file is lost. Between the
-/// two renames that replace it, for an instant, no folder has the name of the target; its previous content is in
-/// TARGET.gatefold.old. A killed writer leaves TARGET.gatefold.tmp, or both. The next FolderReplacement of the same
+/// An existing target is replaced only if the new folder has all its files, so that no file is lost. The replacement
+/// consists of two renames. Between them, for an instant, no folder has the name of the target; its previous content is
+/// in TARGET.gatefold.old. A killed writer leaves TARGET.gatefold.tmp, or both. The next FolderReplacement of the same
 /// target removes them. Only one program at a time may write to a target.
 ///
-/// @throws FileError with path and reason, before anything is written if the target is not a folder or has other files
+/// @throws FileError with path and reason if the target is not a folder or has other files. Then nothing has been
+///         written
 class FolderReplacement {
  public:
   /// @param names  names of the files that the new folder will have

@@ -70,8 +70,8 @@ std::vector<std::byte> copied(C& ctx, const typename Gathered<C>::Source& source
   return to_bytes(theirs);
 }
 
-/// Returns the tensors of the other library in which tensors of the pack are stored, sorted by name.
-/// @throws ArgumentError as save
+/// Returns the tensors of the other library that store the tensors of the pack, sorted by name.
+/// @throws ArgumentError in the same cases as save
 template <class C, class P>
 std::vector<Gathered<C>> gather(const TensorMap& map, P& pack) {
   std::vector<Gathered<C>> all;

@@ -15,8 +15,8 @@
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
-/// Computes the layout of a save: in which file, and at which offset, it writes each tensor. The layout depends only on
-/// options, names, types, shapes and metadata, so it is known before any element is read.
+/// Computes the layout of a save: the file and the offset of each tensor. The layout depends only on options, names,
+/// types, shapes and metadata, so it is known before any element is read.
 namespace gatefold::io {
 
 /// Options of a save.
@@ -37,10 +37,10 @@ namespace safetensors {
 struct Layout {
   /// The header of one file, and its sizes in bytes.
   struct File {
-    std::string header{};        // the length field (8 bytes), then the JSON text
+    std::string header{};        // size of the JSON text (8 bytes), then the JSON text
     std::uint64_t begin = 0;     // offset of the elements
     std::uint64_t elements = 0;  // bytes of the elements
-    std::uint64_t content = 0;   // offset of the content number (a hash, see kContent) in the header; else 0
+    std::uint64_t content = 0;   // offset in the header of the content number (a hash, see kContent), or 0
     std::uint64_t size() const { return begin + elements; }
   };
   /// The position of a tensor: the index of its file in `files`, and its offset in this file.
@@ -57,8 +57,8 @@ struct Layout {
 };
 
 /// The metadata key under which a save in several files (parts) stores its content number in each part. The content
-/// number is a hash of the bytes of all parts (Save::content). The names of the parts also contain it. It is known only
-/// after all parts are written.
+/// number is a hash of the bytes of all parts (Save::content). The names of the parts also contain it. The number is
+/// known only after all parts are written.
 inline constexpr std::string_view kContent = "gatefold.content";
 inline std::string content_text(std::uint64_t content) {
   char text[17];

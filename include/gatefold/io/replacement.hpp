@@ -61,18 +61,19 @@ class Replacement {
 
   void write(const void* bytes, std::size_t count);
   void commit();
-  /// Replaces the file `path` in the same folder instead of the target that the constructor got; otherwise like commit.
+  /// Replaces the file `path` instead of the target that was passed to the constructor. `path` must be in the same
+  /// folder. Otherwise like commit.
   void commit_as(const std::filesystem::path& path) {
     target_ = path;
     commit();
   }
-  /// Returns the path of the temporary file that is being written. Other processes can also write to this file.
+  /// Returns the path of the temporary file that is being written. Other processes can open it and write to it too.
   const std::filesystem::path& temporary() const { return temporary_; }
   /// Flushes the directory entries of the target's folder to the disk, so that a rename survives a power failure. Does
   /// nothing outside POSIX systems.
   void sync_folder() const { sync_folder(folder(), path_); }
-  /// Flushes the directory entries of a folder to the disk, as the other sync_folder.
-  /// @param path  names the file or folder in an error
+  /// Flushes the directory entries of a folder to the disk, like sync_folder().
+  /// @param path  the name of the file or folder in an error message
   static void sync_folder(const std::filesystem::path& folder, const std::string& path);
 
  private:
@@ -146,8 +147,8 @@ inline void Replacement::create(const std::filesystem::file_status& status) {
   }
   struct stat old {};
   if (std::filesystem::exists(status) && ::stat(target_.c_str(), &old) == 0) {
-    // Keeps the owner of the old file if possible. A failure is ignored, because only root can give a file to another
-    // owner.
+    // Keeps the owner of the old file if possible. A failure is ignored, because only root can change the owner of a
+    // file.
     [[maybe_unused]] const int owner = ::fchown(file_, old.st_uid, old.st_gid);
     if (::fchmod(file_, old.st_mode & 07777) != 0) fail("cannot set permissions");
   }
@@ -184,7 +185,7 @@ inline void Replacement::sync_folder(const std::filesystem::path& folder, const 
   const int result = ::fsync(entries), reason = errno;
   ::close(entries);
   if (result != 0 && reason != EINVAL)
-    fail(path, "cannot write its folder to the disk", reason);  // EINVAL: not supported there
+    fail(path, "cannot write its folder to the disk", reason);  // EINVAL: this folder cannot be flushed
 }
 
 inline void Replacement::commit() {

@@ -42,8 +42,8 @@ Part(const char*, P&) -> Part<P>;
 template <class P>
 Part(std::string, P&) -> Part<P>;
 
-/// True if M is a model (a layer, branch or expert), false if it is a pack of tensors. It selects the overload of
-/// `load`: the one for models returns their parameters (train/load_parameters.hpp).
+/// True if M is a model (a layer, branch or expert), false if it is a pack of tensors. `load` has an overload for each
+/// of the two. The overload for models returns their parameters (train/load_parameters.hpp).
 template <class M>
 inline constexpr bool has_dims = requires(const M& model) {
   model.in_dim();
@@ -119,8 +119,8 @@ std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   return std::move(all.list);
 }
 
-/// Returns whether two shapes are equal apart from leading extents of 1. For example, [1, D, H] of a bank with one
-/// expert matches [D, H] of a single expert.
+/// Returns whether two shapes are equal except for leading extents of 1. For example, [1, D, H] of one expert in a bank
+/// matches [D, H] of a single expert.
 inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b) {
   const auto rest = [](const auto& shape) {
     return std::find_if(shape.begin(), shape.end(), [](std::uint64_t n) { return n != 1; });
@@ -188,9 +188,9 @@ struct Data {
   Metadata metadata{};
 };
 
-/// Reads the tensors of a list from the file of a path, or from the files that its index lists, after it has checked
-/// their types and shapes. Tensors of the list without elements can be missing, because a file of an earlier version
-/// lacks them if a policy got them since.
+/// Reads the tensors of a list from the file of a path, or from the files that its index lists. First checks their
+/// types and shapes. Tensors of the list without elements can be missing in the files. An example is an optional tensor
+/// of a policy that an earlier version of gatefold did not have.
 /// @param only  true if other tensors in the files are an error, false if they are ignored
 template <class Json = nlohmann::json>
 Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
@@ -199,7 +199,7 @@ Data read_entries(const std::filesystem::path& path, bool only, const std::vecto
   Opened from = open(path, [&](const std::string& name) { return !only || by_name.contains(name); });
   std::vector<bool> found(list.size());  // a tensor without elements counts as found
   for (std::size_t i = 0; i < list.size(); ++i) found[i] = list[i].bytes == 0;
-  std::vector<std::vector<std::size_t>> places;  // for each file
+  std::vector<std::vector<std::size_t>> places;  // [files][tensors of the file] index of the tensor in `list`
   for (OpenFile& part : from.files) {
     std::erase_if(part.header.tensors, [&](const Described& t) { return !by_name.contains(part.header.name(t)); });
     places.push_back(match<Json>(part.file, part.header, list, by_name, found));

@@ -43,7 +43,7 @@ struct Entry {
   std::vector<std::uint64_t> shape;  // shape of the whole tensor
   std::uint64_t bytes;               // size of the whole tensor
   std::vector<Slice> here{};         // slices that this process has, in the order of its memory
-  bool skipped = false;              // the tensor has no elements here (Tensor.skip), but may have some in a file
+  bool skipped = false;              // no elements here (Tensor.skip), but perhaps in a file
 };
 
 /// Formats a text from a file for an error message: in quotes, cut after 200 bytes, with control characters escaped.
@@ -242,7 +242,7 @@ class HeaderReader {
     from_.fail(8, "header: " + in_quotes<Json>(name) + " appears twice");
   }
   // Handles a JSON value of an unexpected kind, for example a number in place of a text. Throws FileError if the key
-  // requires a different kind. If the key is unknown, returns true, so that its value is ignored.
+  // requires another kind. If the key is unknown, returns true, so that the parser continues and ignores the value.
   bool wrong_value() const {
     if (depth_ == 1 && place_ == Place::metadata) from_.fail(8, "__metadata__: expected an object");
     if (place_ == Place::metadata)

@@ -50,8 +50,8 @@ inline void remove_parts(const std::filesystem::path& of, const std::set<std::st
 /// files (parts).
 inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   file.commit();
-  // A load prefers an index to the file itself. Therefore an earlier save in several files is valid until the removal
-  // of its index is on the disk.
+  // A load prefers an index to the file itself. Therefore an earlier save in several files stays valid until the
+  // removal of its index is on the disk.
   const std::filesystem::path index = index_path(path);
   std::error_code error;
   if (std::filesystem::remove(index, error)) file.sync_folder();
@@ -153,8 +153,8 @@ class Save {
       if (!file.sync()) fail("cannot write");
   }
   /// Returns the share of this process in the content number: a hash of the bytes that it has written and of their
-  /// offsets in the files. The content number of the whole save is the sum over all processes. In this hash, the bytes
-  /// of the headers that will hold the content number count as the number 0. The result is 0 if there is only one file.
+  /// offsets in the files. The content number of the whole save is the sum over all processes. The bytes of a header
+  /// that will hold the content number count as 0 in this hash. The result is 0 if there is only one file.
   std::uint64_t content() const { return content_; }
 
   /// Replaces the previous files by the new ones. The process that created the files calls this function, after all

@@ -78,7 +78,7 @@ class TensorFiles {
     return {place.stored, scales.info, raw_bytes(place, place.begin, place.end - place.begin),
             raw_bytes(scales, scales.begin, scales.end - scales.begin)};
   }
-  /// Returns the name of the tensor to which the scales with this name belong, or an empty text.
+  /// Returns the name of the tensor whose scales are called `scales`. Returns an empty text if there is none.
   std::string scaled_by(std::string_view scales) const {
     const auto found = scales_.find(scales);
     return found == scales_.end() ? std::string() : found->second.scales;
@@ -97,19 +97,20 @@ class TensorFiles {
     safetensors::decode(place.info.dtype, bytes.data(), elements.size(), elements.data());
     return elements;
   }
-  /// Returns the bytes of a tensor as they are in the file; of a tensor with scales, those of its floats.
+  /// Returns the bytes of a tensor as they are in the file. For a tensor with scales, returns the bytes of its values
+  /// as floats.
   std::vector<std::byte> read_bytes(std::string_view name) const {
     const Place& place = at(name);
     if (!place.scales.empty()) return scaled_bytes(place, 0, count(place.info));
     return raw_bytes(place, place.begin, place.end - place.begin);
   }
-  /// A part of a tensor whose parts are stored in turns: of every `parts` consecutive runs of `run` elements, run
-  /// number `part` belongs to this part.
+  /// One of several parts of a tensor whose elements alternate. The tensor consists of runs of `run` elements. Of every
+  /// `parts` consecutive runs, run number `part` belongs to this part.
   struct Part {
     std::uint64_t run, part, parts;
   };
-  /// Returns the bytes of elements of a part of a tensor: of `elements` elements from element number `first` of the
-  /// part on, or of all that follow.
+  /// Returns the bytes of some elements of a part of a tensor: of `elements` elements of the part, beginning with its
+  /// element number `first`. If `elements` is not given, returns all elements from there to the end of the part.
   /// @throws ArgumentError unless part < parts, the number of elements of the tensor is a multiple of run · parts, and
   ///         the part has the elements
   std::vector<std::byte> read_part(std::string_view name, const Part& of, std::uint64_t first = 0,
@@ -119,7 +120,7 @@ class TensorFiles {
     if (all == 0) return {};
     const std::uint64_t run = of.run, part = of.part, parts = of.parts;
     const bool whole = part < parts && run > 0 && run <= all / parts && all % (run * parts) == 0 &&
-                       (size % all == 0 || !place.scales.empty());  // excludes elements of less than a byte
+                       (size % all == 0 || !place.scales.empty());  // false for elements of less than a byte
     expect(whole, "TensorFiles.read_part", "run, part, parts",
            Joined{"part < parts, and run * parts to divide ", all, " elements"}, Joined{run, ", ", part, ", ", parts});
     expect(first <= all / parts, "TensorFiles.read_part", "first", Joined{"at most ", all / parts}, first);
@@ -174,7 +175,7 @@ class TensorFiles {
     TensorInfo info;
     RegularFile* file;
     std::uint64_t begin, end;
-    std::string scales{};  // a tensor with scales: their name in scales_. Scales: the name of their tensor. Else empty
+    std::string scales{};  // name of a tensor's scales in scales_; for scales, the name of their tensor; else empty
     TensorInfo stored{};   // a tensor with scales: its numbers as they are in the file
   };
 
@@ -188,7 +189,7 @@ class TensorFiles {
     if (!place.scales.empty()) return scaled_bytes(place, first, count);
     return raw_bytes(place, place.begin + first * element, count * element);
   }
-  /// Returns the bytes of the values of a tensor with scales as floats: of `count` floats from number `first` on.
+  /// Returns the values of a tensor with scales as the bytes of floats: `count` floats, beginning with number `first`.
   std::vector<std::byte> scaled_bytes(const Place& place, std::uint64_t first, std::uint64_t count) const {
     if (count == 0) return {};
     const Place& of = scales_.at(place.scales);

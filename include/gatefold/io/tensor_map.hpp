@@ -26,11 +26,11 @@ namespace gatefold::io {
 
 namespace tensor_map {
 
-inline constexpr std::size_t kReadAtOnce = std::size_t(1) << 20;  // bytes
+inline constexpr std::size_t kReadAtOnce = std::size_t(1) << 20;  // number of bytes
 
 /// Checks that the files have all tensors that store the pack, with types that can be read and the right shapes. Reads
-/// no elements, and does not access those of the pack.
-/// @throws ArgumentError, FileError as load
+/// no elements of the files, and does not access the elements of the pack.
+/// @throws ArgumentError or FileError in the same cases as load
 template <class P>
 void expect_stored(const TensorFiles& files, const TensorMap& map, P& pack) {
   visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
@@ -44,12 +44,12 @@ void expect_stored(const TensorFiles& files, const TensorMap& map, P& pack) {
   });
 }
 
-/// Converts elements from a file to elements of gatefold's tensors. It keeps its memory between calls.
+/// Converts elements from a file to elements of gatefold's tensors. The object keeps its memory between calls.
 template <class T>
 class Converted {
  public:
-  /// Returns `count` elements of a piece as T, in the order of gatefold's tensor.
-  /// @param bytes  the elements in the file's type; whole matrices, if the piece has them transposed
+  /// Returns `count` elements of a piece as type T, in the order of gatefold's tensor.
+  /// @param bytes  the elements in the file's type; if the piece is transposed in the file, whole matrices
   const T* operator()(const Piece& piece, std::string_view dtype, const std::vector<std::byte>& bytes,
                       std::size_t count) {
     theirs_.resize(count);
@@ -144,9 +144,9 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
 /// library. `load` with the same map reads this file. An earlier index and parts of the same path are removed.
 /// @param stored  the type in which floats and doubles are written; types of 16 bits are rounded to nearest, ties to
 ///                even
-/// @throws ArgumentError as load; for the path of an index (`.json`); if two tensors get the same name, a part lacks
-///         the other parts of its tensor, or a text is not UTF-8. FileError as `save` of parts: an existing file is
-///         unchanged, and no other file is left
+/// @throws ArgumentError in the same cases as load; for the path of an index (`.json`); if two tensors get the same
+///         name, a part lacks the other parts of its tensor, or a text is not UTF-8. FileError in the same cases as
+///         `save` of parts: an existing file is then unchanged, and no other file is left
 /// @cost   host memory of twice the largest tensor
 /// @order  tensors by decreasing size of an element, then by name
 template <class C, class P>

@@ -23,9 +23,9 @@ namespace gatefold::io {
 /// If `theirs` contains `{}`, the file has one tensor for each index of the first extent (the expert), and `{}` is
 /// replaced by that index.
 ///
-/// A tensor of the file can have several parts along our last extent (the outputs of a linear map). `parts` is their
-/// number, and `ours` is part number `part`. For example, one tensor [E, 2·H, D] of the file has the parts `gate` and
-/// `up`:
+/// A tensor of the file can have several parts along the last extent of gatefold's tensor (the outputs of a linear
+/// map). `parts` is their number, and `ours` is part number `part`. For example, one tensor [E, 2·H, D] of the file has
+/// the parts `gate` and `up`:
 ///
 ///     {"expert.up", "model.layers.0.mlp.experts.gate_up_proj", MapEntry::transposed, 1, 2}
 ///
@@ -34,20 +34,20 @@ namespace gatefold::io {
 ///
 ///     {.ours = "expert.up", .theirs = "experts.gate_up_proj", .part = 1, .parts = 2, .interleaved = true}
 ///
-/// Contiguous and interleaved parts have the same shape, and so have a square matrix and its transpose. No check can
-/// tell them apart: the entry decides which one is read.
+/// Contiguous and interleaved parts have the same shape, and so have a square matrix and its transpose. A check of
+/// shapes cannot distinguish them: the entry decides which one is read.
 ///
 /// If `one_expert` is true, `ours` belongs to a single expert, for example a shared one, and `theirs` has no extent for
 /// the number of experts. If `theirs` is empty, the tensor of the pack is neither loaded nor saved.
 struct MapEntry {
-  enum Layout { as_it_is, transposed };  // transposed: last two extents exchanged, as in torch.nn.Linear
+  enum Layout { as_it_is, transposed };  // transposed: last two extents exchanged in the file
 
   std::string ours, theirs{};
   Layout layout = as_it_is;
   Index part = 0, parts = 1;
   bool one_expert = false;
-  // Defines which outputs of the file's tensor `theirs` are the outputs o of gatefold's tensor `ours`. If true, ours[…,
-  // o] is theirs[…, o · parts + part]; otherwise theirs[…, part · O + o], with O outputs in each part.
+  // Selects the outputs of the file's tensor `theirs` that are the outputs o of gatefold's tensor `ours`. If true,
+  // ours[…, o] is theirs[…, o · parts + part]. Otherwise it is theirs[…, part · O + o], with O outputs in each part.
   bool interleaved = false;
 };
 /// Maps the tensors of a pack to tensors in files of another library, with one entry for each tensor of the pack.
@@ -61,9 +61,9 @@ struct Piece {
   std::string name;
   std::vector<std::uint64_t> shape;  // shape in the file
   std::size_t offset, count;         // first element in the gatefold tensor, number of elements
-  std::uint64_t rows, columns;       // extents of gatefold's matrices if the file has them transposed; else 0
-  // The tensor of the file has `parts` parts, and this piece is number `part`. The file has `run` elements of part 0,
-  // `run` elements of part 1, …, and after the last part begins again with part 0.
+  std::uint64_t rows, columns;       // extents of gatefold's matrices if the file has them transposed; otherwise 0
+  // The tensor of the file has `parts` parts, and this piece is number `part`. In the file, `run` elements of part 0
+  // are followed by `run` elements of part 1, and so on. After the last part, part 0 continues.
   std::size_t run, part, parts;
 };
 
