@@ -24,8 +24,8 @@ struct AnyFunctor {
   GATEFOLD_HD void operator()(const Lanes&, Index, double*) const {}
 };
 
-/// A placeholder, in the concept that checks the loops of a backend, for the functor that for_tasks runs on ranges of
-/// tasks.
+/// A placeholder for the functor that for_tasks runs on ranges of tasks. The concept that checks the loops of a backend
+/// uses it.
 struct AnyTasks {
   template <class Context>
   void operator()(Context&, Index, Index) const {}
@@ -130,7 +130,7 @@ concept Backend = detail_::backend::Memory<B> && detail_::backend::Loops<B> && d
 
 namespace detail_::backend {
 
-/// Implements the alias FullPrecision<B>: Type is B::FullPrecision if the backend B has this member type, and B
+/// Implements the alias FullPrecision<B>. Type is B::FullPrecision if the backend B has this member type, and B
 /// otherwise.
 template <class B>
 struct Full {

@@ -10,9 +10,9 @@ namespace gatefold {
 
 namespace functor {
 
-/// Dropout of a row of n values: to[j] = ξ[j] from[j] / (1 − rate). ξ[j] is 0 if a random number from [0, 1) is less
-/// than the rate, and 1 otherwise. The number is at position first + j of a random stream: the backward pass draws the
-/// same ξ again instead of storing it.
+/// Dropout of a row of n values: to[j] = ξ[j] from[j] / (1 − rate). ξ[j] is 0 if random number first + j of a random
+/// stream, uniform in [0, 1), is less than the rate. Otherwise ξ[j] is 1. The backward pass draws the same ξ again
+/// instead of storing it.
 template <class T>
 struct Drop {
   Random random;
@@ -32,7 +32,7 @@ struct Drop {
   }
 };
 /// Dropout of a matrix with D columns: to[n,:] = ξ[n,:] from[n,:] / (1 − rate). ξ[n,d] is 0 with probability `rate` and
-/// 1 otherwise; it is drawn at position n·D + d of a random stream. `to` and `from` can be the same memory.
+/// 1 otherwise; it uses random number n·D + d of a random stream. `to` and `from` can be the same memory.
 template <class T, class B>
 struct DropRows {
   Drop<T> drop;

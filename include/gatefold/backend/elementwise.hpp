@@ -38,7 +38,7 @@ struct Copy {
     at.store(to + i, at.load(from + i));
   }
 };
-/// x ← scale · x
+/// Multiplies an array by a number: x ← scale · x.
 template <class T>
 struct Scale {
   using Element = T;
@@ -49,7 +49,7 @@ struct Scale {
     at.store(x + i, at.load(x + i) * scale);
   }
 };
-/// to = scale · from
+/// Writes to = scale · from.
 template <class T>
 struct CopyScaled {
   using Element = T;
@@ -61,7 +61,7 @@ struct CopyScaled {
     at.store(to + i, at.load(from + i) * scale);
   }
 };
-/// y += scale · x
+/// Adds scale · x to y.
 template <class T>
 struct AddScaled {
   using Element = T;
@@ -73,7 +73,7 @@ struct AddScaled {
     at.store(y + i, at.load(y + i) + scale * at.load(x + i));
   }
 };
-/// y = a + scale · b
+/// Writes y = a + scale · b.
 template <class T>
 struct ScaledSum {
   using Element = T;
@@ -113,8 +113,8 @@ struct NoStep {
   template <class A>
   GATEFOLD_HD void operator()(const A&, Index) const {}
 };
-/// Combines two functors of elements: calls first(at, i) and then second(at, i) for element i. Both must be
-/// RegisterFunctors, that is, support SIMD registers of elements.
+/// Runs two functors of elements one after the other: calls first(at, i) and then second(at, i) for element i. Both
+/// must be RegisterFunctors, that is, support SIMD registers of elements.
 template <class First, class Second>
 struct InTurn {
   using Element = typename First::Element;
@@ -147,7 +147,8 @@ struct RowWithStep {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     rows(lanes, n);
-    // Copy the functor `step` to a local variable, so that the compiler can rule out that stores in the loop change it.
+    // A local copy of the functor `step`. Compilers can keep its members in registers, because stores in the loop
+    // cannot change it.
     const Step each = step;
     const Index first = n * columns;
     each_column<typename Step::Element>(lanes, columns, [&](const auto& at, Index j) { each(at, first + j); });
@@ -227,7 +228,7 @@ GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* 
 
 }  // namespace functor
 
-/// x = value
+/// Sets all elements of x to `value`.
 template <class C, class T, int R, class B>
 void fill(C& ctx, View<T, R, B> x, NonDeduced<T> value) {
   B::for_each(ctx, x.size(), functor::Fill<T>{value, x.data()});
@@ -236,32 +237,32 @@ template <class C, class T, int R, class B>
 void fill(C& ctx, Tensor<T, R, B>& x, NonDeduced<T> value) {
   fill(ctx, x.view(), value);
 }
-/// to = from
+/// Copies the elements of `from` to `to`.
 template <class C, class T, int R, class B>
 void copy(C& ctx, In<T, R, B> from, View<T, R, B> to) {
   B::for_each(ctx, to.size(), functor::Copy<T>{from.data(), to.data()});
 }
-/// to = scale · from
+/// Writes to = scale · from.
 template <class C, class T, int R, class B>
 void copy_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> from, View<T, R, B> to) {
   B::for_each(ctx, to.size(), functor::CopyScaled<T>{scale, from.data(), to.data()});
 }
-/// y += x
+/// Adds x to y, element by element.
 template <class C, class T, int R, class B>
 void add(C& ctx, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), functor::AddScaled<T>{T(1), x.data(), y.data()});
 }
-/// y += scale · x
+/// Adds scale · x to y, element by element.
 template <class C, class T, int R, class B>
 void add_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), functor::AddScaled<T>{scale, x.data(), y.data()});
 }
-/// to[n, to_column + j] = from[n, from_column + j] for 0 <= j < count
+/// Copies `count` columns of a matrix: to[n, to_column + j] = from[n, from_column + j] for 0 <= j < count.
 template <class C, class T, class B>
 void copy_columns(C& ctx, Index count, In<T, 2, B> from, Index from_column, View<T, 2, B> to, Index to_column) {
   B::for_rows(ctx, to.extent(0), functor::MoveColumns<T, B>{count, from, from_column, to, to_column, false});
 }
-/// to[n, to_column + j] += from[n, from_column + j] for 0 <= j < count
+/// Adds `count` columns of a matrix: to[n, to_column + j] += from[n, from_column + j] for 0 <= j < count.
 template <class C, class T, class B>
 void add_columns(C& ctx, Index count, In<T, 2, B> from, Index from_column, View<T, 2, B> to, Index to_column) {
   B::for_rows(ctx, to.extent(0), functor::MoveColumns<T, B>{count, from, from_column, to, to_column, true});
@@ -275,9 +276,9 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
 /// Computes each row n of the matrix `out` with the functor rows(lanes, n), and runs the functor `step` for each
 /// element. If `step` is a RegisterFunctor, both happen in one pass over `out`:
 /// - On a host, `step` runs after each row, while the row is in the cache.
-/// - On a device, `rows` gets a third argument `take` and calls take(at, i, value) instead of storing out[i]. `take`
-///   runs `step` and then stores the value at out + i. It computes this address from i, as a step computes its
-///   addresses. The compiler can therefore find out once, for all elements, which of these addresses are equal.
+/// - On a device, `rows` gets a third argument `take`, and calls take(at, i, value) instead of storing out[i]. `take`
+///   runs `step` and then stores the value at out + i. Both `take` and `step` compute their addresses from i. The
+///   compiler can therefore find out once, for all elements, which of these addresses are equal.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {
@@ -290,7 +291,7 @@ void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   }
 }
 
-/// x ← 0
+/// Sets all elements of a tensor to 0.
 template <class C, class T, int R, class B>
 void zero(C& ctx, Tensor<T, R, B>& x) {
   fill(ctx, x, 0);

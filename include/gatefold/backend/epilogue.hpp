@@ -28,8 +28,8 @@ struct OneElement {
   GATEFOLD_HD void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }
 };
 
-/// True for functors that can process a whole SIMD register of elements. Such a functor f declares the type `Element`,
-/// and the primitive for_each (backend.hpp) calls it as f(at, i); it loads and stores through the accessor `at`. Other
+/// True for functors that can process a whole SIMD register of elements. Such a functor f declares the type `Element`.
+/// The primitive for_each (backend.hpp) calls it as f(at, i), and f loads and stores through the accessor `at`. Other
 /// functors are called as f(i).
 template <class F>
 concept RegisterFunctor = requires {
@@ -38,7 +38,7 @@ concept RegisterFunctor = requires {
 
 namespace functor {
 
-/// c = v
+/// The epilogue that stores the product unchanged: c = v.
 struct Store {
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v) const {
@@ -46,7 +46,7 @@ struct Store {
   }
 };
 
-/// c = v + bias[e, j]
+/// An epilogue that adds a bias: c = v + bias[e, j], for expert e and column j.
 template <class T, class B>
 struct AddBias {
   View<const T, 2, B> bias;  // [E, columns]
@@ -57,7 +57,7 @@ struct AddBias {
   }
 };
 
-/// c = v + addend[s, j]
+/// An epilogue that adds a matrix: c = v + addend[s, j], for row s and column j.
 template <class T, class B>
 struct AddTo {
   View<const T, 2, B> addend;  // the shape of c

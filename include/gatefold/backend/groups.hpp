@@ -30,9 +30,9 @@ struct Groups {
   GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
   GATEFOLD_HD Index row(Index slot) const { return rows.data() ? rows(slot) : slot; }
 
-  /// Returns the expert that has the given slot, found by bisection of `offsets`. Returns -1 if the slot is outside
-  /// [offsets[0], offsets[E]), the slots of all E experts. offsets[0] can be greater than 0, because a Groups object
-  /// can refer to only a part of the experts.
+  /// Returns the expert to which the given slot belongs, found by bisection of `offsets`. Returns -1 if the slot is
+  /// outside [offsets[0], offsets[E]), the slots of all E experts. offsets[0] can be greater than 0, because a Groups
+  /// object can refer to only a part of the experts.
   GATEFOLD_HD Index expert(Index slot) const {
     Index low = 0, high = experts();
     if (high == 0 || slot < offsets(0) || slot >= offsets(high)) return -1;

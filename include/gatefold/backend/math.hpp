@@ -33,12 +33,12 @@ template <class T>
 GATEFOLD_HD T abs(T v) {
   return std::abs(v);
 }
-/// 1 / v
+/// Returns 1 / v.
 template <class T>
 GATEFOLD_HD T reciprocal(T v) {
   return 1 / v;
 }
-/// a if v > 0, else b. NaN is not positive.
+/// Returns a if v > 0, else b. NaN is not positive.
 template <class T>
 GATEFOLD_HD T where_positive(T v, T a, T b) {
   return v > 0 ? a : b;

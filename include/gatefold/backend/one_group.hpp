@@ -8,7 +8,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// offsets[e] = e · size.
+/// Writes the offsets of groups of equal size: offsets[e] = e · size.
 template <class B>
 struct EvenOffsets {
   Index size;

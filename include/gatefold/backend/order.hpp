@@ -46,8 +46,8 @@ GATEFOLD_HD bool is_nan(T v) {
   return magnitude_bits(v) > infinity_bits<T>;
 }
 
-/// Returns 0 through a volatile variable, so that the compiler cannot assume the value. Use it to test a number v: the
-/// product of v and this 0 is 0 if v is finite, and NaN otherwise, with any compiler flags.
+/// Returns 0 through a volatile variable, so that the compiler cannot know the value. Use it to test whether a number v
+/// is finite: the product of v and this 0 is 0 if v is finite, and NaN otherwise, with any compiler flags.
 template <class T>
 T unknown_zero() {
   volatile T zero = 0;

@@ -95,7 +95,7 @@ class Scratch : public OneThread {
 
   std::vector<Chunk> chunks_;
   std::vector<Part> parts_;
-  // the number of bytes in use: taken_ at present, most_ the maximum so far
+  // taken_ is the present number of bytes in use, and most_ the maximum so far.
   std::size_t taken_ = 0, most_ = 0;
 };
 
@@ -159,7 +159,7 @@ void Scratch<B>::join_chunks() noexcept {
     try {
       add_chunk(most_);
     } catch (const std::bad_alloc&) {
-      // Ignore the failure: the next call of take() tries to allocate again.
+      // The failure is ignored, because the next call of take() tries to allocate again.
     }
   }
 }

@@ -17,7 +17,7 @@ GATEFOLD_HD T top(const Lanes& lanes, Index columns, const T* row) {
   return max_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(row + e); });
 }
 
-/// p[n,:] = softmax(z[n,:])
+/// Writes p[n,:] = softmax(z[n,:]).
 template <class T, class B>
 struct Softmax {
   View<const T, 2, B> z;
@@ -64,7 +64,8 @@ struct LogSoftmax {
   }
 };
 
-/// dz[n,e] = p[n,e] (dp[n,e] − Σ_f p[n,f] dp[n,f])
+/// Writes the gradient of the logits, dz[n,e] = p[n,e] (dp[n,e] − Σ_f p[n,f] dp[n,f]), with p the softmax and dp its
+/// gradient.
 template <class T, class B>
 struct SoftmaxBackward {
   View<const T, 2, B> p, dp;

@@ -32,7 +32,8 @@ struct StepTouched {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
     if (!rows.touched(v)) return;
-    // Copy the functor `step` to a local variable, so that the compiler can rule out that stores in the loop change it.
+    // A local copy of the functor `step`. Compilers can keep its members in registers, because stores in the loop
+    // cannot change it.
     const Step each = step;
     const Index first = v * rows.columns;
     each_column<T>(lanes, rows.columns, [&](const auto& at, Index j) { each(at, first + j); });
@@ -62,7 +63,7 @@ Parts parts_of(const FlatTensor<T, B>& grad, Index length) {
   return {grad.size(), grad.extent(1), grad.rows().marks};
 }
 
-/// x ← 0
+/// Sets the written rows of a Table to 0.
 template <class C, class T, class B>
 void zero(C& ctx, Table<T, B>& x) {
   B::for_rows(ctx, x.extent(0), functor::ZeroTouched<T>{x.rows()});

@@ -34,14 +34,14 @@ inline int current_processor() {
 #endif
 }
 
-/// Remembers the processor on which a thread went to sleep. If the thread that wakes it runs on the same processor,
-/// that processor is removed from the sleeping thread's affinity mask until the sleeping thread is awake.
+/// Remembers the processor on which a thread went to sleep. If the waking thread runs on the same processor, that
+/// processor is removed from the sleeping thread's affinity mask until the sleeping thread is awake.
 ///
 /// Linux wakes a thread on the processor on which it slept, unless it finds an idle processor. A virtual processor that
-/// its host has put to sleep does not look idle. Without this class, the thread can therefore wait for its waker
-/// until Linux balances the loads, up to ten milliseconds. This happened when the waker had meanwhile moved to that
-/// processor, or when two pools took turns: calls of 1.2 ms on two threads took 2.4 ms (2 virtual processors of a
-/// Zen 5, Linux 6.18).
+/// its host has put to sleep does not look idle. Without this class, the woken thread can therefore wait for the waking
+/// thread until Linux balances the loads, up to ten milliseconds. This happened when the waking thread had moved to
+/// that processor in the meantime, or when two pools took turns: calls of 1.2 ms on two threads took 2.4 ms (2 virtual
+/// processors of a Zen 5, Linux 6.18).
 class SleepingThread {
  public:
   /// Records the current processor. The thread to which this object belongs calls this just before it sleeps.

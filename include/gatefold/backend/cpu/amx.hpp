@@ -75,7 +75,8 @@ class AmxTiles<P, true> {
 template <int R, int C>
 struct AmxSums {
   AmxSums() {
-    // Keeps g++ 12 from moving writes to memory past the loads of tiles, which it does not treat as reads of memory.
+    // Prevents g++ 12 from moving writes to memory after the loads of tiles, because it does not treat these as reads
+    // of memory.
     asm volatile("" ::: "memory");
     _tile_zero(0);
     if constexpr (C == 2) _tile_zero(1);

@@ -37,19 +37,19 @@ struct Batch {
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1]: the number of each expert's first slot; not used with Slots::none
   Index experts = 1;
-  // Upper bound of the number of slots (rows of work) of all experts together, for every routing. If the present
-  // routing has more slots, bound() returns their number instead.
+  // Upper bound of the number of slots (rows of work) of all experts together. It depends only on sizes, not on the
+  // routing. If the present routing has more slots, bound() returns their number instead.
   Index most_slots = 0;
   bool accumulate = false;  // whether the products are added to the present values of c (c += a b)
   // True if the result c should stay in the cache, because it is small or read soon. It is then not written with
   // non-temporal stores.
   bool stays_cached = false;
 
-  /// Returns an upper bound of the number of rows of the result c, for every routing with the same number of slots. If
-  /// rows are divided between experts, it is the number of rows of all experts together.
+  /// Returns an upper bound of the number of rows of the result c. It holds for every routing with the same number of
+  /// slots. If rows are divided between experts, it is the number of rows of all experts together.
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
-  /// Returns an upper bound of the depth of one expert's product (its number of terms in a sum), for every routing with
-  /// the same number of slots.
+  /// Returns an upper bound of the depth of one expert's product (its number of terms in a sum). It holds for every
+  /// routing with the same number of slots.
   Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
 
   Problem<P> operator[](Index e) const {
@@ -67,7 +67,7 @@ struct Batch {
       skip_rows(p.b, first);
       p.c += e * p.rows * p.columns;
       p.depth = count;
-      // An expert without slots adds nothing to its c, so its product is skipped: it gets no rows.
+      // Skips the product of an expert without slots by giving it no rows, because it adds nothing to c.
       if (count == 0 && accumulate) p.rows = 0;
     }
     return p;
@@ -90,7 +90,7 @@ struct PairBatch {
   using T = SumOf<P>;
   Operand<T> a{};                // [N, depth]: one row for each item. Rows can be gathered, unlike those of the weights
   std::array<const T*, 2> up{};  // [experts, depth, hidden]
-  std::array<PackedMatrix<P>, 2> packed_up{};  // packed copies of the matrices `up`, if they exist before the call
+  std::array<PackedMatrix<P>, 2> packed_up{};  // packed copies of `up`, if they exist before the call
   PackedMatrix<P> packed_down{};
   Index ups = 1;
   const T* down = nullptr;  // [experts, hidden, columns]
@@ -98,8 +98,8 @@ struct PairBatch {
   Index depth = 0, hidden = 0, columns = 0;
   const Index* offsets = nullptr;  // [experts + 1]
   Index experts = 0;
-  // Upper bound of the number of slots (rows of work) for every routing. If the present routing has more, most_slots()
-  // returns their number.
+  // Upper bound of the number of slots (rows of work). It depends only on sizes, not on the routing. If the present
+  // routing has more slots, most_slots() returns their number instead.
   Index slots = 0;
 
   Index blocks() const { return std::max<Index>(divide_up(depth, Tile<P>::depth), 1); }

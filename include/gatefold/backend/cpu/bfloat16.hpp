@@ -23,7 +23,7 @@ using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<flo
 /// A SIMD vector of bfloat16 numbers that has as many lanes as a float register.
 using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 
-/// Returns v rounded to bfloat16, as Bfloat16::from does, if P is Bfloat16. Otherwise returns v.
+/// If P is Bfloat16, returns v rounded to bfloat16, as Bfloat16::from does. Otherwise returns v.
 template <class P, class T>
 GATEFOLD_INLINE T rounded(T v) {
   if constexpr (std::is_same_v<P, Bfloat16>) {
@@ -64,7 +64,7 @@ GATEFOLD_INLINE void store_halves(Register<float> v, Bfloat16* p, int count = Re
       __builtin_convertvector(__builtin_bit_cast(FloatBits, rounded<Bfloat16>(v).packet()) >> 16, FloatHalves);
   std::memcpy(p, &halves, static_cast<std::size_t>(count) * sizeof(Bfloat16));
 }
-/// to[i] = from[i] for i < n.
+/// Converts n bfloat16 numbers to floats: to[i] = from[i].
 inline void widen(const Bfloat16* from, Index n, float* to) {
   constexpr int size = Register<float>::size;
   Index i = 0;

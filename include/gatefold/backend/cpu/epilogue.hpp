@@ -16,9 +16,8 @@
 /// memory layout of these sums.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// True if an epilogue, which a product applies to its sums, can be called with whole vector registers. An epilogue
-/// that accepts only scalars has the member `static constexpr bool scalar_only = true;` and is called element by
-/// element.
+/// True if a product can call the epilogue, which it applies to its sums, with whole vector registers. An epilogue that
+/// accepts only scalars has the member `static constexpr bool scalar_only = true;` and is called element by element.
 template <class E, class T>
 concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
 const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };
@@ -43,7 +42,7 @@ struct SumsLayout {
 };
 
 /// Calls the epilogue of a product once for each of `rows` × `columns` sums, and stores the results in c.
-/// @param sums  [rows, columns] in      can be read up to the end of the last register of a row
+/// @param sums  [rows, columns] in      readable to the end of the last register of a row
 /// @param c     [rows, c_stride] out    the block of expert e's result that begins at row s and column j
 template <class T, class E>
 void run_epilogue(const E& epilogue, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
@@ -87,13 +86,13 @@ struct Epilogue {
 };
 
 /// Computes hidden values [rows, columns] of an MLP from the sums of its first product, and stores them in `hidden`
-/// [rows, Tile::stride]. A hidden value is the epilogue's result for one sum of each of M weight matrices.
+/// [rows, Tile::stride]. To compute a hidden value, the epilogue gets one sum of each of M weight matrices.
 /// @param M  number of weight matrices of the first product, 1 or 2
 template <std::size_t M, class T, class E>
 void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
                 Index j, T* hidden) {
-  // A local copy of the epilogue, which stores through pointers cannot change, so that compilers can keep its members
-  // in registers.
+  // A local copy of the epilogue. Compilers can keep its members in registers, because stores through pointers cannot
+  // change it.
   const E g = epilogue;
   for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
     layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
@@ -116,8 +115,8 @@ void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Inde
     });
 }
 
-/// The epilogue that turns sums of the first product of an MLP into hidden values, for example an activation function.
-/// Its type is erased.
+/// An epilogue with its type erased. It turns sums of the first product of an MLP into hidden values, for example by an
+/// activation function.
 template <class T>
 struct HiddenEpilogue {
   const void* epilogue;

@@ -34,7 +34,7 @@ void for_each(Context& ctx, Index n, const F& f) {
   const Index chunks = n < parallel_from ? 1 : ctx.threads();
   const Index chunk = divide_up(divide_up(n, chunks), line) * line;
   parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
-    // A local copy of f, which stores in the loop cannot change, so that compilers can keep its members in registers.
+    // A local copy of f. Compilers can keep its members in registers, because stores in the loop cannot change it.
     const F g = f;
     const Index begin = c * chunk, end = std::min(n, (c + 1) * chunk);
     if constexpr (RegisterFunctor<F>) {
@@ -78,10 +78,10 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
 }
 
 /// Sorts the positions 0 to n - 1 by their keys, for example by expert, with a stable, parallel counting sort. First,
-/// the keys of each chunk of positions are counted, one task for each chunk. The counts are then turned into places in
-/// `order`. At last, a task for each chunk writes its positions to these places.
+/// one task for each chunk of positions counts the keys of the chunk. The counts are then turned into places in
+/// `order`. Finally, one task for each chunk writes its positions to these places.
 /// @param offsets  [groups + 1] out  the place in `order` at which the positions of each key begin
-/// @param order    out  positions of the keys that are not negative
+/// @param order    out  the positions with keys that are not negative, sorted by key
 /// @throws ArgumentError unless every key is less than groups
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
@@ -120,8 +120,8 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
 }
 
 /// Sums rows of values for each expert e, for example for the gradient of a bias: db[e] = Σ_s weight[s] dc[rows[s]]
-/// over the slots s (rows of work) of the expert, or db[e] += …. Several rows are read together and in long runs,
-/// because memory is faster then.
+/// over the slots s (rows of work) of the expert. Adds the sum to db[e] instead if `accumulate` is true. Several rows
+/// are read together and in long runs, because this makes memory faster.
 /// @param dc      [·, columns] in       rows of values
 /// @param rows    [slots] in            the row of dc that each slot reads; if null, slot s reads row s
 /// @param weight  [slots] in            a factor for each slot; if null, all factors are 1

@@ -6,7 +6,7 @@
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// One factor of a matrix product A B, described by its *lines*. A line is a row of A or a column of B, because each
-/// element of the product is the dot product of such a row and such a column. k is a position in a line.
+/// element of the product is the dot product of a row of A and a column of B. k is a position in a line.
 ///
 ///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (1)
 template <class T>

@@ -14,7 +14,7 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// to[e] = from[e]ᵀ.
+/// Transposes the matrices of all experts: to[e] = from[e]ᵀ.
 template <class From, class To>
 void transpose(const From& from, const To& to) {
   for (Index e = 0; e < from.extent(0); ++e)
@@ -23,8 +23,8 @@ void transpose(const From& from, const To& to) {
 }
 
 /// Estimates the processor cycles of the matrix product c[rows, columns] = aᵀ b of two factors with `depth` rows. The
-/// estimate adds up the multiply-adds in whole vector registers of a row of c, the transposition of `a`, and the copy
-/// of `b`.
+/// estimate is the sum of three parts: the multiply-adds in whole vector registers of the rows of c, the transposition
+/// of `a`, and the copy of `b`.
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;
@@ -43,9 +43,9 @@ bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, i
 /// Computes gradients of weights, one matrix product for each expert e: c[e] = a[e]ᵀ b[e], or c[e] += a[e]ᵀ b[e]. The
 /// products sum over the rows of both factors, which are the slots (rows of work) of an expert. c is contiguous.
 ///
-/// If c has few columns, for example for a gate or a few filters, its rows fill only a small part of a vector register,
-/// and the wide factor has to be transposed first. The function therefore computes cᵀ = bᵀ a instead if this is faster.
-/// Every sum is the same, bit for bit.
+/// If c has few columns, its rows fill only a small part of a vector register, and the wide factor has to be transposed
+/// first. Examples are the gradients of a gate or of a few filters. The function therefore computes cᵀ = bᵀ a instead
+/// if this is faster. Every sum is the same, bit for bit.
 /// @param batch  batch.all.depth is the average number of slots of an expert, estimated from an upper bound of all
 ///               slots. The choice between c and cᵀ depends on no other property of the routing
 /// @cost   the cost of Product; if c is transposed, also scratch of the size of c and up to two copies

@@ -59,8 +59,8 @@ template <class T, class Rows>
   }
 }
 
-/// Packs rows of the left factor A of a product: to[i, w] is word w (packed element) of row line + i, from column k on.
-/// Rows of `to` are Tile::stride elements apart.
+/// Packs rows of the left factor A of a product. to[i, w] is word number w (packed element) of row line + i, counted
+/// from column k. Rows of `to` are Tile::stride elements apart.
 template <class P>
 void pack_rows(const Operand<SumOf<P>>& a, Index line, Index lines, Index k, Index depth, SumOf<P>* to) {
   a.lines_are_rows ? copy_block(LinesOfWords<P>{a, line, k, depth}, lines, words<P>(depth), to, Tile<P>::stride)

@@ -36,7 +36,7 @@ inline constexpr __mmask8 all8 = 0xff;
 inline constexpr __mmask16 all16 = 0xffff;
 #endif
 
-/// A vector at any address.
+/// A SIMD vector that can be loaded from and stored to any address, without alignment.
 template <class T>
 struct [[gnu::packed, gnu::may_alias]] Unaligned {
   Of<T> packet;

@@ -43,8 +43,8 @@ class PairSchedule {
   }
 
   int threads() const { return threads_; }
-  /// Returns the number of tasks into which the rows of an expert are divided. Returns 0 if there are so few rows that
-  /// the tasks are chunks of the hidden columns instead.
+  /// Returns the number of tasks into which the rows of an expert are divided. Returns 0 if the expert has so few rows
+  /// that its tasks are chunks of the hidden columns instead.
   Index row_blocks(Index rows) const {
     return rows <= skinny_rows_ ? 0 : divide_up(divide_up(rows, Tile<P>::rows), block_tiles_);
   }
@@ -88,8 +88,8 @@ struct PairMemory {
     using S = PairSchedule<P>;
     const Index slots = b.most_slots(), tiles = std::max<Index>(divide_up(slots, Tile<P>::rows), 1);
     threads = b.work(slots) < tuning.serial_work ? 1 : most_threads;
-    // The largest number of experts with at least two register tiles of rows. Only tasks of these experts share packed
-    // weights.
+    // The largest number of experts that have at least two register tiles of rows. Only tasks of these experts share
+    // packed weights.
     const Index sharing = b.prepacked() || !S::packs ? 0 : std::min(b.experts, slots / (Tile<P>::rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
@@ -101,7 +101,8 @@ struct PairMemory {
     const Index rows =
         std::min(std::max(S::largest_block(b), divide_up(S::most_skinny_rows, Tile<P>::rows)), tiles) * Tile<P>::rows;
     a = rows * b.blocks() * Tile<P>::stride;
-    // The size of the hidden values before they are rounded to the type in which they are multiplied.
+    // The size of the hidden values in the type of the sums, before they are rounded to the type in which they are
+    // multiplied.
     hidden = rows * Tile<SumOf<P>>::stride;
     sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
     first = rows * Tile<P>::depth;

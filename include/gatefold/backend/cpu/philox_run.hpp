@@ -11,8 +11,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Computes `size` consecutive random numbers of one Philox stream at the same time, from number `first` on. They equal
-/// the numbers that gatefold::uniform returns one by one, bit for bit.
+/// Computes `size` consecutive random numbers of one Philox stream at the same time, beginning with number `first`.
+/// They have the same bits as the numbers that gatefold::uniform returns one by one.
 ///
 /// Philox turns a counter into a block of four words of 32 bits, in several rounds. Here a SIMD register holds the same
 /// word of several blocks, each in 64 bits whose upper half is ignored. The multiplication of a round reads the lower

@@ -22,22 +22,23 @@ struct Prefetch {
   Index count = 0;
   Lines then{};
 
-  /// Returns a Prefetch without effect: it has only the cache line at `present`, which is already in the cache.
+  /// Returns a Prefetch without effect: its only cache line is at `present`, and must already be in the cache.
   static Prefetch nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
-  /// Returns a Prefetch of consecutive cache lines that begins at part t, if `count` elements are divided into n parts.
+  /// Returns a Prefetch of the cache lines of an array of `count` elements. If the array is divided into n parts, it
+  /// begins with part t.
   template <class T>
   static Prefetch part(const T* data, Index count, Index t, Index n) {
     return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
   }
-  /// Returns a Prefetch of the rows of a matrix. It begins with the row in which part t begins, if the cache lines of
-  /// `rows` rows are divided into n parts.
+  /// Returns a Prefetch of the rows of a matrix. If the cache lines of `rows` rows are divided into n parts, it begins
+  /// with the row in which part t begins.
   /// @param bytes   size of a row, at least 1
   /// @param stride  bytes from row to row
   static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
     const Index run = divide_up(bytes, line), row = t * (rows * run) / n / run;
     return {{static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line}};
   }
-  /// Returns a Prefetch that has the lines of `rows` rows of a matrix first, and then the lines of this object.
+  /// Returns a Prefetch that first has the lines of `rows` rows of a matrix, and then the lines of this object.
   Prefetch after_rows(const void* data, Index rows, Index bytes, Index stride) const {
     Prefetch all = Prefetch::rows(data, rows, bytes, stride, 0, 1);
     all.count = rows * all.first.run;

@@ -55,7 +55,8 @@ struct Primitives {
   static T* reserve_packed(Index experts, Index depth, Index columns, Weights form, PackedWeights& packed) {
     return packed.template reserve<Of<T>>(experts, depth, columns, form);
   }
-  /// Packs the weights w [count, depth, columns] of the experts from number `first` on into memory of reserve_packed.
+  /// Packs the weights w [count, depth, columns] of experts first, …, first + count − 1 into memory that reserve_packed
+  /// has allocated.
   template <class T>
   static void pack_experts(Context& ctx, const T* address, Index first, View<const T, 3, B> w, PackedWeights& packed) {
     packed.template pack<Of<T>>(ctx, address, first, w.extent(0), w.data(), w.extent(1), w.extent(2));
@@ -82,9 +83,9 @@ struct Primitives {
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f);
   /// Runs n tasks by calls of f(context, first, count). If tasks can be divided evenly between threads, worker i runs
-  /// the tasks i, i + threads, i + 2 threads, … with a context of its own. This context therefore needs the same memory
-  /// in every call with the same sizes. Otherwise one call of f gets all tasks, and the primitives that it calls use
-  /// the threads.
+  /// the tasks i, i + threads, i + 2 threads, … with a context of its own. In every call with the same sizes, this
+  /// context therefore needs the same memory. Otherwise one call of f gets all tasks, and the primitives that it calls
+  /// use the threads.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);
@@ -151,8 +152,8 @@ struct Primitives {
                           View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {});
 
  private:
-  /// Describes the product of two matrices as a Batch, the form in which the product engine takes its work (batch.hpp).
-  /// @param first  the row number that the epilogue gets for row 0 of c
+  /// Describes the product of two matrices as a Batch, the input of the product engine (batch.hpp).
+  /// @param first  the row number that is passed to the epilogue for row 0 of c
   template <class T>
   static Batch<T> one_product(View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                               Index first) {

@@ -20,9 +20,9 @@ inline long process_id() {
 #endif
 }
 
-/// Blocks all signals for the thread that constructs the object, until the object is destroyed. Threads started
-/// meanwhile never receive signals, because they inherit the signal mask. Does nothing on systems without POSIX
-/// signals.
+/// Blocks all signals for the thread that constructs the object, until the object is destroyed. Threads that this
+/// thread starts in the meantime never receive signals, because they inherit the signal mask. Does nothing on systems
+/// without POSIX signals.
 class SignalsBlocked {
  public:
   SignalsBlocked(const SignalsBlocked&) = delete;

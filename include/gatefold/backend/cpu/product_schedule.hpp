@@ -69,8 +69,8 @@ class ProductSchedule {
   }
 
   /// Returns whether rows of the result c are written with non-temporal stores, in whole panels of columns. This
-  /// requires that sums begin at 0 and have at most Tile::depth terms, and that no code reads c before all sums are
-  /// complete.
+  /// requires three conditions: sums begin at 0, sums have at most Tile::depth terms, and no code reads c before all
+  /// sums are complete.
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
@@ -143,7 +143,8 @@ struct ProductMemory {
       case Batch<P>::Slots::are_rows:
         return std::min(b.experts, rows / (unshared + 1)) * words<P>(std::min(depth, chunk)) * padded;
       default:
-        // The most rows of the weights B that are packed at a time for all experts together, without padding.
+        // The largest number of rows of the weights B that are packed at a time for all experts together, without
+        // padding.
         const Index all = std::min(depth, b.experts * chunk);
         return words<P>(all + std::min(b.experts, all) * (values_of_step<P> - 1)) * padded;
     }

@@ -15,8 +15,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Computes a matrix product with few terms in each sum s (at most tuning.rank_update_depth): c[rows, columns] = 0 + s,
-/// or c += s. tile.hpp, eq. (1) defines the sum s. With so few terms, most of the work is reading and writing c.
+/// Computes a matrix product c[rows, columns] in which each sum s has few terms (at most tuning.rank_update_depth): c =
+/// 0 + s, or c += s. tile.hpp, eq. (1) defines the sum s. With so few terms, most of the work is reading and writing c.
 /// Therefore this function computes one row of c after the other, and reads and writes c only once, in the order of
 /// memory.
 /// @param a, b   the two factors, with one row in memory for each term; rows of words (words.hpp) are read in place

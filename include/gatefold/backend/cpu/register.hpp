@@ -159,8 +159,8 @@ class Register {
     return static_cast<Mask>((1u << count) - 1);
   }
 #endif
-  // Returns, for each lane, a if x < y, else b. Eigen's functions are not used, because they would turn an AVX-512 mask
-  // into a whole register, and the register back into a mask.
+  // Returns, for each lane, a if x < y, else b. Eigen's functions are not used, because they would convert an AVX-512
+  // mask to a whole register and back to a mask.
   GATEFOLD_INLINE static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>)
@@ -185,7 +185,7 @@ class Register {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>) {
       const __mmask16 live = _mm512_cmp_ps_mask(v.packet_, low.packet_, _CMP_NLT_UQ);
-      // min(v, high), or v if v is NaN
+      // Computes min(v, high), but returns v if v is NaN.
       const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)), n = whole(x);
       return Register(_mm512_maskz_scalef_ps(live, exp_of_rest(x, n).packet_, n.packet_));
     }

@@ -8,9 +8,9 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Loads and stores the first `count` elements of a SIMD register. Elements after these are neither read nor written;
-/// their lanes are 0. An epilogue (a function that a product applies to its sums) gets this object as its argument `at`
-/// (backend/epilogue.hpp).
+/// Loads and stores the first `count` elements of a SIMD register. The other lanes are 0; the memory of the other
+/// elements is neither read nor written. An epilogue (a function that a product applies to its sums) gets this object
+/// as its argument `at` (backend/epilogue.hpp).
 template <class T>
 struct RegisterAccess {
   using Value = Register<T>;

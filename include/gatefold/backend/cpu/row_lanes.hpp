@@ -48,8 +48,7 @@ struct RowLanes : OneLane {
     each<T>(n, [&](auto at, Index j) { top = larger(top, keep_first(at.count, f(at, j), lowest)); });
     return top.largest();
   }
-  /// Calls f(j, u) for the columns j < n in order. u is the uniform random number with index first + j of the stream
-  /// `at`.
+  /// Calls f(j, u) for the columns j < n in order. u is random number first + j of the stream `at`, uniform in [0, 1).
   template <class T, class F>
   void uniform(Random at, Index first, Index n, const F& f) const {
     for (Index begin = 0; begin < n; begin += PhiloxRun::size) {

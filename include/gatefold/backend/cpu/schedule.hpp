@@ -13,8 +13,8 @@
 /// parts that threads compute.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A block of rows [first, first + count) of a matrix product, divided into register tiles that have as equal heights
-/// as possible. The height of all tiles except the last is a multiple of `unit` (Tile::unit).
+/// A block of rows [first, first + count) of a matrix product. It is divided into register tiles with heights that are
+/// as equal as possible. The height of all tiles except the last is a multiple of `unit` (Tile::unit).
 struct RowBlock {
   Index first, count, tiles, unit;
 
@@ -62,8 +62,9 @@ class Wave {
   }
 
  private:
-  // Returns the item that has part number i, if the parts of all items are counted: the last item whose first part
-  // `begin` is at most i. Items without parts are not found, because they have the same `begin` as their successor.
+  // Returns the item to which part number i belongs, with the parts of all items numbered one after the other: the last
+  // item whose first part `begin` is at most i. Items without parts are not found, because they have the same `begin`
+  // as the next item.
   const Item& find(Index i) const {
     return *(std::upper_bound(items_, items_ + count_, i, [](Index x, const Item& item) { return x < item.begin; }) -
              1);

@@ -28,20 +28,20 @@ inline int available_threads() {
   return threads > 0 ? static_cast<int>(std::min(threads, 1024L)) : usable_processors();
 }
 
-/// The library's own thread pool, the default executor of the CPU backend. A thread without work first spins, then
-/// sleeps.
+/// The library's own thread pool, the default executor of the CPU backend. A thread without work first spins (polls for
+/// work without a pause), then sleeps.
 ///
 /// The threads start with the first call of run() that needs them and end with this object. The calling thread is
 /// worker 0. A thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that
-/// joined. Therefore a thread for which the machine has no processor at the moment delays no call.
+/// joined. A thread for which the machine has no free processor therefore delays no call.
 ///
-/// - If there are calls from several threads, or from within f, one call at a time is shared between threads. Each
-///   other call runs on its calling thread.
+/// - If several threads call run(), or f calls it, one call at a time is shared between threads. Each other call runs
+///   on its calling thread.
 /// - A child of fork() has none of the threads and starts its own if it needs them. Only a fork within f can lose a
 ///   thread that is at work; the call then throws Error in the child.
 /// - If a thread cannot be started, the executor has fewer threads. The threads receive no signals.
-/// - The threads can run on the processors of the thread that made the first call. While they wake up, they can be kept
-///   off the caller's processor (affinity.hpp). The caller's own affinity never changes.
+/// - The threads can run on the processors that the thread of the first call can use. While they wake up, they can be
+///   excluded from the caller's processor (affinity.hpp). The affinity of the caller never changes.
 /// @cost  about a microsecond for a call that finds its threads spinning; a sleeping thread needs the time that the
 ///        system takes to wake it
 class Workers {
@@ -75,8 +75,8 @@ class Workers {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::duration;
 
-  /// Numbers that say how long threads wait for work by spinning. They were measured on 2 processors, with 0, 1 and 3
-  /// other busy processes (bench/threads.cpp).
+  /// How long threads wait for work by spinning (polling without a pause). The numbers were measured on 2 processors,
+  /// with 0, 1 and 3 other busy processes (bench/threads.cpp).
   struct Tuning {
     // How long a thread without work spins before it sleeps. Tried: with 5 µs, steps of 1 ms took 17 % longer, with 50
     // µs 9 % longer; 1 ms was no faster than this value.
@@ -84,12 +84,12 @@ class Workers {
     // How long a caller that has done its part of the work spins until the other threads have left the call. Then it
     // sleeps. Tried: 5, 100 and 200 µs; no difference.
     Time last;
-    // If a spinning thread measures more time than this between two reads of the clock, another process had the
-    // processor. The thread then sleeps, to leave the processor to it.
+    // If a spinning thread measures more time than this between two reads of the clock, another process has used the
+    // processor. The thread then sleeps, so that the other process can have the processor.
     Time preempted;
-    // A thread that another process preempted stops spinning, and then spins longer after each call. After this number
-    // of calls it spins as long as before. Tried: 64 and 1024. In one of eighteen runs with 64, and in five with 1024,
-    // loops of calls of 2 ms took as long as on one thread, for seconds.
+    // A thread that another process has preempted stops spinning. In the following calls it spins longer and longer;
+    // after this number of calls, it spins as long as before. Tried: 64 and 1024. In one of eighteen runs with 64, and
+    // in five with 1024, loops of calls of 2 ms took as long as on one thread, for seconds.
     int recovery;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
@@ -123,8 +123,8 @@ class Workers {
   }
 
   void wake() {
-    // idle_, the time for which threads spin, is 0 if there are more threads than processors. Then no thread is kept
-    // off the caller's processor.
+    // idle_, the time for which threads spin, is 0 if there are more threads than processors. In this case, no thread
+    // is excluded from the caller's processor.
     if (idle_ > Time(0)) {
       const int processor = current_processor();
       for (std::size_t i = 0; i < threads_->size(); ++i) sleeping_[i].keep_off(processor, (*threads_)[i]);

@@ -23,11 +23,12 @@
 ///
 /// If words (packed elements) are pairs of bfloat16, k grows by 2, and a step adds the term of k + 1 before the term of
 /// k. The bits of an element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes
-/// 32 values at a time: it computes a chain of the even values and a chain of the odd values, and adds their sum to s.
+/// 32 values at a time. It computes a chain of the even values and a chain of the odd values, and adds the sum of both
+/// to s.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Prefetches memory while the innermost loop of a product computes. Each call of next() prefetches one cache line. The
-/// loop calls it once for every two words (packed elements) of a row.
+/// loop calls next() once for every two words (packed elements) of a row.
 class LookAhead {
  public:
   explicit LookAhead(const Prefetch& prefetch)
@@ -48,8 +49,8 @@ class LookAhead {
   Index left_, count_;
 };
 
-/// How the innermost loop of a product writes its sums to memory: `store` stores them, `add` adds them to the present
-/// values, and `stream` adds them to 0 and writes them with non-temporal stores (packet::stream), in whole, aligned
+/// How the innermost loop of a product writes its sums to memory. `store` stores them. `add` adds them to the present
+/// values. `stream` adds them to 0 and writes them with non-temporal stores (packet::stream), in whole, aligned
 /// registers.
 enum class Into : char { store, add, stream };
 
@@ -87,7 +88,7 @@ template <class P, int R, int C, class Source>
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) s[i][j] = packet::filled(T(0));
-  // A local copy of b: the compiler can keep its members in registers, because no write to memory can change them.
+  // A local copy of b. The compiler can keep its members in registers, because no write to memory can change them.
   Source source = b;
   const auto step = [&](Index k) __attribute__((always_inline)) {
     Packet y[std::size_t{C}];

@@ -11,8 +11,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 struct Tuning {
   // Number of rows of a register tile, the part of a matrix product A B that the innermost loop sums in vector
-  // registers. Of 32 registers, 28 hold sums, and four are left for B and a broadcast of A. Tried: unrolling the loop
-  // over the terms k 16 times; 20 % slower, because registers spill.
+  // registers. Of 32 registers, 28 hold sums; four hold values of B and a value of A in all lanes. Tried: unrolling the
+  // loop over the terms k 16 times; 20 % slower, because registers spill.
   Index tile_rows = 14;
   // The number of cache lines by which the innermost loop of a product prefetches ahead if it reads packed weights from
   // memory.
@@ -21,9 +21,9 @@ struct Tuning {
   // runs.
   Index copied_rows = 16;
 
-  // Matrix products c with at most this many terms in each sum use the function rank_update, because most of the memory
-  // that such a product accesses is c. Tried: without rank_update, the backward pass took 56 % longer for 16 items,
-  // 89 % longer for 1 item.
+  // If a matrix product c has at most this many terms in each sum, it is computed by the function rank_update. Most of
+  // the memory that such a product accesses is c. Tried: without rank_update, the backward pass took 56 % longer for 16
+  // items, 89 % longer for 1 item.
   Index rank_update_depth = 32;
   // Gradients of weights with at least this many elements are written with non-temporal stores. Tried: if all gradients
   // are written in this way, steps of 128 items with 16 experts of 64 x 128 took 9 % longer, in bfloat16 15 %. If none

@@ -45,15 +45,15 @@ struct WeightBlock {
   /// is first converted to floats in `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
-  /// Returns a Prefetch, which describes memory to prefetch, for this block. It begins at part t of n equal parts. The
-  /// block must not be packed.
+  /// Returns a Prefetch, which describes memory to prefetch, for this block, which must not be packed. If the block is
+  /// divided into n equal parts, the Prefetch begins with part t.
   Prefetch prefetch(Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                             : prefetch_rows(0, columns, t, n);
   }
   /// Returns a Prefetch, which describes memory to prefetch, for the panel (group of columns) that begins at column x.
-  /// It begins at part t of n equal parts of the panel.
+  /// If the panel is divided into n equal parts, the Prefetch begins with part t.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return packed ? packed.prefetch_panel(x, depth, t, n)
@@ -64,7 +64,7 @@ struct WeightBlock {
   static constexpr Index size = sizeof(T);
 
   // Returns a Prefetch, which describes memory to prefetch, for `width` columns from column x on, if the weights are
-  // stored row by row. It begins at part t of n equal parts.
+  // stored row by row. If these columns are divided into n equal parts, the Prefetch begins with part t.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);
   }

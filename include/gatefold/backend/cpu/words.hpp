@@ -42,7 +42,7 @@ template <class P>
 inline constexpr bool on_amx = false;
 #endif
 
-/// Packed rows of A and packed columns of B, in a product A B, are padded with zeros to a multiple of this many values.
+/// In a product A B, packed rows of A and packed columns of B are padded with zeros to a multiple of this many values.
 template <class P>
 inline constexpr int values_of_step = on_amx<P> ? 32 : values_of_word<P>;
 
@@ -92,8 +92,8 @@ struct WordsAlong {
       return pairs_along(part(0), part(size));
     }
   }
-  /// Prefetches the memory that load(w, size of a register) would read in a different row, which begins `elements`
-  /// elements later. That row need not exist.
+  /// Prefetches memory of a different row, which begins `elements` elements after this row: the memory that load(w,
+  /// size of a register) would read there. The different row need not exist.
   void prefetch(Index w, Index elements) const {
     constexpr Index values = Register<T>::size * values_of_word<P>, line = 64 / sizeof(T);
     for (Index i = 0; i < values; i += line) __builtin_prefetch(row + w * values_of_word<P> + elements + i);
@@ -143,7 +143,7 @@ struct LinesOfWords {
   WordsAlong<P> operator[](Index r) const { return {from.at(line + r, k), depth}; }
 };
 /// Reads an operand as a matrix of words (packed elements), if its lines (rows of A or columns of B) are columns in
-/// memory. Row r holds word r of all lines from `line` on. Words are counted from value k on.
+/// memory. Row r holds word number r, counted from value k, of all lines from `line` on.
 template <class P>
 struct RowsOfWords {
   const Operand<SumOf<P>>& from;
@@ -154,7 +154,7 @@ struct RowsOfWords {
     const auto row = [&](Index i) { return i < depth ? from.at(k + i, line) : nullptr; };
     return {row(first), values_of_word<P> == 2 ? row(first + 1) : nullptr};
   }
-  /// Returns the part of this matrix of words that begins at row r.
+  /// Returns this matrix of words without its first r rows.
   RowsOfWords from_row(Index r) const { return {from, line, k + r * values_of_word<P>, depth - r * values_of_word<P>}; }
 };
 

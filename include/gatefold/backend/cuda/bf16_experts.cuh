@@ -54,10 +54,10 @@ bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
 
 /// Returns the matrix `a` rounded to bfloat16. Its rows keep their order, or are put in slot order: one row for each
 /// slot (row of work of an expert), sorted by expert. In slot order, only the rows of slots in use are rounded. No copy
-/// is made if the context has a rounded copy already, or if `a` is bfloat16 with suitable alignment and order.
+/// is made if the context already has a rounded copy, or if `a` is bfloat16 with suitable alignment and order.
 /// @tparam A    the type of the values of a: float or Bfloat16
 /// @param room  memory for a result in slot order. It is used if it is large enough, aligned, and does not overlap a;
-///              otherwise the result is in scratch memory
+///         otherwise the result is in scratch memory
 template <class A, class Context, class B, class C>
 Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows, bool in_slot_order,
                         View<C, 2, B> room) {
@@ -100,7 +100,7 @@ struct SumOfRow {
 /// @param room  memory in which the rounded rows can be stored, as in rounded_rows
 template <class Context, class B, class C>
 [[nodiscard]] auto round_for_products(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<C, 2, B> room) {
-  // Slot order (rows sorted by expert) is required by the kernel for Hopper, and accepted by all kernels.
+  // The kernel for Hopper requires slot order (rows sorted by expert); all kernels accept it.
   const bool in_slot_order = ctx.has_hopper_code();
   const Bf16Matrix rounded = rounded_rows(ctx, g, a, g.rows.data(), in_slot_order, room);
   return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
@@ -169,7 +169,8 @@ void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const EachBf16<
   });
 }
 
-/// Computes c[s] = epilogue(Σ_t a_t[row(s)] op(w_t[e])).
+/// Computes the grouped product c[s] = epilogue(Σ_t a_t[row(s)] op(w_t[e])) for each slot s (one row of work of expert
+/// e), after it has rounded `a` and the weights to bfloat16.
 template <class A, class Transpose, class C, class Context, class B, std::size_t Terms, class E>
 void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 2, B>, Terms>& a,
                const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose, View<C, 2, B> c,

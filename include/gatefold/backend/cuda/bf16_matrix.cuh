@@ -34,7 +34,7 @@ struct Bf16Matrix {
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
-  const Index* rows = nullptr;  // row i of the result is rounded from row rows[i] of the matrix; null: from row i
+  const Index* rows = nullptr;  // row i of the result is row rows[i] of the matrix; null: row i
   const Index* offsets = nullptr;
   Index each = 1;
 
@@ -113,7 +113,7 @@ struct SharedRows {
   Index columns;
   const Index* rows;
   Bf16Matrix rounded;
-  const SharedRows* before;  // the next element of the linked list of copies; null: the last one
+  const SharedRows* before;  // linked list of the other copies; null: no further copy
 
   const Bf16Matrix* find(const void* a, Index of_columns, const Index* of_rows) const {
     for (const SharedRows* s = this; s; s = s->before)

@@ -17,7 +17,7 @@
 /// kernels read from device memory which rows belong to each expert, and gather these rows while they copy them.
 namespace gatefold::detail_::device {
 
-/// Holds `Count` matrices of bfloat16 of the same shape.
+/// Holds `Count` bfloat16 matrices of the same shape.
 template <int Count>
 struct EachBf16 {
   Bf16Matrix of[Count];

@@ -30,9 +30,9 @@ using Bf16Skinny = Bf16Shape<16, 128, 16, 32, 4, 3>;
 using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;
 using Bf16SkinnyNarrowest = Bf16Shape<16, 32, 16, 16, 16, 2>;
 
-/// The position of a block's tile in c.
+/// The position of a thread block's tile in the result c of a grouped product.
 struct Bf16TilePlace {
-  Index expert, first;  // first: the row number that the epilogue gets for the expert's first row
+  Index expert, first;  // first: number of the expert's first row, as the epilogue counts rows
   Index rows, columns;  // number of rows and columns of the expert's part of the result c
   Index row, column;    // first row and column of the tile within the expert's part of c
 };
@@ -101,7 +101,7 @@ class Bf16Tile {
   /// @param c  the expert's part of c, in rows of `stride` values
   template <class C, class E>
   __device__ void finish(unsigned char* ring, const Bf16TilePlace& place, C* c, Index stride, const E& epilogue) const {
-    // `staged` is an array [Matrices][pass_rows][pitch] of sums in shared memory.
+    // The sums in shared memory: an array [Matrices][pass_rows][pitch] with rows of `pitch` floats.
     auto* const staged = reinterpret_cast<float*>(ring);
     constexpr int matrix = pass_rows * pitch;
     const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -51,8 +51,9 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     const auto here = this->here();
     return Scratch<B>::template scratch<T>(extents...);
   }
-  /// Returns an object of type S from the context's pool of reusable objects. If a CUDA graph has been captured on the
-  /// stream, buffers that the object replaces by larger ones are kept, because the graph uses their addresses.
+  /// Returns an object of type S from the context's pool of reusable objects. The object can replace its buffers by
+  /// larger ones. If a CUDA graph has been captured on the stream, the old buffers are kept, because the graph uses
+  /// their addresses.
   template <class S>
   [[nodiscard]] auto acquire() {
     struct Object {
@@ -63,8 +64,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     };
     return Object{ObjectPool::acquire<S>(), Retired::Scope(is_captured() ? &retired_ : nullptr)};
   }
-  /// Returns the stream. Call this function again before each kernel that you launch between primitives: it discards
-  /// the host copy of the experts' offsets (OffsetsOnHost), which your kernel could make outdated.
+  /// Returns the stream. Call this function again before each kernel that you launch between primitives. It discards
+  /// the host copy of the experts' offsets (OffsetsOnHost), because your kernel could change the offsets.
   cudaStream_t stream() const {
     offsets_.forget();
     return stream_.get();
@@ -122,9 +123,9 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return shared_ ? shared_->find(from, columns, rows) : nullptr;
   }
 
-  /// The following functions return the stream, the cuBLAS handle and the experts' offsets to grouped products. Unlike
-  /// stream() and blas(), they keep the host copy of the offsets (OffsetsOnHost), because grouped products write no
-  /// offsets.
+  /// Grouped products use the following functions, which return the stream, the cuBLAS handle and the experts' offsets.
+  /// Unlike stream() and blas(), these functions keep the host copy of the offsets (OffsetsOnHost), because grouped
+  /// products write no offsets.
   cudaStream_t product_stream() const { return stream_.get(); }
   cublasHandle_t product_blas() { return blas_.get(); }
   const std::vector<Index>& on_host(View<const Index, 1, B> offsets) { return offsets_.of(stream_.get(), offsets); }

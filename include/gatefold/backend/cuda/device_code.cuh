@@ -20,8 +20,8 @@
 namespace gatefold::detail_::device {
 
 /// The launch bound (largest number of threads in a block) of a kernel that has no code for the architecture that is
-/// being compiled. Launches use larger blocks and therefore fail with an error instead of running an empty kernel. Such
-/// a launch happens if the context was created in a different file, which was compiled with the code.
+/// being compiled. Launches use larger blocks and therefore fail with an error instead of running an empty kernel. This
+/// can happen if the context was created in a different file, which was compiled for an architecture with the code.
 inline constexpr int kNoCode = 32;
 
 /// Kinds of device code: for compute capabilities below 8.0, for 8.0 or newer, and for sm_90a (Hopper). The values are

@@ -102,7 +102,7 @@ struct ElementsAccess {
   }
 
  private:
-  /// The part of the values that one instruction reads or writes, at most 16 bytes.
+  /// The values that one instruction reads or writes: at most 16 bytes of the group.
   template <class T>
   struct alignas(Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) Part {
     static constexpr int size = (Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) / sizeof(T);

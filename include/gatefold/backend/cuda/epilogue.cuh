@@ -68,8 +68,8 @@ GATEFOLD_HD constexpr Index row_elements(Index columns) {
 }
 
 /// Applies an epilogue to kSumColumns columns of slot s (one row of the result), and stores only the sum of the
-/// results. Each of four neighbouring lanes holds eight of the columns, from its column j on. All lanes of a warp call
-/// it together.
+/// results. Each of four neighbouring lanes holds eight of the columns, beginning with its column j. All lanes of a
+/// warp call it together.
 /// @param exists  whether the slot and column j exist
 /// @order  adds the eight columns of a lane in ascending order, then the sums of pairs of lanes, then both pairs
 template <int Matrices, class E>

@@ -33,8 +33,8 @@ struct TableTile {
 /// The input and output arrays of a sort by counting, for a table of n keys in rows of `each` keys.
 struct Table {
   const Index* keys;
-  // n: number of all keys. each: number of keys in a row of the table. tile: number of keys that a thread block
-  // processes, in whole rows.
+  // `n` is the number of all keys, `each` the number of keys in a row of the table, and `tile` the number of keys that
+  // a thread block processes, in whole rows.
   int n, each, groups, tile;
   Index *offsets, *order, *rows, *row_offsets, *row_slots;
 };
@@ -112,8 +112,8 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   }
   __syncthreads();
 
-  // The groups are processed in rounds, with one group for each thread. first_slot is the first slot of the round's
-  // groups.
+  // The groups are processed in rounds. In a round, each thread has one group. first_slot is the first slot of the
+  // round's groups.
   int first_slot = 0;
   for (int round = 0; round < t.groups; round += TableTile::threads) {
     const int g = round + thread;

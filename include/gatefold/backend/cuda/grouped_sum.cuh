@@ -17,9 +17,9 @@ namespace gatefold::detail_::device {
 /// large enough to keep the number of partial sums small.
 inline constexpr Index kSumSlots = 256;
 
-/// Returns the number of columns that a thread block sums: the columns of the matrix, rounded up to a power of two, but
-/// at most the size of a warp. With this width, kThreads / width threads of the block share a column. Each of them sums
-/// a part of the rows, called a chain.
+/// Returns the number of columns that a thread block sums. It is the number of columns of the matrix, rounded up to a
+/// power of two, but at most the size of a warp. With this width, kThreads / width threads of the block share a column.
+/// Each of them sums a part of the rows, called a chain.
 inline int sum_width(Index columns) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(columns < Warp::size ? columns : Warp::size)));
 }

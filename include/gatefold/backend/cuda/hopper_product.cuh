@@ -30,7 +30,7 @@ struct HopperMaps {
   CUtensorMap a[2], b[2];
 };
 
-/// True if the epilogue E adds the values of a float matrix with the shape of the result c.
+/// True if the epilogue E only adds the values of a float matrix that has the shape of the result c.
 template <class E>
 inline constexpr bool kAddsTo = false;
 template <class B>
@@ -118,7 +118,7 @@ class HopperProduct {
         before = ring.stage();
         ring.next();
       }
-      // Finds the next tile now, while the tensor cores still compute the last products of the current tile.
+      // Finds the next tile here, while the tensor cores still compute the last products of the current tile.
       next = tiles.work(n += static_cast<int>(gridDim.x));
       wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
@@ -143,7 +143,8 @@ class HopperProduct {
       return epilogue.before;
     }
   }
-  /// Prefetches into the L2 cache the values that the epilogue will add to the sums of this warpgroup's rows.
+  /// Prefetches values into the L2 cache: those of the matrix that the epilogue will add to the sums of this
+  /// warpgroup's rows.
   __device__ void prefetch_tile(const HopperWork& work, int group) const {
     constexpr int line = 128 / sizeof(float), lines = T::columns / line;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < T::group_rows * lines; i += 128) {
@@ -164,12 +165,12 @@ class HopperProduct {
       copy_box(to, map, line, depth, matrix, full);
     }
   }
-  /// The number of bytes in shared memory from 64 lines (rows of a or columns of b) to the next 64 lines, if
-  /// neighbouring lines are contiguous.
+  /// If neighbouring lines (rows of a or columns of b) are contiguous, this is the number of bytes in shared memory
+  /// from 64 lines to the next 64 lines.
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
-  /// Returns how much the address in a matrix descriptor grows if products begin at position d of a tile's depth
-  /// instead of 0, in units of 16 bytes.
+  /// Returns a difference of addresses in a matrix descriptor, in units of 16 bytes: how much the address grows if
+  /// products begin at position d of a tile's depth instead of 0.
   template <Layout L>
   __device__ static constexpr int deeper(int d) {
     return (L == Layout::along_depth ? d * 2 : d * 128) / 16;

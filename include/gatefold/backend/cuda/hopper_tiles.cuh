@@ -30,7 +30,8 @@ struct HopperTile {
 /// The tile of a product that a thread block computes next.
 struct HopperWork {
   int expert;  // −1: no tile is left
-  // first: number of the tile's first row in c. rows: number of rows from there to the end of the expert's part of c.
+  // `first` is the number of the tile's first row in c. `rows` is the number of rows from there to the end of the
+  // expert's part of c.
   int first, rows;
   int column;        // first column in c
   int a_row, b_row;  // the tile's first line in each factor (row of a, column of b)
@@ -38,11 +39,11 @@ struct HopperWork {
   int depth_row;     // first slot of the expert if the product sums over slots, else 0
 };
 
-/// Finds the n-th tile of a product. All lanes of a warp call `work` together.
+/// Finds tile number n of a product. All lanes of a warp call `work` together.
 template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
-  int experts, rows, columns;  // rows: read only if the product sums over slots
+  int experts, rows, columns;  // rows: used only if the product sums over slots
   // Used only if SlotsAreDepth is false. `depth` is the inner dimension: the number of terms of each dot product. If a
   // result is the sum of several matrix products, `depth_each` is the inner dimension of one of them, rounded up to
   // whole tiles, and `depth` is the sum of these.

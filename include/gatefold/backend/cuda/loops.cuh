@@ -71,16 +71,17 @@ template <class F>
 requires requires { F::columns_at_once; }
 inline constexpr int columns_at_once<F> = F::columns_at_once;
 
-/// Returns how many warps should share a row. It is more than one if there are too few rows to keep the device busy, as
-/// long as every lane of each warp has work.
+/// Returns how many warps should share a row. There is more than one if there are too few rows to keep the device busy,
+/// as long as every lane of each warp has work.
 /// @param parts  the number of parts of a row; a lane processes one part at a time
 inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
   const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows), most = parts / Warp::size;
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
-/// Sums f(i) over the terms of this thread block, and returns the sum on thread 0. The terms are i = block · kSumBlock
-/// and the following kSumBlock − 1 numbers, as far as i < n. The bits of the sum do not depend on the device.
+/// Sums f(i) over the terms of this thread block, and returns the sum on thread 0. The block has the kSumBlock terms i
+/// = block · kSumBlock, block · kSumBlock + 1, …, without those from n on. The bits of the sum do not depend on the
+/// device.
 template <class T, class F>
 __device__ T block_sum(Index n, const F& f) {
   using Sum = cub::BlockReduce<T, kThreads>;

@@ -17,9 +17,9 @@ struct alignas(4 * sizeof(W) < 16 ? 4 * sizeof(W) : 16) Four {
 /// How a factor of a matrix product is stored. A line is a row of the first factor or a column of the second. A product
 /// sums along the lines; the position k in a line is called the depth.
 enum class Layout {
-  along_depth,  // the depth is contiguous
-  along_lines,  // lines are contiguous
-  rounded       // along_lines, in bfloat16
+  along_depth,  // the values of a line are contiguous
+  along_lines,  // the values of neighbouring lines at one depth are contiguous
+  rounded       // like along_lines, with values in bfloat16
 };
 
 /// A factor of a matrix product, as a kernel reads it. The tile of a thread block reads some of its lines (rows of the
@@ -27,8 +27,8 @@ enum class Layout {
 template <class T>
 struct Operand {
   const char* data;  // values of type T, or Bfloat16 if the layout is rounded
-  // stride: bytes from one stored row to the next. A stored row is a line if the layout is along_depth; otherwise it
-  // has the values of all lines at one depth.
+  // `stride` is the number of bytes from one stored row to the next. A stored row is a line if the layout is
+  // along_depth. Otherwise it has the values of all lines at one depth.
   Index stride;
   const Index* rows;  // row i of the factor is stored row rows[i]; if null, it is stored row i
   Layout layout;
@@ -50,8 +50,8 @@ Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows
   return {reinterpret_cast<const char*>(data), stride * static_cast<Index>(sizeof(W)), rows, layout, aligned};
 }
 
-/// Applies an epilogue to one sum, `first`, or to two sums if a product has two result matrices, and returns the
-/// result. The sums belong to column j of row s.
+/// Applies an epilogue to one sum, `first`, or to two sums if a product has two result matrices. Returns the result.
+/// The sums belong to column j of row s.
 template <int Matrices, class T, class E>
 __device__ T finished(const E& epilogue, Index expert, Index s, Index j, T first, T second) {
   if constexpr (Matrices == 1) {

@@ -76,8 +76,8 @@ struct Primitives {
     // Clears the error: it cannot be thrown here, and the check of the next launch must not report it.
     if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
-  /// Releases a buffer that a tensor has replaced by a larger one. The buffer is kept instead if a captured CUDA graph
-  /// may use it (see Retired).
+  /// Releases a buffer that a tensor has replaced by a larger one. If a captured CUDA graph may use the buffer, keeps
+  /// it instead (see Retired).
   static void retire(void* p) {
     if (!detail_::device::Retired::keep(p)) release(p);
   }

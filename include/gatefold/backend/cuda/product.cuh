@@ -30,8 +30,8 @@ struct alignas(16) Staging {
   static constexpr int fitting = 49152 / static_cast<int>(sizeof(Operands)), stages = fitting < 4 ? fitting : 4;
   static_assert(stages >= 2,
                 "gatefold: stages must be at least 2, because one tile is read while the next one is loaded");
-  // The sums of a tile pass through shared memory in several passes. pass_parts: number of its column parts in one
-  // pass.
+  // The sums of a tile pass through shared memory in several passes. pass_parts is the number of column parts of the
+  // tile in one pass.
   static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;
   static constexpr int pass_rows = Shape::rows / Shape::row_parts;
   static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
@@ -49,7 +49,7 @@ struct alignas(16) Staging {
 
 /// The position of a thread block's tile in the result c, in shared memory for all threads of the block.
 struct Place {
-  Index expert, first;  // first: the row number that the epilogue gets for the expert's first row
+  Index expert, first;  // first: number of the expert's first row, as the epilogue counts rows
   Index rows, columns;  // number of rows and columns of the expert's part of the result c
   Index row, column;    // first row and column of the tile within the expert's part of c
   TilePart part;
@@ -115,7 +115,7 @@ class Tile {
   /// epilogue's code only once.
   template <class E>
   __device__ void finish(Shared& shared, const Place& place, T* c, const E& epilogue) const {
-    constexpr int parts = Shared::pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
+    constexpr int parts = Shared::pass_parts, pass_warp = parts * column_step;  // number of a warp's columns in a pass
     int thread = static_cast<int>(threadIdx.x);
     // Hides the value of `thread` from the compiler. Otherwise, the compiler would compute values from it early, and
     // keep them in registers that the sums need.
@@ -245,7 +245,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   __shared__ Staging<Shape, Matrices, T> shared;
   __shared__ Place place;
   const int steps = depth > Shape::depth ? static_cast<int>(divide_up(depth, Shape::depth)) : 1;
-  // The layout of a is always along_depth. The assignment lets the compiler rely on it.
+  // The layout of a is always along_depth. After the assignment, the compiler can use this fact.
   a.layout = Layout::along_depth;
   for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
   for (int n = 0;; ++n) {

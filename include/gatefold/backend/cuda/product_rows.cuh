@@ -16,7 +16,7 @@
 /// a second kernel.
 namespace gatefold::detail_::device {
 
-/// N neighbouring values, aligned so that they are read at once if they fit 16 bytes.
+/// N neighbouring values. They are aligned so that one instruction reads them if they fit 16 bytes.
 template <class T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
@@ -82,9 +82,9 @@ struct alignas(16) RowsStaging {
   };
 };
 
-/// A factor of a product. Neighbouring lines (rows of the first factor, columns of the second) are line_step values
-/// apart, and neighbouring values of a line depth_step values. `whole` is true if all units of 16 bytes are complete
-/// and aligned.
+/// A factor of a product. `line_step` is the distance between neighbouring lines (rows of the first factor, columns of
+/// the second), and `depth_step` the distance between neighbouring values of a line, both in values. `whole` is true if
+/// all units of 16 bytes are complete and aligned.
 template <class T>
 struct Strided {
   const T* data;
@@ -153,12 +153,12 @@ class RingFiller {
   __device__ static int b_depth(int i) { return static_cast<int>(threadIdx.x) / b_across + i * (threads / b_across); }
   __device__ static int b_column() { return static_cast<int>(threadIdx.x) % b_across * unit; }
 
-  // State of this thread's copies. a_: addresses of this thread's units of 16 bytes in the next tile of a. b_: address
-  // of its first unit in the next tile of b.
+  // State of this thread's copies. a_ are the addresses of this thread's units of 16 bytes in the next tile of a. b_ is
+  // the address of its first unit in the next tile of b.
   const T *a_[a_units], *b_;
   Index b_line_step_, b_step_;
-  // a_rows_: number of rows of a that the thread block has. b_columns_: number of columns of b from this thread's first
-  // column on. left_: number of values of a line that are not copied yet.
+  // a_rows_ is the number of rows of a that the thread block has. b_columns_ is the number of columns of b from this
+  // thread's first column on. left_ is the number of values of a line that are not copied yet.
   int a_rows_, b_columns_, left_;
   bool a_whole_, b_whole_;
 };

@@ -6,8 +6,8 @@
 /// The assignment of the tiles of a product to thread blocks that stay resident until all tiles are computed.
 namespace gatefold::detail_::device {
 
-/// A part of the work for a tile: the steps [begin, end) of its sums. A step adds some products to each sum. A part has
-/// all steps of the tile, the first steps, or the last steps.
+/// A part of the work for a tile: the steps [begin, end) of its sums. A step adds some products to each sum. A part
+/// consists of all steps of the tile, of its first steps, or of its last steps.
 struct TilePart {
   Index tile = -1;
   int begin = 0, end = 0;
@@ -19,7 +19,7 @@ struct TilePart {
 ///
 /// If two blocks share a tile, the block with the lower index computes the first steps of that tile, before the rest of
 /// its own share. The next block computes the remaining steps of the tile, after the rest of its share. The order of
-/// each sum is therefore kept, and a block waits only for a block that began earlier.
+/// each sum is therefore the same as on one block, and a block waits only for a block that began earlier.
 /// @cost  the busiest block has max(steps, ⌈tiles · steps / blocks⌉) steps, rounded up to a whole step in each part
 class Schedule {
  public:
@@ -43,7 +43,7 @@ class Schedule {
   }
 
  private:
-  Index blocks_, rounds_, rest_, share_;  // rest_: number of steps of the tiles that are left after the whole rounds
+  Index blocks_, rounds_, rest_, share_;  // rest_: steps of the tiles that remain after whole rounds
   int steps_;
 };
 

@@ -40,13 +40,13 @@ template <class T, int Matrices>
 struct SkinnyBlock {
   Operand<T> a;
   Each<T, Matrices> b;
-  // first: the expert's first row in c. row, column: first row and column of the block within the expert's part of c.
-  // columns: number of columns of c. depth: number of products in each sum.
+  // `first` is the expert's first row in c. `row` and `column` are the first row and column of the block within the
+  // expert's part of c. `columns` is the number of columns of c, and `depth` the number of products in each sum.
   Index first, row, column, columns, depth;
   int rows;  // number of rows that the block computes, at most Strip::rows
 
-  /// Computes this thread's sums: one column, in up to MyRows rows. The first of these rows is threadIdx.x /
-  /// Strip::columns; the next ones follow at a distance of Strip::row_step.
+  /// Computes this thread's sums of one column, in up to MyRows rows. The first of these rows is threadIdx.x /
+  /// Strip::columns; the following ones are Strip::row_step rows apart.
   template <class W, int MyRows, class Strip>
   __device__ void sum(Ring<Strip, T, Matrices>& ring, T (&sum)[Matrices][MyRows]) const {
     constexpr int stages = Ring<Strip, T, Matrices>::stages, D = Strip::depth;

@@ -12,8 +12,8 @@ __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// Waits until at most the last `left` groups of asynchronous copies are pending. It replaces __pipeline_wait_prior,
-/// which allows at most 8.
+/// Waits until at most the last `left` groups of asynchronous copies are pending. It is used instead of
+/// __pipeline_wait_prior, because that function allows at most 8.
 template <int left>
 __device__ void wait_for_copies() {
 #if GATEFOLD_TENSOR_CORES

@@ -29,8 +29,9 @@ struct TileShape {
   static_assert(rows % warp_rows == 0 && columns % warp_columns == 0, "gatefold: warps must tile the block");
 };
 
-/// Tile shapes for products with many, some or few tiles. FewTiles is also for factors whose groups of four values are
-/// not all complete and aligned. If a product has two result matrices (a gated unit), a thread keeps the sums of both.
+/// Tile shapes for products with many, some or few tiles. FewTiles is also used for factors with groups of four values
+/// that are incomplete or not aligned. If a product has two result matrices (a gated unit), a thread keeps the sums of
+/// both.
 template <class T, int Matrices>
 struct ManyTiles;
 template <>
@@ -54,9 +55,9 @@ struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
 /// Returns how many thread blocks of a kernel must fit a multiprocessor at a time, which limits the registers of a
 /// thread. This is Shape::blocks, or one less (but at least 1) if ptxas would otherwise spill registers. From Blackwell
-/// on, it is one less for all blocks. On older devices, it is one less only for blocks that stay resident: on sm_90 if
-/// they keep the sums of two matrices, on sm_8x also if Shape::blocks is 2. The shared memory of Turing has room for
-/// fewer blocks anyway.
+/// on, it is one less for all blocks. On older devices, it is one less only for blocks that stay resident, in two
+/// cases: on sm_90 if they keep the sums of two matrices, and on sm_8x also if Shape::blocks is 2. Turing has less
+/// shared memory, so that fewer blocks fit in any case.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;

@@ -29,8 +29,8 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
 /// lines are contiguous, they are copied asynchronously. Other lines are kept in registers from load() to store(),
 /// which transposes them. Rounded weights are also kept in registers, because they are converted from bfloat16.
 ///
-/// Past the last line, the loader reads the last lines again; their sums are never stored. Past the depth (the end of
-/// the lines), it writes 0.
+/// Past the last line, the loader reads the last lines again; their sums are never stored. Past the end of a line (the
+/// depth), it writes 0.
 /// @tparam Whole  whether all groups of four values of the factor are known to exist completely and to be aligned
 template <class T, bool Whole, int Lines, int Depth, int Threads>
 class TileLoader {
@@ -169,11 +169,12 @@ class TileLoader {
     if (!rows_) from_[0] += Depth * stride_;
   }
 
-  // State of this thread's loads. from_: addresses of the thread's groups of four values in the next tile. With the
-  // layouts along_lines and rounded, only the first group is used; if rows_ is set, it points into row 0 of the matrix.
-  // rows_: with along_lines, address of the row number of the first group in the tile after the next one, or null.
-  // row_: row numbers of the next tile. left_: number of values of a line that are not loaded yet. width_: with
-  // along_lines and rounded, number of lines from this thread's first line on, at most 4.
+  // State of this thread's loads. from_ are the addresses of the thread's groups of four values in the next tile. With
+  // the layouts along_lines and rounded, only the first group is used; if rows_ is set, it points into row 0 of the
+  // matrix. rows_ is the address of the row number of the first group in the tile after the next one (with
+  // along_lines), or null. row_ are the row numbers of the next tile. left_ is the number of values of a line that are
+  // not loaded yet. width_ is the number of lines from this thread's first line on, at most 4 (with along_lines and
+  // rounded).
   const char* from_[kFours];
   const Index* rows_;
   Index row_[kFours];

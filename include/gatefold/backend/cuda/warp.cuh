@@ -30,7 +30,7 @@ struct WarpPart {
   GATEFOLD_HD T sum(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // __syncwarp is needed, because shuffle instructions do not order memory accesses
+    __syncwarp(mine);  // shuffle instructions do not order memory accesses
     for (int distance = size / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(mine, v, distance);
 #endif
     return v;
@@ -39,7 +39,7 @@ struct WarpPart {
   GATEFOLD_HD T max(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // __syncwarp is needed, because shuffle instructions do not order memory accesses
+    __syncwarp(mine);  // shuffle instructions do not order memory accesses
     for (int distance = size / 2; distance > 0; distance /= 2) {
       const T other = __shfl_xor_sync(mine, v, distance);
       v = other > v ? other : v;
@@ -52,7 +52,7 @@ struct WarpPart {
   GATEFOLD_HD T of_first(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // __syncwarp is needed, because shuffle instructions do not order memory accesses
+    __syncwarp(mine);  // shuffle instructions do not order memory accesses
     if constexpr (std::is_arithmetic_v<T>) {
       return __shfl_sync(mine, v, 0, size);
     } else {
@@ -104,8 +104,8 @@ struct WarpOfRow : Warp {
   static constexpr int columns_at_once = 4;
   int part, parts;
 
-  /// Calls f(i) for this lane's share of the numbers i < n: every (parts · size)-th number, because `parts` warps of
-  /// `size` lanes share the row.
+  /// Calls f(i) for the numbers i < n that belong to this lane. `parts` warps with `size` lanes each share the row, so
+  /// that every (parts · size)-th number belongs to a lane.
   template <class F>
   GATEFOLD_HD void share(Index n, const F& f) const {
     for (Index i = part * size + lane; i < n; i += parts * size) f(i);

@@ -33,7 +33,8 @@ struct Barrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 #endif
   }
-  /// Waits until the barrier's phase with this parity (0 for even phases, 1 for odd ones) is complete.
+  /// Waits until the current or previous phase of the barrier with this parity is complete. Even phases have parity 0,
+  /// odd phases 1.
   __device__ void wait(int parity) const {
 #if GATEFOLD_SM_90A
     std::uint32_t over = 0;
@@ -115,8 +116,8 @@ __device__ void wait_products() {
 #endif
 }
 
-/// Waits until all wgmma products are complete. The empty assembly keeps the compiler from moving reads of the sums
-/// before the wait, because the products write the registers later, and the compiler cannot detect this.
+/// Waits until all wgmma products are complete. The products write the registers of the sums late, and the compiler
+/// cannot detect this. The empty assembly prevents it from moving reads of the sums before the wait.
 __device__ inline void wait_for_sums(float (&sum)[128]) {
   wait_products<0>();
 #pragma unroll
@@ -124,9 +125,10 @@ __device__ inline void wait_for_sums(float (&sum)[128]) {
 }
 
 /// Starts a wgmma product in shared memory, of 64 × 16 values of a and 16 × 256 values of b in bfloat16: sum = a b, or
-/// sum += a b if `add` is true. The four warps of a warpgroup call it together. A lane has the sums (16 warp + lane / 4
-/// + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
-/// @tparam AAlongLines, BAlongLines  whether in a or b the lines are contiguous, instead of the depth
+/// sum += a b if `add` is true. The four warps of a warpgroup call it together. For i and k in {0, 1}, a lane has in
+/// sum[4 j + 2 i + k] the sum in row 16 warp + lane / 4 + 8 i and column 8 j + 2 (lane % 4) + k.
+/// @tparam AAlongLines, BAlongLines  true if neighbouring lines of a or b are contiguous, instead of the values of a
+///         line
 template <bool AAlongLines, bool BAlongLines>
 __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #if GATEFOLD_SM_90A
