@@ -121,8 +121,8 @@ struct OnePart {
     if (part < count) f(part);
   }
 };
-/// Calls f(ctx) with contexts that run the parts of each parallel loop one after the other in different orders, as if
-/// `threads` threads reached them in these orders.
+/// Calls f(ctx) with contexts that run the parts of each parallel loop one after the other, in different orders. These
+/// are orders in which `threads` threads could run the parts.
 template <class B, class F>
 void each_order(int threads, const F& f) {
   if constexpr (std::is_constructible_v<typename B::Context, OnePart&, int, bool>)
@@ -193,7 +193,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
   } catch (const std::exception& error) {
     if (report.sentences.empty()) throw;
-    // The exception can be a consequence of the failures so far, for example of a misspelt member, so all are reported.
+    // The exception can be a consequence of the failures so far, for example of a misspelt member, so all of them are
+    // reported.
     report.sentences.push_back(error.what());
     return report;
   }

@@ -28,14 +28,14 @@ namespace gatefold::check {
 struct GradientOptions {
   Index items = 7;
   Seed seed{1};
-  double step = 1e-4;  // h, error O(h⁴)
+  double step = 1e-4;  // h; the error of the difference is O(h⁴)
   // Tolerance: |numeric − analytic| ≤ relative · max(|numeric|, |analytic|) + of_largest · (largest entry of the
   // tensor).
   double relative = 1e-6;
   double of_largest = 1e-9;
   // Largest share of values that may be skipped because a step of the difference changes the experts picked.
   double most_skipped = 0.05;
-  double input_scale = 1;  // |x| ≤ input_scale
+  double input_scale = 1;  // inputs x are random with |x| ≤ input_scale
   /// Random numbers in [−moved, moved) are added to the parameters before the check, because equal initial values can
   /// hide wrong gradients.
   double moved = 0;
@@ -132,7 +132,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       report.sentences.push_back(slot.name +
                                  ": every value was skipped because the routing changes: use another seed or step");
     const bool zero_by_design = std::find(options.zero.begin(), options.zero.end(), slot.name) != options.zero.end();
-    const auto is_rounding = [&](const Pair& p) {  // false for NaN
+    const auto is_rounding = [&](const Pair& p) {  // false if a value is NaN
       return std::abs(p.numeric) <= floor && std::abs(p.analytic) <= floor;
     };
     if (!zero_by_design && largest_analytic > 0 && std::all_of(pairs.begin(), pairs.end(), is_rounding)) {
@@ -157,7 +157,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       }
       any = any || !(std::abs(p.analytic) <= (zero_by_design ? floor : 0));
       if (largest > 0) report.worst = std::max(report.worst, error(p.numeric) / largest);
-      if (!fits()) {  // also if anything is NaN
+      if (!fits()) {  // also true if a value is NaN
         std::ostringstream text = message_stream();
         text << slot.name << '[' << p.at << "]: numeric " << p.numeric << ", analytic " << p.analytic;
         report.sentences.push_back(text.str());
@@ -196,8 +196,8 @@ std::uint64_t routing_of(const S& saved) {
   return hash;
 }
 
-/// Returns the sum of the weighted auxiliary losses of all mixtures in a forward pass. The backward of a gate includes
-/// the gradient of these losses.
+/// Returns the sum of the weighted auxiliary losses of all mixtures in a forward pass. backward of a gate includes the
+/// gradient of these losses.
 template <class S>
 double auxiliary_of(const S& saved) {
   double total = 0;

@@ -120,7 +120,7 @@ inline std::string to_string(const std::vector<NamedHooks>& hooks) {
 }
 
 /// Compares the optional members that policies have with the expected ones. Returns a sentence for each expected member
-/// that is missing, for example because it is misspelt, and for each member that was not expected.
+/// that is missing, for example because it is misspelt. Also returns a sentence for each member that was not expected.
 inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& found,
                                               const std::vector<NamedHooks>& expected) {
   std::vector<std::string> sentences;

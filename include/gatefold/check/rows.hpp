@@ -20,8 +20,8 @@ namespace gatefold::check {
 
 namespace steps {
 
-/// True for a gate whose mixing and selection both have `rows`, the implementation for one item at a time, so that the
-/// gate does not call their `forward`. Also, no part of the gate may need extra inputs.
+/// True for a gate whose mixing and selection both have `rows`, the implementation for one item at a time. Such a gate
+/// does not call their `forward`. Also requires that no part of the gate needs extra inputs.
 template <class G, class T, class B>
 concept RoutesByRows = requires(const G& gate) {
   gate.scores;

@@ -19,7 +19,7 @@ namespace gatefold::check {
 
 namespace listed {
 
-using Bytes = std::pair<const std::byte*, const std::byte*>;  // from, to
+using Bytes = std::pair<const std::byte*, const std::byte*>;  // first byte, end
 
 template <class V>
 Bytes bytes_of(const V& v) {

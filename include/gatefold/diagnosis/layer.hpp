@@ -30,8 +30,8 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-/// True if the function forward of a branch L accepts these arguments. `Given` is the type of the argument `params`; a
-/// check may also pass a wrong type. `More` are the types of the arguments after `extra`.
+/// True if the function forward of a branch L accepts these arguments. `Given` is the type of the argument `params`,
+/// which can be a wrong type in a check. `More` are the types of the arguments after `extra`.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
                                    Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
@@ -47,8 +47,8 @@ concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, 
 };
 template <class L, class T, class B>
 concept Branch = HasDims<L> && HasInit<L, T, B> && BranchForward<L, T, B> && BranchBackward<L, T, B>;
-/// True for a branch whose forward has `extra` or `saved` as its last parameter. It does not accept a step, the functor
-/// with which an update rule uses the output.
+/// True for a branch whose forward has `extra` or `saved` as its last parameter, so that it does not accept a step. A
+/// step is the functor with which an update rule uses the output.
 template <class L, class T, class B>
 concept ForwardWithoutStep = BranchForwardOf<L, T, B, Params<L, T, B>> ||
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Params<L, T, B>& params,
@@ -223,7 +223,7 @@ struct Parts<OneExpert<ExpertT>> {
     return check_bank<ExpertT, T, B>();
   }
 };
-/// The requirement of a layer or branch that contains one part: the part must be a branch.
+/// The requirement on the part of a layer or branch that contains one part: it must be a branch.
 template <class BranchT>
 struct OneBranch {
   template <class T, class B>
@@ -297,17 +297,17 @@ auto as_layer(const L& part) {
 
 namespace detail_::policy {
 
-/// True if a part of a model could be used as a layer, that is, as_layer did not replace it by the placeholder Refused.
+/// True if a part of a model can be a layer, that is, if as_layer did not replace it by the placeholder Refused.
 template <class Inner>
 inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 
 }  // namespace detail_::policy
 
-/// The type of the layer that a model makes from a part L: L itself for a layer, NoResidual{branch} for a branch, and
-/// NoResidual{OneExpert{expert}} for an expert.
+/// The type of the layer that a model makes from a part L. It is L itself for a layer, NoResidual{branch} for a branch,
+/// and NoResidual{OneExpert{expert}} for an expert.
 template <class L, class T, class B>
 using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
-/// Returns a part of a model as a layer: a reference to the part itself if it is a layer.
+/// Returns a part of a model as a layer (see AsLayer). For a layer, this is a reference to the part itself.
 template <class T, class B, class L>
 decltype(auto) as_layer(const L& part) {
   if constexpr (std::is_same_v<AsLayer<L, T, B>, L>) {
@@ -330,7 +330,7 @@ auto as_branch(const P& part) {
 
 }  // namespace detail_::lookup
 
-/// The type of the branch that a layer makes from a part P, for example from a norm: P itself for a branch, and
+/// The type of the branch that a layer makes from a part P, for example from a norm. It is P itself for a branch, and
 /// OneExpert{expert} for an expert.
 template <class P, class T, class B>
 using AsBranch = decltype(detail_::lookup::as_branch<P, T, B>(std::declval<const P&>()));

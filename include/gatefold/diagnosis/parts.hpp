@@ -250,7 +250,7 @@ struct Parts<Either<FirstT, SecondT>> {
 template <class BranchT>
 struct Parts<Dropout<BranchT>> : OneBranch<BranchT> {};
 
-/// The requirement of a layer that contains one part: the part must be a layer, a branch or an expert.
+/// The requirement on the part of a layer that contains one part: it must be a layer, a branch or an expert.
 template <class LayerT>
 struct OneLayer {
   template <class T, class B>
@@ -263,8 +263,8 @@ struct Parts<Skip<LayerT>> : OneLayer<LayerT> {};
 template <class LayerT>
 struct Parts<Recompute<LayerT>> : OneLayer<LayerT> {};
 
-/// The requirement of a layer that contains one part which reads rows: the part must be a layer, a branch or an expert,
-/// and must not read ids.
+/// The requirement on the part of a layer that contains one part which reads rows. The part must be a layer, a branch
+/// or an expert, and must not read ids.
 template <class LayerT>
 struct OneLayerOfRows {
   template <class T, class B>
@@ -292,8 +292,8 @@ struct Parts<Chain<FirstT, RestT...>> {
 
 }  // namespace detail_::policy
 
-// The deduction guides below are chosen if you construct a layer or branch from a wrong number of parts. A
-// static_assert then names the mistake.
+// The compiler chooses the deduction guides below if you construct a layer or branch from a wrong number of parts. A
+// static_assert then describes the mistake.
 
 namespace detail_::lookup {
 

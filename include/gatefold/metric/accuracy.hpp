@@ -10,8 +10,8 @@ namespace gatefold {
 namespace functor {
 
 /// Returns 1 if the label of item n is one of its k best classes, that is, if fewer than k classes rank before it.
-/// Otherwise returns 0. A class ranks before the label if its logit is larger or NaN, or if its logit is equal and its
-/// index lower.
+/// Otherwise returns 0. A class ranks before the label if its logit is larger than that of the label or NaN. It also
+/// ranks before the label if its logit is equal and its index lower.
 template <class T, class B>
 struct IsAmongBest {
   View<const T, 2, B> y;

@@ -10,7 +10,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns −Σ_e q[n,e] ln q[n,e] of item n, with 0 ln 0 = 0.
+/// Returns the entropy −Σ_e q[n,e] ln q[n,e] of the probabilities q of item n, with 0 ln 0 = 0.
 template <class T, class B>
 struct ItemEntropy {
   View<const T, 2, B> q;
@@ -32,7 +32,7 @@ namespace metric {
 ///
 /// The values are between 0 (one expert has probability 1) and ln E (all probabilities are equal). Source: paper 002
 /// (Graph of Tokens), sec. 4 and fig. 3, for the probabilities before top-K. The "entropy ratio" of the paper is the
-/// mean entropy of one model divided by that of a different model.
+/// mean entropy of one model divided by the mean entropy of another model.
 /// @param q [N, E] in  probabilities: `saved.gate.probabilities`
 /// @return [N]
 /// @cost  N·E logarithms

@@ -78,7 +78,7 @@ struct PicksByWeight {
   GATEFOLD_HD bool before(Index s, Index t) const {
     const T a = weight(pick(s)), b = weight(pick(t));
     if ((a == a) != (b == b)) return a == a;
-    return a > b || (!(b > a) && s < t);  // slots are sorted by expert, so the lower slot has the lower expert
+    return a > b || (!(b > a) && s < t);  // slots are sorted by expert: the lower slot has the lower expert
   }
   GATEFOLD_HD void operator()(Index n) const {
     for (Index j = 0; j < out.extent(1); ++j) out(n, j) = -1;

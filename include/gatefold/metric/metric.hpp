@@ -45,7 +45,7 @@ std::vector<std::remove_const_t<T>> to_vector(typename B::Context& ctx, View<T, 
   return values;
 }
 
-/// Returns f(0), …, f(n − 1).
+/// Returns the values f(0), …, f(n − 1).
 template <class B, class F>
 std::vector<double> each(typename B::Context& ctx, Index n, const F& f) {
   auto mark = ctx.mark();

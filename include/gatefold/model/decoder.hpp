@@ -36,12 +36,13 @@ namespace gatefold {
 struct DecoderSizes {
   Index vocabulary = 0, model_dim = 0, depth = 0;
   GroupedQueryAttention attention{};  // its model_dim can be 0
-  std::vector<Index> windows{};       // replace attention.window, one for each layer; empty: they do not
-  std::vector<Index> chunks{};        // replace attention.chunk, one for each layer; empty: they do not
-  // Layers without rotary positions. They have no norm of rotated heads, and only they have attention.temperature.
+  std::vector<Index> windows{};  // values of attention.window for each layer; empty: attention.window applies to all
+  std::vector<Index> chunks{};   // values of attention.chunk for each layer; empty: attention.chunk applies to all
+  // Layers without rotary positions. These layers have no norm of rotated heads. attention.temperature applies only to
+  // these layers.
   std::vector<Index> unrotated_layers{};
-  LatentAttention latent{};                      // if latent_dim > 0, the attention of all layers
-  Index experts = 0, picks = 0, hidden_dim = 0;  // of each mixture: experts, k, hidden width
+  LatentAttention latent{};                      // if latent_dim > 0, this is the attention of all layers
+  Index experts = 0, picks = 0, hidden_dim = 0;  // options of each mixture: experts, k, hidden width
   bool renormalise = true;                       // the weights of the picked experts sum to 1
   bool clamped = false;                          // experts and router of gpt-oss: clamped SwiGLU, with biases
   bool weight_on_input = false;                  // the gate of Llama 4 (SigmoidOnInput) instead of SoftmaxTopK
@@ -54,7 +55,8 @@ struct DecoderSizes {
   double epsilon = 1e-6;              // is added to the mean square in the norms
   bool tied = false;                  // the output layer uses the weights of the embedding
 
-  /// @throws ArgumentError if options do not fit each other
+  /// Checks that the options fit each other.
+  /// @throws ArgumentError if they do not
   void validate() const {
     constexpr const char* where = "DecoderSizes";
     const bool short_rows = latent.latent_dim > 0;
@@ -97,7 +99,7 @@ struct DecoderSizes {
     return {.vocabulary = vocabulary, .model_dim = model_dim, .bias = false, .tied = tied};
   }
   /// Returns the size of the KV cache of all layers. If all layers have windows or chunks of the same size, the cache
-  /// keeps only the items of one.
+  /// keeps only the items of one window or chunk.
   /// @param longest  the largest number of tokens of a sequence
   CacheSize cache(Index sequences, Index longest) const {
     if (latent.latent_dim > 0) return latent.cache(depth, sequences, longest);
@@ -113,7 +115,8 @@ struct DecoderSizes {
 
 namespace detail_::decoder {
 
-/// Returns a decoder with the given attention and branch in each layer, except that dense layers have one expert.
+/// Returns a decoder whose layers have the given attention and branch. Dense layers have one expert instead of the
+/// branch.
 template <class AttentionT, class BranchT>
 auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT& branch) {
   const RmsNorm norm{.epsilon = s.epsilon};

@@ -31,12 +31,12 @@ struct Severities {
 /// clipped. The levels of ImageNet-C for blur, pixelation and occlusion are made for images of 224 · 224 pixels and
 /// would destroy images of 28 · 28. This table has weaker levels for these three.
 inline constexpr std::array<Severities, 6> kCorruptions{{
-    {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation
-    {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, pixels
+    {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation of the noise
+    {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, in pixels
     {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // contrast factor
     {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // added value
-    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},                // cells / pixels
-    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},                 // hidden side / side
+    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},                // cells per side / pixels per side
+    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},  // side of the rectangle / side of the image
 }};
 
 namespace functor {
@@ -86,7 +86,7 @@ struct CorruptPixels {
     return v;
   }
   GATEFOLD_HD std::uint64_t number(Index n, Index i) const { return static_cast<std::uint64_t>(n * x.extent(1) + i); }
-  /// Returns a share of a side of the image in pixels: `level` · `side`, rounded, but at least 1.
+  /// Returns a part of a side of the image in pixels: `level` · `side`, rounded, but at least 1.
   GATEFOLD_HD Index share(Index side) const {
     const auto some = static_cast<Index>(level * static_cast<double>(side) + 0.5);
     return some < 1 ? 1 : some;
@@ -115,14 +115,14 @@ struct CorruptPixels {
   }
 };
 
-/// Blurs images along one axis: pixel i becomes Σ_d weight[|d|] · (the pixel d places from i on this axis). Beyond an
-/// edge, the pixel at the edge is repeated.
+/// Blurs images along one axis: pixel i becomes Σ_d weight[|d|] · (the pixel at distance d from i on this axis). Beyond
+/// an edge, the pixel at the edge is repeated.
 template <class From, class To>
 struct BlurAlong {
   static constexpr Index kRadius = 8;
   double weight[kRadius + 1];
-  // `side` is the number of pixels on the blurred axis, `stride` their distance in memory, `pixels` the number per
-  // image.
+  // `side` is the number of pixels on the blurred axis, `stride` their distance in memory, and `pixels` the number of
+  // pixels of an image.
   Index side, stride, pixels;
   const From* from;
   To* to;

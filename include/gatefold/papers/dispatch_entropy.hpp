@@ -7,7 +7,8 @@
 namespace gatefold::metric {
 
 /// Returns how strongly the experts mix clusters (classes of items). For each expert, computes the entropy of the
-/// clusters of the items that the gate sends to it, and averages over experts, weighted by their number of picks.
+/// clusters of the items that the gate sends to it. Returns the mean over the experts, weighted by their number of
+/// picks.
 ///
 ///     H = −Σ_m (n_m / n) Σ_k (n_{k,m} / n_m) ln(n_{k,m} / n_m),   n_m = Σ_k n_{k,m},   n = Σ_m n_m      (1)
 ///

@@ -67,8 +67,8 @@ class SimilarMatrix {
 
  private:
   // Replaces the matrix A by H A H. H = I − b u uᵀ is the Householder reflection that turns v into a multiple of the
-  // first unit vector; it acts on the rows and columns from `first` to `first + size − 1`. Only the columns [left,
-  // right) of these rows and the rows [top, bottom) of these columns are changed. Overwrites v with u.
+  // first unit vector. H acts on the rows and columns from `first` to `first + size − 1`. Changes only the columns
+  // [left, right) of these rows and the rows [top, bottom) of these columns. Overwrites v with u.
   void reflect(double* v, Index size, Index first, Index left, Index right, Index top, Index bottom) {
     double largest = 0, squares = 0;
     for (Index i = 0; i < size; ++i) largest = std::max(largest, std::abs(v[i]));
@@ -96,11 +96,11 @@ class SimilarMatrix {
   std::vector<double> a_;
 };
 
-/// Returns the eigenvalues of [[a, b], [c, d]].
+/// Returns the eigenvalues of the 2 × 2 matrix [[a, b], [c, d]].
 inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b, double c, double d) {
   const double half = (a - d) / 2, square = half * half + b * c, root = std::sqrt(std::abs(square));
   if (square < 0) return {std::complex<double>(d + half, root), std::complex<double>(d + half, -root)};
-  const double from_d = half + std::copysign(root, half);  // no cancellation
+  const double from_d = half + std::copysign(root, half);  // adds numbers of equal sign: no cancellation
   return {d + from_d, from_d == 0 ? d : d - b * c / from_d};
 }
 

@@ -21,7 +21,7 @@ struct EveryItem {
   View<Index, 1, B> rows;
   GATEFOLD_HD void operator()(Index s) const { rows(s) = s % items; }
 };
-/// Reorders expert outputs from [E, N, D] to [N, E, D]: writes u[n,e,:] = z[e,n,:]. The argument i is n · E + e.
+/// Reorders expert outputs from [E, N, D] to [N, E, D]: u[n,e,:] = z[e,n,:]. A call copies the row with i = n · E + e.
 template <class T, class B>
 struct ByItem {
   View<const T, 3, B> z;

@@ -56,7 +56,7 @@ struct InStages {
     typename AttentionT::template State<Pack> attention;
     typename FineT::template State<Pack> fine;
     ParameterGroup<Pack> of_attention, rest;
-    bool (*attends)(const Name&) = nullptr;  // selected of_attention
+    bool (*attends)(const Name&) = nullptr;  // the function that selected the tensors of attention
     Index step = 0, epoch = 0;
     static void each(auto&& f, auto&... s) {
       f("ffn", s.ffn...);
@@ -76,7 +76,7 @@ struct InStages {
   int stage(Index epoch) const { return epoch <= first ? 1 : epoch <= second ? 2 : 3; }
 
   /// Checks the options of this optimizer.
-  /// @param where   name of the caller in the error message
+  /// @param where   name of the calling function in the error message
   /// @param within  prefix of the option names `first` and `second` in the error message
   void validate(const char* where = "InStages", const char* within = "") const {
     expect(first >= 0, where, Joined{within, "first"}, "at least 0", first);

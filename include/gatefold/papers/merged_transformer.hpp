@@ -123,8 +123,8 @@ struct MergedTransformer {
       const View<T, 2, B> dall = of.products.scores(own, dcontext, rows);
       detail_::attending::for_rows(own, of.all.extent(0), of.in_use,
                                    functor::HeadProbabilitiesBackward<T, B>{dall, of.p});
-      of.products.add_transposed(own, of.all, dcontext, dx);      // x as the value
-      of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // x as the query
+      of.products.add_transposed(own, of.all, dcontext, dx);      // gradient through x as value
+      of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // gradient through x as query
       of.of_heads.add_transposed(own, of.p, rows, dkeys);
     });
     const View<const T, 2, B> dkey_in = dkey;
@@ -137,7 +137,7 @@ struct MergedTransformer {
   /// A block of rows of the attention probabilities, for all heads, and the sum of the probabilities over the heads.
   template <class T, class B>
   struct Heads {
-    detail_::attending::InUse<B> in_use;  // rows with expert
+    detail_::attending::InUse<B> in_use;  // the rows that belong to an expert
     detail_::attending::Products<T, B> products, of_heads;
     View<T, 2, B> p, all;  // [rows, L · heads], [rows, L]
   };
@@ -238,7 +238,7 @@ struct HeadProbabilitiesBackward {
     });
   }
 };
-/// Writes z[s] = halves[s,0] − halves[s,1].
+/// Writes z[s] = halves[s,0] − halves[s,1], the difference of the neurons with output weights 1 and −1.
 template <class T, class B>
 struct Difference {
   Groups<B> items;
@@ -248,7 +248,7 @@ struct Difference {
     if (items.expert(s) >= 0) z(s, 0) = halves(s, 0) - halves(s, 1);
   }
 };
-/// Writes dhalves[s] = (dz[s], −dz[s]).
+/// Backward pass of Difference: writes dhalves[s] = (dz[s], −dz[s]).
 template <class T, class B>
 struct DifferenceBackward {
   Groups<B> items;

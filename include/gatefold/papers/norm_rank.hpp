@@ -116,7 +116,7 @@ double mean_norm(typename B::Context& ctx, View<T, 2, B> u, In<std::remove_const
 
 namespace functor {
 
-/// Returns ‖rows[i,:]‖.
+/// Returns the Euclidean norm of row i of a matrix, ‖rows[i,:]‖.
 template <class T, class B>
 struct RowNorm {
   View<const T, 2, B> rows;

@@ -30,7 +30,7 @@ struct Pareto {
 
 namespace functor {
 
-/// Writes gram[n,e,f] = ⟨u[n,e], u[n,f]⟩ for i = (n · E + e) · E + f.
+/// Writes one inner product of expert outputs of an item, gram[n,e,f] = ⟨u[n,e], u[n,f]⟩ for i = (n · E + e) · E + f.
 template <class T, class B>
 struct Gram {
   View<const T, 3, B> u;
@@ -48,8 +48,8 @@ struct Gram {
 template <class T, class B>
 struct LeastNorm {
   View<const T, 2, B> weights;
-  View<double, 3, B> gram;                // [N, E, E] in: ⟨u_e, u_f⟩
-  View<double, 2, B> norm, alpha, slope;  // [N, E] ‖u_e‖, the combination, ⟨ũ_e, v⟩
+  View<double, 3, B> gram;                // [N, E, E] in: ⟨u_e, u_f⟩ of expert outputs u
+  View<double, 2, B> norm, alpha, slope;  // [N, E] ‖u_e‖, weights of the unit vectors ũ_e in v, ⟨ũ_e, v⟩
   View<metric::Pareto, 1, B> results;
   Index iterations;
   double tolerance;
@@ -62,7 +62,7 @@ struct LeastNorm {
     for (Index e = 0; e < experts; ++e)
       for (Index f = 0; f < experts; ++f) {
         const double norms = norm(n, e) * norm(n, f);
-        gram(n, e, f) = norms > 0 ? gram(n, e, f) / norms : 0 * gram(n, e, f);  // NaN stays
+        gram(n, e, f) = norms > 0 ? gram(n, e, f) / norms : 0 * gram(n, e, f);  // keeps NaN
       }
   }
   GATEFOLD_HD void slopes(Index n) const {
@@ -117,7 +117,7 @@ struct LeastNorm {
       }
     }
     const double mixture = root(of_outputs), norms = mixture * least;
-    const double cosine = norms == 0 || vanishes ? 0 : product / norms;  // NaN stays
+    const double cosine = norms == 0 || vanishes ? 0 : product / norms;  // keeps NaN
     results(n) = {least, root(of_units), mixture, cosine > 1 ? 1 : cosine < -1 ? -1 : cosine, gap};
   }
 };

@@ -127,7 +127,7 @@ struct SignStep {
   const T *x, *dy;
   T* y;
   GATEFOLD_HD void operator()(Index i) const {
-    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : dy[i];  // 0 or NaN; NaN must remain visible
+    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : dy[i];  // sign of 0 is 0; NaN stays NaN, to be noticed
     y[i] = reach.nearest(x[i], y[i] + static_cast<T>(step) * sign);
   }
 };

@@ -74,8 +74,8 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
-  /// Does the same as the constructor above, but takes the element type directly after the seed, in the order of
-  /// Trainer's constructor.
+  /// Does the same as the constructor above, but takes the element type directly after the seed, as Trainer's
+  /// constructor does.
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}
@@ -98,8 +98,8 @@ class RoutedTrainer {
     return losses(target);
   }
 
-  /// These overloads catch calls with wrong arguments, for example without a target. Such a call does not compile, and
-  /// a static_assert shows the correct arguments.
+  /// The compiler chooses these overloads for calls with wrong arguments, for example without a target. Such a call
+  /// does not compile, and a static_assert shows the correct arguments.
   void gradients(
       detail_::policy::Misuse<"gatefold: gradients takes items and their target, trainer.gradients(x, target)">);
   void evaluate(
@@ -126,7 +126,7 @@ class RoutedTrainer {
   MixtureT mixture;
   LossT loss;
   bool weighted_experts;
-  bool keeps_rounded = true;  // see Trainer
+  bool keeps_rounded = true;  // keeps rounded copies of weights, see Trainer::keeps_rounded
 
  private:
   C& ctx_;

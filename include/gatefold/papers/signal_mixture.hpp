@@ -25,7 +25,8 @@ namespace functor {
 /// Converts a random number u in [0, 1) to an integer that is uniform in 0, …, count − 1.
 GATEFOLD_HD inline Index one_of(Index count, double u) { return static_cast<Index>(u * static_cast<double>(count)); }
 
-/// Draws item n of the data set SignalMixture: its label, its signals and their positions, and the noise.
+/// Draws item n of the data set SignalMixture: its label, its signals and their positions, and the noise of the other
+/// positions.
 template <class T, class B>
 struct DrawSignals {
   Seed seed;
@@ -74,14 +75,14 @@ struct DrawSignals {
   }
 
  private:
-  /// Returns the i-th uniform random number of item n.
+  /// Returns random number i of item n, uniform in [0, 1).
   GATEFOLD_HD double u(Index n, std::uint64_t i) const {
     return uniform<double>(seed.fork(0), static_cast<std::uint64_t>(n), i);
   }
-  /// Returns the i-th number of the sequence 0, 1, 2, … from which the number `taken` is removed.
+  /// Returns number i of the sequence 0, 1, 2, … without the number `taken`.
   GATEFOLD_HD static Index beside(Index i, Index taken) { return i < taken ? i : i + 1; }
   GATEFOLD_HD static double amplitude(Amplitude law, double at) { return law.low + (law.high - law.low) * at; }
-  /// Converts a random number in [0, 1) to a cluster. Cluster k has a probability proportional to decayᵏ.
+  /// Converts a random number in [0, 1) to the index of a cluster. Cluster k has a probability proportional to decayᵏ.
   GATEFOLD_HD Index cluster_of(double at) const {
     const Index clusters = feature.extent(0);
     if (decay == 1) return one_of(clusters, at);

@@ -12,7 +12,7 @@ namespace gatefold {
 namespace functor {
 
 /// Returns the largest inner product of signal v[n] with the neurons w[e,j] of expert e, max_j ⟨w[e,j], v[n]⟩. If
-/// `magnitude` is true, takes absolute values. The argument is i = e · (number of signals) + n.
+/// `magnitude` is true, uses absolute values. A call handles i = e · (number of signals) + n.
 template <class T, class B>
 struct LargestProduct {
   View<const T, 3, B> weights;

@@ -13,7 +13,7 @@ namespace gatefold::metric {
 /// the layer's branch output u is 0. σ are the eigenvalues of −∂u/∂x there, and λ the eigenvalues of the linearised
 /// iteration over layers.
 struct Stability {
-  bool stable = true;  // (2) or (3) holds for every σ
+  bool stable = true;  // stability condition (2) or (3) holds for every σ
   // Largest |λ| of the linearised iteration over layers: each layer multiplies the distance from the fixed point by
   // about this factor.
   double radius = 0;
@@ -43,7 +43,7 @@ struct Stability {
 inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
   expect(gamma > 0, "stability", "gamma", "above 0", gamma);
   Stability s;
-  const auto extend = [](double& to, double v, int direction = 1) {  // NaN stays
+  const auto extend = [](double& to, double v, int direction = 1) {  // keeps NaN
     if (!(direction * v <= direction * to) && to == to) to = v;
   };
   for (const std::complex<double>& v : sigma) {

@@ -123,8 +123,8 @@ class ThreeStage {
   /// Returns the stage of the current epoch: 1, 2 or 3.
   int stage() const { return stages.of_experts().stage(epoch()); }
 
-  /// This overload catches calls with wrong arguments, for example without a target. Such a call does not compile, and
-  /// a static_assert shows the correct arguments.
+  /// The compiler chooses this overload for calls with wrong arguments, for example without a target. Such a call does
+  /// not compile, and a static_assert shows the correct arguments.
   void step(detail_::policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
   /// Makes one training step of the current stage with the given items. Returns the losses before the step. Without
   /// items, returns losses of 0 and changes nothing.
@@ -202,8 +202,8 @@ ThreeStage(C&, M, L, S, Seed, Element<T>) -> ThreeStage<T, C, M, L, S>;
 
 namespace functor {
 
-/// Gives all experts the same gradient: replaces g[e, j] of every expert e by the sum Σ_e' g[e', j] over the experts,
-/// in ascending order of e'. j is the index of an element.
+/// Gives all experts the same gradient: replaces g[e, j] of every expert e by the sum Σ_e' g[e', j] over all experts
+/// e', in ascending order. j is the index of an element.
 template <class T>
 struct SumOverExperts {
   Index experts, slice;
