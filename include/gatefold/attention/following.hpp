@@ -23,7 +23,7 @@ struct Following {
   View<const Index, 1, B> head{};     // [N] the head that item n uses
   View<const Index, 1, B> rows{};     // [N] the row of item n
   View<const Index, 1, B> items{};    // [N] the item of a row
-  View<const Index, 1, B> offsets{};  // [blocks · heads + 1] for each block and head, its first row
+  View<const Index, 1, B> offsets{};  // [blocks · heads + 1] first row of each block and head
 
   /// Returns the number of the block of scores that contains row n. This block also contains item n, because items are
   /// sorted only within blocks.

@@ -30,7 +30,7 @@ struct Mask {
   View<const T, 1, B> entropy{};  // [N] an item attends only to items of at most its entropy; empty: to all
   Following<B> following{};       // maps rows to items
   InUse<B> in_use{};              // the range of rows that are computed
-  Window window{};                // if width > 0, only keys in the window are visible (causal, without a past)
+  Window window{};                // if width > 0, only keys in this window are visible; it must be causal
 
   /// Returns the item (token) whose scores are in row r of a block.
   GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }

@@ -45,8 +45,8 @@ struct Rotary {
   Index original_max_position_embeddings = 0;
   double low_freq_factor = 1, high_freq_factor = 4;
   double beta_fast = 32, beta_slow = 1;
-  bool truncate = true;         // yarn: the ramp r begins and ends at a whole number of pairs
-  double attention_factor = 0;  // yarn: a; 0: from factor, or from mscale and mscale_all_dim if both are given
+  bool truncate = true;         // yarn: the ramp r_i of (5) begins and ends at a whole number of pairs
+  double attention_factor = 0;  // yarn: a; 0: computed from factor, or from mscale and mscale_all_dim if both are given
   double mscale = 0, mscale_all_dim = 0;
   bool interleaved = false;  // the pairs are x_{2i}, x_{2i+1}, as in DeepSeek's models
 
@@ -62,7 +62,7 @@ struct Rotary {
                             ? rope_theta * std::pow(factor, static_cast<double>(rotated) / double(rotated - 2))
                             : rope_theta;
     const double f = std::pow(base, -at);
-    double share = 0;  // weight of f / factor in the result; f has the weight 1 − share
+    double share = 0;  // weight of f_i / factor in the result; f_i has the weight 1 − share
     if (rope_type == RopeType::linear) share = 1;
     if (rope_type == RopeType::llama3)
       share = high_freq_factor > low_freq_factor

@@ -37,7 +37,7 @@ struct SoftmaxBlock {
   T scale;
   View<T, 2, B> score;       // [rows, keys] scores of the block
   View<T, 1, B> top, total;  // [N] of each row: largest score so far, sum of the weights
-  View<T, 1, B> scored;      // [N] Σ t e^t of each row, for the entropy; empty: not computed
+  View<T, 1, B> scored;      // [N] of each row: sum for the entropy (see above); empty: not computed
   View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
 
   template <class Lanes>
@@ -98,7 +98,7 @@ struct SoftmaxBlockBackward {
   detail_::attending::Block block;
   T scale;
   View<const T, 1, B> log_sum_exp;  // [N] log-sum-exp of the scores of each item
-  View<const T, 1, B> mean;         // [N] for each row, the value mean_i
+  View<const T, 1, B> mean;         // [N] of each row: mean_i (see above)
   View<T, 2, B> score, slope;       // [rows, keys]
 
   template <class Lanes>

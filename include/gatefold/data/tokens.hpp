@@ -62,7 +62,7 @@ class Tokenizer {
   Unit unit_;
   F f_;
   std::string word_{};
-  bool open_ = false;  // true after a character that does not end a line
+  bool open_ = false;  // true if the present line has a character
 };
 
 /// Divides a UTF-8 file into tokens and calls f(token) for each.

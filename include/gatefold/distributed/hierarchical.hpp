@@ -246,7 +246,7 @@ class Hierarchical {
   std::span<const Incoming> begun_in_{};
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
-  std::vector<Size> told_{}, sizes_{}, expected_{};  // bytes: told_ and sizes_ [place, node], expected_ [rank]
+  std::vector<Size> told_{}, sizes_{}, expected_{};  // numbers of bytes: told_, sizes_ [place, node], expected_ [rank]
   std::vector<std::size_t> starts_{}, next_{};       // [rank] the first byte of each rank
   std::vector<Part> messages_{};                     // [node]
   std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};

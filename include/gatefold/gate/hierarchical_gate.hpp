@@ -84,7 +84,7 @@ struct HierarchicalGate {
   struct Saved {
     Primary<T, B> primary;
     std::vector<Group<T, B>> groups;
-    Tensor<T, 1, B> auxiliary;  // the auxiliary losses of the primary gate, then those of each group
+    Tensor<T, 1, B> auxiliary;  // the auxiliary losses of the primary gate, then those of each group's gate
   };
   template <class T, class B>
   struct Extra {
@@ -303,7 +303,7 @@ struct MarkGroup {
 /// secondary gate has dropped its pick, the combined pick is dropped too.
 template <class T, class B>
 struct PickInGroup {
-  Index group, experts, of_item;                     // experts: of one group; of_item: K
+  Index group, experts, of_item;                     // experts: number of experts of a group; of_item: K
   View<const Index, 1, B> first_item, chosen_group;  // picks of the primary gate
   View<const Index, 1, B> chosen_expert;             // picks of the secondary gate
   View<const T, 1, B> group_weight, expert_weight;

@@ -28,7 +28,7 @@
 /// NaN; in MXFP4 the whole block does, because only its scale can be NaN.
 namespace gatefold::io::block_scales {
 
-inline constexpr std::uint64_t kSquare = 128;  // rows and columns of a block of (1)
+inline constexpr std::uint64_t kSquare = 128;  // rows and columns of a block with one scale in (1)
 inline constexpr std::uint64_t kRow = 32;      // values of a block of (2)
 
 /// Returns the value of eight bits with 1 bit of sign, 4 of exponent (bias 7) and 3 of mantissa. There is no infinity;

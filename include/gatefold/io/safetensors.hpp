@@ -199,7 +199,7 @@ Data read_entries(const std::filesystem::path& path, bool only, const std::vecto
   Opened from = open(path, [&](const std::string& name) { return !only || by_name.contains(name); });
   std::vector<bool> found(list.size());  // a tensor without elements counts as found
   for (std::size_t i = 0; i < list.size(); ++i) found[i] = list[i].bytes == 0;
-  std::vector<std::vector<std::size_t>> places;  // [files][tensors of the file] index of the tensor in `list`
+  std::vector<std::vector<std::size_t>> places;  // for each file: index in `list` of each of its tensors
   for (OpenFile& part : from.files) {
     std::erase_if(part.header.tensors, [&](const Described& t) { return !by_name.contains(part.header.name(t)); });
     places.push_back(match<Json>(part.file, part.header, list, by_name, found));

@@ -79,7 +79,7 @@ struct GroupedQueryAttention {
   struct Saved {
     Tensor<T, 2, B> q, k, v;               // queries, keys and values after norm, rotation and temperature
     Tensor<T, 2, B> context, log_sum_exp;  // context A_h v_g before the factor σ_h; log-sum-exp of the scores
-    Tensor<T, 2, B> plain_q, plain_k;      // queries and keys before the norm; empty without norm
+    Tensor<T, 2, B> plain_q, plain_k;      // queries and keys before the norm; empty without a norm
     RmsNorm::Saved<T, B> query_inverse, key_inverse;  // inverse root mean squares of the norms
   };
   template <class T, class B>

@@ -62,7 +62,7 @@ struct Mixture {
     using Gate = GateT;
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
-    [[no_unique_address]] ActiveExperts<B> active{};  // how many of its experts compute an item; `summary` reads it
+    [[no_unique_address]] ActiveExperts<B> active{};  // number of experts that compute an item; `summary` reads it
     GATEFOLD_PACK(gate, expert)
   };
   template <class T, class B>

@@ -44,7 +44,7 @@ struct LanguageSizes {
   Index depth = 0;     // number of layers; in glam_model, number of pairs of layers
   double dropout = 0;  // dropout rate for attention probabilities (not in language::Traced) and outputs of mixtures
   bool tied = false;   // whether the output layer uses the weights of the embedding
-  bool sparse = true;  // whether the embedding's gradient is sparse; if not, Adam steps unused rows too, as in the code
+  bool sparse = true;  // true: sparse gradient of the embedding; false: Adam also steps unused rows, as in papers
   Initial embedding = Initial::normal(1);
 
   static constexpr Index wikitext_103 = 267735;

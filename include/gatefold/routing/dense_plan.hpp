@@ -41,7 +41,7 @@ template <class T, class B>
 struct DensePlan {
   Tensor<T, 2, B> dispatch_weight;  // [sequences · E · P, length], rows ordered by (sequence, expert, slot)
   Tensor<T, 2, B> combine_weight;   // [N, E · P]
-  Tensor<T, 2, B> inputs;           // [N, D] rows that the slots sum instead of the items; if empty, they sum the items
+  Tensor<T, 2, B> inputs;           // [N, D] rows that the slots sum; empty: the slots sum the items
   Tensor<T, 2, B> slots;  // [sequences · E · P, D], inputs of the experts, ordered by (sequence, expert, slot)
   Tensor<T, 1, B> valid;  // [N] 1 for an item, 0 for padding; if empty, there is no padding
   // offsets [E + 1]: first slot of each expert; rows [S]: the row of `slots` for each slot; item_offsets, slot_offsets
@@ -52,7 +52,7 @@ struct DensePlan {
   /// of the gate reads them.
   struct Grad {
     View<T, 2, B> dispatch_weight, combine_weight;
-    View<T, 2, B> inputs;  // [N, D], empty if the slots sum the items and not rows of the plan
+    View<T, 2, B> inputs;  // [N, D] gradient of the rows `inputs`; empty: the slots sum the items
   };
 
   void resize(typename B::Context& ctx, Index items, Index experts, Index slots_per_expert, const Sequence<T, B>& of) {

@@ -13,7 +13,7 @@ template <class T, class B>
 struct SlotWeights {
   View<const T, 1, B> weight{};    // [picks] in
   View<T, 1, B> dweight{};         // [picks] out
-  View<const Index, 1, B> pick{};  // [S] pick of each slot; if empty, slot s is pick s
+  View<const Index, 1, B> pick{};  // [S] pick of each slot; empty: slot s is pick s
 
   GATEFOLD_HD T operator()(Index s) const { return weight(of(s)); }
   GATEFOLD_HD void set_adjoint(Index s, T v) const { dweight(of(s)) = v; }

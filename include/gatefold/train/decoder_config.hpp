@@ -148,7 +148,7 @@ void add_qwen(const Options<Json>& o, DecoderConfig& c) {
   const bool qwen2 = c.model_type == "qwen2_moe";
   if (qwen2) s.shared_dim = o.integer("shared_expert_intermediate_size");
   if (o.flag("use_sliding_window", false)) {
-    const Index last = o.integer("max_window_layers", 28);  // in Qwen3-MoE, all layers have the window
+    const Index last = o.integer("max_window_layers", 28);  // not used in Qwen3-MoE, where all layers have the window
     s.windows = qwen2 ? windows(o, s.depth, [&](Index l) { return l % 2 == 0 && l < last; })
                       : std::vector<Index>(static_cast<std::size_t>(s.depth), o.integer("sliding_window", 0));
   }

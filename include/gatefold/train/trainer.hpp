@@ -402,7 +402,7 @@ class Trainer {
 
   gatefold::Carry<Layer, T, B> carry_;
   gatefold::Saved<LossT, T, B> loss_saved_;
-  Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
+  Tensor<T, 2, B> y_, dy_, dx_;  // y_, dy_ [N, out_dim], dx_ [N, in_dim]
   Tensor<T, 1, B> value_;        // [2] the loss, and a flag: 0 if the gradients are finite, else 1
   RoundedWeights<B> rounded_;    // rounded copies of the weights in params
   Waiting waiting_{};

@@ -70,7 +70,7 @@ struct Adam {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p, v;  // branch output u; moments before the layer
+    Tensor<T, 2, B> u, p, v;  // [N, D] branch output u; moments p, v before the layer
     Index layer = 0;          // number t of the layer, from 1
   };
   template <class T, class B>

@@ -41,7 +41,7 @@ struct RmsProp {
   using Carry = Momentum<RmsProp, T, B>;
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p;  // branch output u; p before the layer
+    Tensor<T, 2, B> u, p;  // [N, D] branch output u; p before the layer
   };
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {

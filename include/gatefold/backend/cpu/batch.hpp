@@ -88,9 +88,9 @@ struct Batch {
 template <class P>
 struct PairBatch {
   using T = SumOf<P>;
-  Operand<T> a{};                // [N, depth]: one row for each item. Rows can be gathered, unlike those of the weights
-  std::array<const T*, 2> up{};  // [experts, depth, hidden]
-  std::array<PackedMatrix<P>, 2> packed_up{};  // packed copies of `up`, if they exist before the call
+  Operand<T> a{};                              // [N, depth]: one row for each item; its rows can be gathered
+  std::array<const T*, 2> up{};                // [experts, depth, hidden]
+  std::array<PackedMatrix<P>, 2> packed_up{};  // packed copies of the matrices in `up`, or null
   PackedMatrix<P> packed_down{};
   Index ups = 1;
   const T* down = nullptr;  // [experts, hidden, columns]

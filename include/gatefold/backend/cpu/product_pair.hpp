@@ -53,7 +53,7 @@ class ProductPair {
     WeightPath path;
     // Packed weights of this expert that its tasks share: the matrices `up`, then `down`. Null if the tasks share none.
     T* packed;
-    T* partial;  // sums [chunks][rows, padded columns], if each task computes a chunk of hidden columns
+    T* partial;  // [chunks][rows, padded columns] sums, if each task computes a chunk of hidden columns
     Index begin = 0;
 
     RowBlock slots() const {

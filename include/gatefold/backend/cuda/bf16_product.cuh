@@ -73,7 +73,7 @@ void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, i
 /// Returns the number of rows that a tile should have if `experts` experts share `slots` rows. If there are few rows
 /// for each expert, tiles are small, so that most of their rows are used.
 inline int bf16_tile_rows(Index slots, Index experts) {
-  const Index some = experts < slots ? experts : slots;  // at most this many experts have rows
+  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
   if (slots <= some * Bf16Skinny::rows) return Bf16Skinny::rows;
   return slots <= some * Bf16SomeRows::rows ? Bf16SomeRows::rows : Bf16ManyRows::rows;
 }
@@ -103,7 +103,7 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
                          Index stride, const E& epilogue) {
   constexpr int Matrices = matrices_of<Terms, Count>;
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;  // at most this many experts have rows
+  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
   const auto run_gathered = [&]<class Shape, bool Gathers>(Shape, std::bool_constant<Gathers>) {
     const Index tiles = (slots / Shape::rows + some) * blocks(stride, Shape::columns / Matrices);
     launch_with_ring(ctx.product_stream(), bf16_rows_kernel<Shape, OfB, Gathers, Terms, Count, C, E>, tiles,

@@ -199,7 +199,7 @@ class HopperProduct {
     if (!__all_sync(0xffffffffu, row + 16 <= work.rows && work.column + T::columns <= tiles.columns && aligned))
       return false;
     C* const to = c + (work.first + row + lane / 4) * stride + work.column;
-    constexpr int at_once = std::is_same_v<C, float> ? 8 : 4;  // blocks of eight columns that are stored at a time
+    constexpr int at_once = std::is_same_v<C, float> ? 8 : 4;  // groups of eight columns that are stored at a time
 #pragma unroll
     for (int block = 0; block < T::columns / 8; block += at_once)
 #pragma unroll

@@ -290,7 +290,7 @@ template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
                     Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;                    // at most this many experts have rows
+  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
   const auto row_tiles = [&](Index rows) { return slots / rows + some; };  // upper bound
   bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
   for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;

@@ -34,7 +34,7 @@ struct Visible {
   Index length = 0;
   bool causal = true;
   View<const T, 1, B> valid{};          // [N] mask: 1 = item, 0 = padding; empty: no padding
-  View<const T, 1, B> entropy{};        // [N] H(r_j), paper 002, proposition 1; empty: any entropy is seen
+  View<const T, 1, B> entropy{};        // [N] entropy of each item's probabilities r; empty: any entropy is seen
   detail_::attending::Window window{};  // if its width > 0, i sees only items in this window; for causal mixing
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
@@ -126,8 +126,8 @@ struct MixAdjoint {
   T smallest;  // smallest normal number; for a smaller q, drank / q could overflow
   detail_::attending::Following<B> following;
   View<T, 2, B> dr;
-  View<T, 2, B> g;     // [N, E] g of each row; rows can be items sorted by head
-  View<T, 1, B> mean;  // [N] mean of each row; rows can be items sorted by head
+  View<T, 2, B> g;     // [N, E] of each row, which can be an item or an item sorted by head
+  View<T, 1, B> mean;  // [N] of each row
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {

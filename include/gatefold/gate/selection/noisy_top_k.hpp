@@ -59,8 +59,8 @@ struct NoisyTopK {
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
-  double epsilon = 0;    // (1): lower bound of the learned deviation[n,e]
-  double deviation = 1;  // (2): E times the deviation[n,e] of every expert, if `learned` is false
+  double epsilon = 0;    // lower bound of the learned deviation[n,e] in (1)
+  double deviation = 1;  // E times the deviation[n,e] of every expert in (2), if `learned` is false
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 

@@ -98,7 +98,7 @@ struct SigmoidBias {
     static constexpr bool learned = false;
     Tensor<T, 1, B> bias;   // [E]
     Tensor<T, 1, B> speed;  // [1]
-    bool centred = false;   // the option; files do not contain it
+    bool centred = false;   // the option `centred`; files do not contain it
     GATEFOLD_PACK(bias, speed)
     static constexpr int expert_extents[] = {0, -1};
     void lie_as(const auto& other) { centred = other.centred; }
