@@ -165,7 +165,7 @@ TEST_CASE("for_each_cache_block: every row has all keys of its window") {
   }
 }
 
-TEST_CASE("for_each_cache_block: a long sum begins with the first key of its chunk") {
+TEST_CASE("for_each_cache_block: a long sum begins with its chunk's first key") {
   Index several_chunks = 0;
   for (const Index past : {0, 100, 200, 230, 255, 400})
     for (const Index length : {1, 5, 30, 60, 100})

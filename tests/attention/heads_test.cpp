@@ -60,7 +60,7 @@ TEST_CASE("split_heads: one head is not copied") {
   CHECK(detail_::attending::split_heads(ctx, {1, 2}, x.view()).data() == x.data());
 }
 
-TEST_CASE("RepeatHeads, SumHeads: heads that several query heads share, and the adjoint") {
+TEST_CASE("RepeatHeads, SumHeads: copy shared heads, and sum their gradients") {
   Cpu::Context ctx(2);
   constexpr Index items = 5, groups = 2, group = 3, width = 4, heads = groups * group;
   const auto from = uniform_tensor<double>(ctx, Seed{1}, 1, items, groups * width),

@@ -27,7 +27,7 @@ void store(Cpu::Context& ctx, const CacheView<double, Cpu>& view, Index first_it
 
 }  // namespace
 
-TEST_CASE("KvCache: every item stays in its row until it is dropped") {
+TEST_CASE("KvCache: an item stays in its row until dropped") {
   Cpu::Context ctx(2);
   for (const Index keep : {0, 3, 5})
     for (const Index step : {1, 2, 7}) {
@@ -80,7 +80,7 @@ TEST_CASE("KvCache: without `keep` it never moves or grows") {
   }
 }
 
-TEST_CASE("KvCache: with `keep` the size does not depend on the length") {
+TEST_CASE("KvCache: `keep` makes the size independent of the length") {
   Cpu::Context ctx(1);
   const CacheSize size{.width = 2, .longest = 1'000'000, .keep = 4};
   CHECK(size.capacity() == 8);

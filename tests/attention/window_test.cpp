@@ -137,7 +137,7 @@ std::vector<std::vector<Index>> cuts_of_chunk(Index position, Index past, Index 
   return all;
 }
 
-TEST_CASE("Window: sums over a chunk do not depend on the segments") {
+TEST_CASE("Window: segments do not change sums over a chunk") {
   constexpr Index items = 1500;
   for (const Index width : {1, 5, 64, 127, 128, 129, 200, 256, 257, 300, 500, 512, 1024, 5000}) {
     CAPTURE(width);

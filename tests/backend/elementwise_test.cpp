@@ -72,7 +72,7 @@ TEST_CASE("add: works in place") {
   CHECK(x(2) == 6);
 }
 
-TEST_CASE_TEMPLATE("copy_columns, add_columns: write the given columns of each row, no other", T, float, double) {
+TEST_CASE_TEMPLATE("copy_columns, add_columns: write only the given columns", T, float, double) {
   for (const int threads : {1, 2})
     for (const Index rows : {0, 1, 5, 300})
       for (const Index count : {0, 1, 7, 40}) {

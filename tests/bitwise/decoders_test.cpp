@@ -104,7 +104,7 @@ TEST_CASE_TEMPLATE("decoders: prefill and single steps give the same bits", T, f
   check_segments<T, Cpu>();
 }
 
-TEST_CASE("decoders: prefill and single steps give the same bits on CpuBf16") { check_segments<float, CpuBf16>(); }
+TEST_CASE("decoders: prefill and single steps agree bitwise on CpuBf16") { check_segments<float, CpuBf16>(); }
 
 TEST_CASE_TEMPLATE("decoders: training gives the same bits on two threads", B, Cpu, CpuBf16) {
   for (const std::string& name : all_decoders()) {

@@ -49,7 +49,7 @@ TEST_CASE_TEMPLATE("cuda: experts match the naive backend", T, double, float) {
   SUBCASE("LayerNorm") { check<T>(LayerNorm{.model_dim = 37}); }
 }
 
-TEST_CASE("cuda: experts with options, without products and of two kinds match") {
+TEST_CASE("cuda: experts with options and of two kinds match") {
   SUBCASE("Linear without bias") { check<double>(Linear{.model_dim = 8, .output_dim = 5, .bias = false}); }
   SUBCASE("Mlp without bias") { check<double>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13, .bias = false}); }
   SUBCASE("GatedMlp with biases, of gpt-oss") {

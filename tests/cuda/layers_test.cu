@@ -72,7 +72,7 @@ TEST_CASE("cuda: Fields matches the naive backend") {
   }
 }
 
-TEST_CASE("cuda: Fields writes NaN for an id that does not exist") {
+TEST_CASE("cuda: Fields: an id outside its range gives NaN") {
   Backends on;
   auto& ctx = on.cuda;
   const Fields fields{.vocabularies = {3}, .dim = 2};

@@ -69,7 +69,7 @@ TEST_CASE("e8m0: powers of two; 255 is NaN") {
   CHECK(std::isnan(block_scales::e8m0(255)));
 }
 
-TEST_CASE("decode_fp8 (1): each square of 128 x 128 has its scale") {
+TEST_CASE("decode_fp8 (1): each square of 128 has its scale") {
   constexpr std::uint64_t rows = 129, columns = 257;
   const std::vector<std::byte> ones(2 * rows * columns, std::byte{0x38});  // 1.0
   const std::vector<float> scale{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -116,7 +116,7 @@ TEST_CASE("to_e2m1: rounds to the nearest number, ties to even") {
   }
 }
 
-TEST_CASE("e8m0_for (4): the smallest power of two is at least a / 6") {
+TEST_CASE("e8m0_for: returns the smallest power of two ≥ a/6") {
   for (const float a : {1e-45f, 1e-38f, 0.1f, 3.0f, std::nextafter(3.0f, 4.0f), 5.0f, 6.0f, 6.1f, 1e30f, 3e38f}) {
     CAPTURE(a);
     int least = 0;
@@ -140,7 +140,7 @@ TEST_CASE("encode_fp8: decoded values give the same bytes") {
   CHECK(std::equal(scale.begin(), scale.end(), scale_now.begin(), block_scales::is_same));
 }
 
-TEST_CASE("encode_fp8 (3): a changed square has a new scale and nearest codes") {
+TEST_CASE("encode_fp8 (3): a changed square is encoded with nearest codes") {
   constexpr std::uint64_t rows = 130, columns = 129;
   std::vector<float> values(rows * columns);
   std::uint32_t random = 7;

@@ -29,7 +29,7 @@ std::vector<T> as(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-TEST_CASE("gather: joins and converts parts in the order of the file") {
+TEST_CASE("gather: joins and converts parts in file order") {
   Cpu::Context ctx(1);
   Pack pack;
   for (Index i = 0; i < 6; ++i) {

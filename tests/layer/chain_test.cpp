@@ -76,7 +76,7 @@ TEST_CASE("Chain (1): heavy-ball layers share one momentum across another layer"
   CHECK(difference(values(p.carry), momentum) <= 1e-13);
 }
 
-TEST_CASE("Chain (1): an activation is a layer of the width before") {
+TEST_CASE("Chain (1): an activation keeps the width") {
   Cpu::Context ctx(2);
   const Chain network{Linear{4, 7}, Gelu{}, Linear{7, 3}, Relu{}};
   CHECK(network.out_dim() == 3);

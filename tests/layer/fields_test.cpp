@@ -76,7 +76,7 @@ Pass<T, Fields> run_of(Cpu::Context& ctx, const Fields& of, Index items) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Fields (1): rows by id, then numbers; gradients add in order", T, float, double) {
+TEST_CASE_TEMPLATE("Fields (1): rows, then numbers; gradients add in order", T, float, double) {
   for (const Index items : {1, 7, 300})
     for (const Index dim : {1, 4, 19})
       for (const Index numeric : {0, 1, 5}) {
@@ -139,7 +139,7 @@ TEST_CASE("Fields: conformance, sparse and dense, also in a chain") {
   CHECK_MESSAGE(sequences, sequences.str());
 }
 
-TEST_CASE("Fields: steps read and write only rows whose gradient is not 0") {
+TEST_CASE("Fields: a step accesses only rows with a gradient") {
   Cpu::Context ctx(2, true);
   const Fields of{.vocabularies = {50, 4}, .dim = 3, .numeric = 1};
   Trainer trainer{ctx, Chain{of, Linear{.model_dim = 7, .output_dim = 2}}, MeanSquaredError{},

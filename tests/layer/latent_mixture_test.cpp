@@ -136,7 +136,7 @@ TEST_CASE("LatentMixture: frozen parameters give the same bits") {
   CHECK(same_bits(values(p.y), expected));
 }
 
-TEST_CASE("LatentMixture: a step at the end equals a step after it") {
+TEST_CASE("LatentMixture: a step inside equals a step afterwards") {
   Cpu::Context ctx(2);
   const auto stepped = with_step_at_the_end<float>(ctx, top_k(5, 2), 30);
   CHECK(same_bits(stepped.forward, stepped.after));

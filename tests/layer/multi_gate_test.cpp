@@ -351,7 +351,7 @@ TEST_CASE("MultiGate: trains two tasks, without allocations after a step") {
   CHECK(after < 0.01);
 }
 
-TEST_CASE("MultiGate: names of tensors, and experts per item in a summary") {
+TEST_CASE("MultiGate: summary has tensor names and experts per item") {
   const auto of = summary(top_k(8, 2, 3));
   std::string names;
   for (const auto& row : of.rows) names += row.name + ' ';

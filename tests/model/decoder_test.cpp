@@ -46,7 +46,7 @@ DecoderSizes like_llama4() {
 
 }  // namespace
 
-TEST_CASE("with_decoder: training lowers the loss, with the same bits on 1 and 2 threads") {
+TEST_CASE("with_decoder: training lowers the loss, with equal bits") {
   for (const DecoderSizes& sizes : {tiny(0), tiny(5), like_llama4()}) {
     std::vector<double> outcomes[2];
     for (const int threads : {1, 2}) {

@@ -228,7 +228,7 @@ TEST_CASE("save_decoder: FP8 that was read gets the same bytes") {
   }
 }
 
-TEST_CASE("save_decoder: changed FP8 and MXFP4 values are nearest in their blocks") {
+TEST_CASE("save_decoder: rounds changed FP8 and MXFP4 values to nearest") {
   for (const bool fp8 : {true, false}) {
     CAPTURE(fp8);
     const TempDirectory from, temp;

@@ -86,7 +86,7 @@ TEST_CASE("Capacity (1): whole products stay whole, checked with integers") {
       }
 }
 
-TEST_CASE("Capacity (2): kept weights sum to the weights of all picks") {
+TEST_CASE("Capacity (2): renormalising keeps the sum of an item's weights") {
   for (const bool of_selection : {false, true}) {
     CAPTURE(of_selection);
     const TopK top{.k = 3, .renormalise = of_selection};
@@ -119,7 +119,7 @@ TEST_CASE("Capacity (2): without drops the weights keep their bits") {
   CHECK(values(scaled.plan.weight) == values(kept.plan.weight));
 }
 
-TEST_CASE("Capacity (2): an item whose picks are all dropped gets output 0") {
+TEST_CASE("Capacity (2): an item without kept picks gets 0") {
   const auto scaled = select(Capacity<>{.selection = {.k = 1}, .slots = 1, .renormalise = true}, equal_ranks(3, 2));
   CHECK(scaled.experts() == Ids{0, ~0, ~0});
   CHECK(scaled.plan.weight(0) == 1);

@@ -70,7 +70,7 @@ TEST_CASE("GlobalBalance (1): with one part, equals Balance") {
   CHECK(difference(values(p.dx), values(q.dx)) <= 1e-13);
 }
 
-TEST_CASE("GlobalBalance (1), (2): a second part uses the loads of both") {
+TEST_CASE("GlobalBalance: a second part uses the loads of both") {
   Cpu::Context ctx(1);
   const double weight = 0.7;
   auto p = pass<double>(ctx, mixture(weight), 12), without = pass<double>(ctx, mixture(0), 12);

@@ -73,7 +73,7 @@ TEST_CASE("ReplayTopK: replaying the picks of TopK gives its bits") {
   CHECK(same_bits(again.outcome(), first.outcome()));
 }
 
-TEST_CASE("ReplayTopK: each layer of a stack has its own row; gradients") {
+TEST_CASE("ReplayTopK: layers have separate rows; gradients are right") {
   Cpu::Context ctx(1);
   std::vector<Index> picks;
   for (Index i = 0; i < 2 * items; ++i) picks.insert(picks.end(), {i % experts, (i + 1 + i / items) % experts});
