@@ -195,3 +195,24 @@ TEST_CASE("freeze: double parameters cannot have 8 or 4 bits") {
                        "bits",
                        ArgumentError);
 }
+
+TEST_CASE("freeze: patterns choose another form for some tensors") {
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, GatedMlp<Silu>{40, 20}};
+  Cpu::Context ctx(1);
+  const auto frozen =
+      freeze(ctx, init_params<float, Cpu>(layer, ctx, Seed{1}),
+             {.weights = Weights::int4, .except = {{"expert", Weights::int8}, {"**.down", Weights::bfloat16}}});
+  const auto& expert = frozen.params.expert;
+  const auto form = [&](const auto& t) {
+    const auto found = frozen.packed.find<float>(t.data());
+    return found.quantised ? found.quantised.format->group_bytes / cpu::Tile<float>::columns : found.half ? 64 : 0;
+  };
+  CHECK(form(expert.gate) == 34);
+  CHECK(form(expert.up) == 34);
+  CHECK(form(expert.down) == 64);
+  CHECK_THROWS_WITH_AS(
+      freeze(ctx, init_params<float, Cpu>(layer, ctx, Seed{1}), {.except = {{"experts.*", Weights::int8}}}),
+      "freeze: pattern: expected the name of a tensor or of a part, got \"experts.*\"; the nearest "
+      "names: expert.up, expert, expert.gate",
+      ArgumentError);
+}

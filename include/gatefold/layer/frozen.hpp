@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
@@ -9,11 +12,42 @@
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/name_patterns.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 
+/// Options of freeze. The members of `except` choose another form for some tensors, by patterns of their names
+/// (NamePatterns). If several patterns select a tensor, the last one counts:
+///
+///     freeze(ctx, std::move(params), {.weights = Weights::int4, .except = {{"**.shared", Weights::int8}}});
+struct FreezeOptions {
+  struct Exception {
+    std::string pattern;
+    Weights weights;
+  };
+  Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
+  std::vector<Exception> except{};
+};
+
 namespace detail_::lookup {
+
+/// Returns the form of each tensor of a pack, in the order of for_each_tensor.
+/// @throws ArgumentError if a pattern selects no tensor
+template <class P>
+[[gnu::noinline]] std::vector<Weights> forms(const FreezeOptions& options, const P& params) {
+  std::vector<std::string> names;
+  const auto add = [&](const Name& name, const auto&) { names.push_back(name.str()); };
+  for_each_tensor(add, params);
+  std::vector<Weights> forms(names.size(), options.weights);
+  for (const auto& [pattern, weights] : options.except) {
+    std::vector<bool> selected(names.size());
+    NamePatterns({pattern}).select("freeze", names, selected);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (selected[i]) forms[i] = weights;
+  }
+  return forms;
+}
 
 template <class B>
 auto packed_weights() {
@@ -46,11 +80,6 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
   return frozen.params;
 }
 
-/// Options of freeze.
-struct FreezeOptions {
-  Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
-};
-
 /// Prepares parameters for inference: makes copies of the expert weights in the order in which the matrix products of
 /// the backend read them. Takes ownership of the parameters: freeze(ctx, std::move(params)).
 ///
@@ -59,7 +88,8 @@ struct FreezeOptions {
 /// forms of 8 and 4 bits (core/weights.hpp) also round the items that they multiply. Fewer bytes are faster to read,
 /// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. A backend without
 /// packed weights neither packs nor rounds.
-/// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double, or on a GPU
+/// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double or on a GPU, or if a pattern
+///         of the options selects no tensor
 /// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size), with columns
 ///         padded to a multiple of two registers
 template <class C, class P>
@@ -71,15 +101,18 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
   if constexpr (!std::is_lvalue_reference_v<P>) {
     const auto here = ctx.here();
     FrozenParams<P, B> frozen{std::move(params), {}};
-    const auto pack = [&]<class T, int Rank, class Of>(const View<const T, Rank, Of>& weights) {
+    const auto pack = [&]<class T, int Rank, class Of>(const View<const T, Rank, Of>& weights, Weights form) {
       GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
                        "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
                        "float, Cpu> and a Cpu::Context");
-      if constexpr (requires { B::pack(ctx, weights, options.weights, frozen.packed); })
-        B::pack(ctx, weights, options.weights, frozen.packed);
+      if constexpr (requires { B::pack(ctx, weights, form, frozen.packed); })
+        B::pack(ctx, weights, form, frozen.packed);
     };
-    if constexpr (requires { typename B::PackedWeights; })
-      for_each_tensor([&](const Name&, const auto& t) { pack(t.view()); }, std::as_const(frozen.params));
+    if constexpr (requires { typename B::PackedWeights; }) {
+      const std::vector<Weights> forms = detail_::lookup::forms(options, frozen.params);
+      auto form = forms.begin();
+      for_each_tensor([&](const Name&, const auto& t) { pack(t.view(), *form++); }, std::as_const(frozen.params));
+    }
     return frozen;
   }
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/tensor_files.hpp"
@@ -33,7 +34,8 @@ struct FrozenDecoder {
 /// The results have the same bits as load_decoder followed by freeze, which needs up to three times the memory, because
 /// it keeps the weights as floats, too. Here, packed tensors [E, rows, columns] have no elements: they cannot be saved
 /// or changed. Matrices with one column keep their elements, because SigmoidGated reads them in place. On a backend
-/// without packed weights in host memory, the function calls load_decoder and freeze.
+/// without packed weights in host memory, the function calls load_decoder and freeze. Patterns of the options are
+/// compared with names of the model's tensors, without `model.`.
 /// @throws FileError as load_decoder; ArgumentError if the parameters are used without their packed copies
 /// @cost   host memory of the packed weights (Weights: 2 bytes for each weight in bfloat16, 34 for 32 weights in int8)
 ///         and of the other tensors as T; in addition some megabytes, or the largest matrix, while it runs
@@ -53,20 +55,22 @@ bool is_only_packed(Index columns) {
 /// memory for elements.
 template <class B>
 struct ReserveLike {
-  FreezeOptions options;
+  std::vector<Weights>::const_iterator& form;  // of the next tensor
   typename B::PackedWeights& packed;
   template <class T, int Rank, class Of>
   void operator()(Tensor<T, Rank, B>& t, const Tensor<T, Rank, Of>& like) const {
+    const Weights weights = *form++;
     if constexpr (Rank == 3)
       if (like.size() > 0 && is_only_packed<B, Rank>(like.extent(2))) {
         const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
-        T* const address = B::template reserve_packed<T>(experts, depth, columns, options.weights, packed);
+        T* const address = B::template reserve_packed<T>(experts, depth, columns, weights, packed);
         return t.resize_without_memory(address, experts, depth, columns);
       }
     t.resize_like(like);
   }
   template <class To, class Like>
   void operator()(To& t, const Like& like) const {
+    ++form;
     t.resize_like(like);
   }
 };
@@ -86,7 +90,10 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
     const auto here = ctx.here();
     P params;
     typename B::PackedWeights packed;
-    detail_::pack::structure_like(params, shapes, decoder_folder::ReserveLike<B>{options, packed});
+    std::vector<Weights> forms = detail_::lookup::forms(options, shapes.model);
+    forms.resize(count_tensors(shapes));
+    auto form = forms.cbegin();
+    detail_::pack::structure_like(params, shapes, decoder_folder::ReserveLike<B>{form, packed});
     tensor_map::for_each_block(
         files, map, params,
         [&]<class E, int Rank>(View<E, Rank, B> to, std::size_t first, std::size_t count, const E* values) {
@@ -100,10 +107,12 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
           B::from_host(ctx, static_cast<Index>(count), values, to.data() + first);
         });
     decoder_folder::set_others(ctx, params);
+    form = forms.cbegin();
     for_each_tensor(
         [&]<class Tensor>(const Name&, const Tensor& t) {
+          const Weights weights = *form++;
           if constexpr (Tensor::rank == 3)
-            if (!decoder_folder::is_only_packed<B, 3>(t.extent(2))) B::pack(ctx, t.view(), options.weights, packed);
+            if (!decoder_folder::is_only_packed<B, 3>(t.extent(2))) B::pack(ctx, t.view(), weights, packed);
         },
         std::as_const(params));
     return Frozen{{std::move(params.model), std::move(packed)}, std::move(params.loss)};

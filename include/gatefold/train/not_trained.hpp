@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -15,7 +14,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/gradient_memory.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/find.hpp"
+#include "gatefold/tensor/name_patterns.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
 
@@ -45,8 +44,7 @@ class NotTrained {
   template <class... S,
             class = std::enable_if_t<(sizeof...(S) > 0) && (std::is_convertible_v<S, std::string_view> && ...)>>
   NotTrained(const S&... patterns) {
-    patterns_.reserve(sizeof...(S));
-    (patterns_.emplace_back(std::string_view(patterns)), ...);
+    patterns_ = NamePatterns({std::string(std::string_view(patterns))...});
   }
   NotTrained(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
   /// Selects the tensors for whose names a function returns true.
@@ -68,59 +66,12 @@ class NotTrained {
     detail_::pack::visit_any(look, Name{}, false, params);
     expect(!selects_ || std::find(selected.begin(), selected.end(), true) != selected.end(), "NotTrained", "function",
            "true for at least one tensor", "false for all");
-    for (const std::string& pattern : patterns_) select(pattern, names, selected);
+    patterns_.select("NotTrained", names, selected);
     return selected;
   }
 
  private:
-  /// Returns true if `part`, the text between two dots of a name, matches `pattern`, the text between two dots of a
-  /// pattern. In `pattern`, `*` matches any characters.
-  [[gnu::cold]] static bool fits(std::string_view pattern, std::string_view part) {
-    if (pattern.empty()) return part.empty();
-    if (pattern[0] != '*') return !part.empty() && part[0] == pattern[0] && fits(pattern.substr(1), part.substr(1));
-    return fits(pattern.substr(1), part) || (!part.empty() && fits(pattern, part.substr(1)));
-  }
-  static std::string_view head(std::string_view name) { return name.substr(0, name.find('.')); }
-  static std::string_view tail(std::string_view name) {
-    const std::size_t dot = name.find('.');
-    return dot == name.npos ? std::string_view{} : name.substr(dot + 1);
-  }
-  /// Returns true if the pattern selects the tensor with this name.
-  [[gnu::cold]] static bool selects(std::string_view pattern, std::string_view name) {
-    if (pattern.empty()) return true;
-    const std::string_view part = head(pattern);
-    if (part == "**" && selects(tail(pattern), name)) return true;
-    if (name.empty()) return false;
-    return part == "**" ? selects(pattern, tail(name)) : fits(part, head(name)) && selects(tail(pattern), tail(name));
-  }
-  static void select(const std::string& pattern, const std::vector<std::string>& names, std::vector<bool>& selected) {
-    bool found = false;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (pattern.empty() || !selects(pattern, names[i])) continue;
-      selected[i] = found = true;
-    }
-    if (!found) throw_nothing(pattern, names);
-  }
-  /// Throws ArgumentError for a pattern that selects no tensor.
-  /// @param names  the names of all tensors. The message proposes similar names of tensors and packs
-  [[noreturn, gnu::cold, gnu::noinline]] static void throw_nothing(const std::string& pattern,
-                                                                   std::vector<std::string> names) {
-    for (std::size_t i = 0, count = names.size(); i < count; ++i)
-      for (std::string of = names[i]; of.rfind('.') != of.npos;) {
-        of.resize(of.rfind('.'));
-        if (std::find(names.begin(), names.end(), of) == names.end()) names.push_back(of);
-      }
-    std::ostringstream message = message_stream();
-    message << "NotTrained: pattern: expected the name of a tensor or of a part, got \"" << pattern << '"';
-    const char* before = "; the nearest names: ";
-    for (const std::string& name : detail_::pack::nearest_names(std::move(names), pattern)) {
-      message << before << name;
-      before = ", ";
-    }
-    throw ArgumentError(message.str());
-  }
-
-  std::vector<std::string> patterns_;
+  NamePatterns patterns_;
   bool (*selects_)(const Name&) = nullptr;
 };
 
