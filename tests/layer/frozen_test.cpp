@@ -19,6 +19,10 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
+#include "gatefold/loss/mean_squared_error.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/train/not_trained.hpp"
+#include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "support/naive.hpp"
 #include "support/quantised.hpp"
@@ -45,6 +49,8 @@ template <class T>
 bool same(const Tensor<T, 2, Cpu>& a, const Tensor<T, 2, Cpu>& b) {
   return std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(T)) == 0;
 }
+
+std::vector<float> values_of(const auto& t) { return {t.data(), t.data() + t.size()}; }
 
 template <class T, class E>
 void check(const E& expert, Index items) {
@@ -215,4 +221,27 @@ TEST_CASE("freeze: patterns choose another form for some tensors") {
       "freeze: pattern: expected the name of a tensor or of a part, got \"experts.*\"; the nearest "
       "names: expert.up, expert, expert.gate",
       ArgumentError);
+}
+
+TEST_CASE("freeze: a Trainer trains around quantised experts") {
+  const Index dim = 8, items = 32;
+  const Chain model{Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                            GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 12}},
+                    Linear{dim, 3}};
+  Cpu::Context ctx(2);
+  auto frozen =
+      freeze(ctx, init_params<float, Cpu>(model, ctx, Seed{1}), {.except = {{"layers.0.expert", Weights::int4}}});
+  const auto scope = ctx.use(frozen.packed);
+  Trainer trainer{ctx, model, MeanSquaredError{}, optim::AdamW{.lr = 0.02}, Seed{2}, NotTrained{"layers.0.expert"}};
+  trainer.params = std::move(frozen.params);
+  const auto& expert = std::get<0>(trainer.params.layers).expert;
+  CHECK(frozen.packed.template find<float>(expert.down.data()).quantised);
+  const auto before = values_of(expert.down);
+  const auto x = uniform_tensor<float>(ctx, Seed{3}, 1.0, items, dim),
+             target = uniform_tensor<float>(ctx, Seed{4}, 1.0, items, 3);
+  const double first = trainer.step(x, target);
+  double last = first;
+  for (int i = 0; i < 60; ++i) last = trainer.step(x, target);
+  CHECK(last < 0.9 * first);
+  CHECK(values_of(expert.down) == before);
 }

@@ -21,6 +21,8 @@ namespace gatefold {
 /// is at most 0.5001 t. The inner sums of eq. (5) are exact. The outer sums are floats, added in the order of the
 /// groups. The bits of a result depend on the item and the weights, not on the number of items or threads.
 ///
+/// A backward pass computes dx = dy ŵᵀ in float. It ignores the rounding of eq. (4).
+///
 /// A group of zeros has the scale 0, and so has a group with a < 2⁻¹⁰⁰. A group that contains an infinity or NaN has
 /// the scale NaN.
 ///

@@ -180,6 +180,39 @@ TEST_CASE("quantised products: a pair equals two products, bit for bit") {
   }
 }
 
+TEST_CASE("quantised products: the adjoint equals that of the decoded weights") {
+  for (Index i = 0; i < cases(); ++i) {
+    Choice choose(static_cast<std::uint64_t>(3000000 + i));
+    const Weights form = naive::quantised_forms[choose.below(3)];
+    const Slots slots(choose, 60);
+    const Index depth = choose.one_in(3) ? choose.from(250, 600) : choose.from(1, 100), columns = choose.from(1, 90);
+    const auto dy = choose.numbers<float>(slots.items * columns), bias = choose.numbers<float>(slots.experts() * depth);
+    const Quantised<Cpu> w(choose, slots.experts(), depth, columns);
+    Quantised<Cpu> decoded = w;
+    for (Index e = 0; e < w.experts; ++e)
+      for (Index j = 0; j < columns; ++j)
+        for (Index k = 0; k < depth; k += 32) {
+          const auto at = [&](Index row) { return std::size_t((e * depth + row) * columns + j); };
+          const naive::Group group =
+              naive::quantised(form, naive::group_of(k, depth, [&](Index row) { return w.values[at(row)]; }));
+          for (std::size_t n = 0; n < group.q.size(); ++n)
+            decoded.values[at(k + Index(n))] = static_cast<float>(group.scale * group.q[n]);
+        }
+    const View<const float, 2, Cpu> adjoints(dy.data(), slots.items, columns);
+    const functor::AddBias<float, Cpu> epilogue{{bias.data(), slots.experts(), depth}};
+    const Index count = slots.count() + slots.spare;
+    Matrix<Cpu> expected(count, depth), dx(count, depth);
+    Cpu::Context one(1), three(3);
+    Cpu::grouped_gemm(one, slots.groups(), adjoints, decoded.view(), true, expected.view(), epilogue);
+    cpu::PackedWeights packed;
+    const auto weights = w.add(one, form, packed);
+    const auto use = three.use(packed);
+    Cpu::grouped_gemm(three, slots.groups(), adjoints, weights, true, dx.view(), epilogue);
+    CAPTURE(i);
+    CHECK(same_bits(dx.data(), expected.data(), slots.count() * depth));
+  }
+}
+
 TEST_CASE("quantised products: one of two first matrices cannot be quantised") {
   Choice choose(1);
   Slots slots(choose, 3);

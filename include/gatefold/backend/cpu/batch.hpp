@@ -40,6 +40,7 @@ struct Batch {
   // Upper bound of the number of slots (rows of work) of all experts together. It depends only on sizes, not on the
   // routing. If the present routing has more slots, bound() returns their number instead.
   Index most_slots = 0;
+  Index first_expert = 0;   // the number that the epilogue gets for the first expert
   bool accumulate = false;  // whether the products are added to the present values of c (c += a b)
   // True if the result c should stay in the cache, because it is small or read soon. It is then not written with
   // non-temporal stores.
@@ -73,14 +74,16 @@ struct Batch {
     return p;
   }
 
- private:
-  Index bound() const { return std::max(most_slots, experts > 0 ? offsets[experts] - offsets[0] : 0); }
+  /// Removes the first `count` rows of a matrix.
   static void skip_rows(Operand<T>& x, Index count) {
     if (x.rows)
       x.rows += count;
     else
       x.data += count * x.stride;
   }
+
+ private:
+  Index bound() const { return std::max(most_slots, experts > 0 ? offsets[experts] - offsets[0] : 0); }
 };
 
 /// Describes two matrix products for each expert, one after the other, as in an MLP: c = epilogue(a up) down. See

@@ -19,6 +19,8 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
+#include "gatefold/backend/cpu/quantised_format.hpp"
+#include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
@@ -166,6 +168,12 @@ struct Primitives {
                     .depth = a.extent(ta ? 0 : 1),
                     .first = first}};
   }
+
+  /// Computes c = a wᵀ for quantised weights w [E, depth, columns] (the adjoint of a product with them) in float, also
+  /// if the backend rounds operands to bfloat16. Decodes the weights of one expert after the other.
+  template <class E>
+  static void times_transposed(Context& ctx, Groups<B> g, View<const float, 2, B> a, QuantisedMatrix w, Index depth,
+                               View<float, 2, B> c, const E& epilogue);
 };
 
 // The functions below are defined outside the class, because functions defined inside a class are inline. An optimising
@@ -201,7 +209,10 @@ template <class B, class Operands>
 template <class T, class E>
 void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
                                            bool transpose, View<T, 2, B> c, const E& epilogue) {
-  if (transpose || !ctx.template packed<Of<T>>(w.data())) expect_elements("Cpu.grouped_gemm", w.data());
+  const PackedMatrix<Of<T>> packed = ctx.template packed<Of<T>>(w.data());
+  if constexpr (std::is_same_v<T, float>)
+    if (transpose && packed.quantised) return times_transposed(ctx, g, a, packed.quantised, w.extent(1), c, epilogue);
+  if (transpose || !packed) expect_elements("Cpu.grouped_gemm", w.data());
   const Batch<Of<T>> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
                                    .b = {w.data(), w.extent(2), transpose},
                                    .c = c.data(),
@@ -210,12 +221,32 @@ void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const
                                    .columns = c.extent(1),
                                    .depth = a.extent(1),
                                    .first = 0,
-                                   .packed = transpose ? PackedMatrix<Of<T>>{} : ctx.template packed<Of<T>>(w.data())},
+                                   .packed = transpose ? PackedMatrix<Of<T>>{} : packed},
                            .slots = Batch<Of<T>>::Slots::are_rows,
                            .offsets = g.offsets.data(),
                            .experts = g.experts(),
                            .most_slots = g.slots};
   Product<Of<T>>::run(ctx, batch, Epilogue<T>::with(epilogue));
+}
+template <class B, class Operands>
+template <class E>
+void Primitives<B, Operands>::times_transposed(Context& ctx, Groups<B> g, View<const float, 2, B> a, QuantisedMatrix w,
+                                               Index depth, View<float, 2, B> c, const E& epilogue) {
+  const Index columns = a.extent(1);
+  const auto mark = ctx.mark();
+  float* const decoded = ctx.template scratch<float>(depth, columns).data();
+  for (Index e = 0; e < g.experts(); ++e) {
+    const Index first = g.offsets(e), count = g.offsets(e + 1) - first;
+    if (count == 0) continue;
+    decode(ctx, w + e * QuantisedMatrix::size(depth, columns), depth, columns, decoded);
+    Batch<float> batch = one_product(a, false, View<const float, 2, B>(decoded, depth, columns), true, c, first);
+    batch.all.a.rows = g.rows.data();
+    Batch<float>::skip_rows(batch.all.a, first);
+    batch.all.c += first * batch.all.c_stride;
+    batch.all.rows = count;
+    batch.first_expert = e;
+    Product<float>::run(ctx, batch, Epilogue<float>::with(epilogue));
+  }
 }
 template <class B, class Operands>
 template <class T, std::size_t M, class E, class L>

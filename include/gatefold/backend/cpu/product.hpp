@@ -214,7 +214,8 @@ class Product {
     static constexpr functor::Store plain{};
     const Epilogue<T> f = item.last ? epilogue_ : Epilogue<T>::with(plain);
     const Problem<P>& p = item.p;
-    f.run(f.epilogue, sums, layout, rows, columns, item.e, p.first + row, j, p.c + row * p.c_stride + j, p.c_stride);
+    f.run(f.epilogue, sums, layout, rows, columns, batch_.first_expert + item.e, p.first + row, j,
+          p.c + row * p.c_stride + j, p.c_stride);
   }
 
   const Batch<P>& batch_;

@@ -13,6 +13,7 @@
 #include "gatefold/backend/cpu/integer_dot.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
+#include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/register.hpp"
@@ -44,6 +45,12 @@ GATEFOLD_INLINE Ints selected(Ints mask, Ints a, Ints b) { return (mask & a) | (
 GATEFOLD_INLINE V as_floats(Ints v) { return V(__builtin_bit_cast(packet::Of<float>, v)); }
 GATEFOLD_INLINE Ints as_ints(V v) { return __builtin_bit_cast(Ints, v.packet()); }
 GATEFOLD_INLINE Ints bits_of(float v) { return filled_ints(__builtin_bit_cast(std::int32_t, v)); }
+GATEFOLD_INLINE V floats(Ints v) {
+  using Floats = float __attribute__((vector_size(sizeof(Ints))));
+  return V(__builtin_bit_cast(packet::Of<float>, __builtin_convertvector(v, Floats)));
+}
+/// Returns byte j of each lane.
+GATEFOLD_INLINE Ints lane_byte(Ints v, int j) { return (v >> 8 * j) & filled_ints(255); }
 /// Returns the bits of |v|. As integers, they have the order of the magnitudes, and NaN is the largest.
 GATEFOLD_INLINE Ints magnitude(V v) { return as_ints(v) & filled_ints(0x7fffffff); }
 GATEFOLD_INLINE Ints greater(Ints a, Ints b) { return __builtin_bit_cast(Ints, a > b); }
@@ -82,7 +89,7 @@ struct Int8 {
   static V scale(V, Ints largest) { return rounded<Bfloat16>(as_floats(largest) / V(127.0F)); }
   static V stored(V scale) { return scale; }
   static Ints code(V quotient) { return limited(nearest(quotient), -127, 127) & filled_ints(255); }
-  static float value(std::uint32_t code) { return static_cast<std::int8_t>(code); }
+  static Ints value(Ints loaded, int, int j) { return loaded << (24 - 8 * j) >> 24; }
 };
 
 /// Weights of 4 bits. A group has 4 vectors for each register of columns. Vector d contains rows 4 d to 4 d + 3 of a
@@ -102,7 +109,7 @@ struct Int4 : FourBits {
   static V scale(V most, Ints) { return rounded<Bfloat16>(most / V(-8.0F)); }
   static V stored(V scale) { return scale; }
   static Ints code(V quotient) { return limited(nearest(quotient), -8, 7) + filled_ints(8); }
-  static float value(std::uint32_t code) { return static_cast<float>(code) - 8; }
+  static Ints value(Ints loaded, int part, int j) { return lane_byte(bytes(loaded, part), j) - filled_ints(offset); }
 };
 
 /// Eq. (3): a bit of sign and three bits for the magnitude are stored, and s / 2 as the scale of the integers 2 q.
@@ -129,7 +136,7 @@ struct Mxfp4 : FourBits {
         selected(greater(bits_of(2), unsigned_bits), low, selected(greater(bits_of(4), unsigned_bits), middle, high));
     return limited(code, 0, 7) | sign;
   }
-  static float value(std::uint32_t code) { return static_cast<float>(table[code]) - 12; }
+  static Ints value(Ints loaded, int part, int j) { return lane_byte(bytes(loaded, part), j) - filled_ints(offset); }
 };
 
 template <class F>
@@ -165,14 +172,14 @@ void encode(const float* from, std::byte* to) {
 
 template <class F>
 void decode(const std::byte* from, float* to) {
-  constexpr int bits = 8 / F::parts;
-  const auto* scales = reinterpret_cast<const Bfloat16*>(from);
-  const std::byte* bytes = from + width * static_cast<Index>(sizeof(Bfloat16));
-  for (Index k = 0; k < group_size; ++k)
-    for (Index c = 0; c < width; ++c) {
-      const Index row = k % (4 * F::loads), part = k / (4 * F::loads);
-      const auto byte = std::to_integer<std::uint32_t>(bytes[(row / 4 * width + c) * 4 + row % 4]);
-      to[k * width + c] = F::value(byte >> (bits * part) & ((1U << bits) - 1)) * static_cast<float>(scales[c]);
+  const std::byte* loaded = from + width * static_cast<Index>(sizeof(Bfloat16));
+  for (Index d = 0; d < F::loads; ++d)
+    for (int r = 0; r < registers; ++r, loaded += sizeof(Ints)) {
+      const V scale = load_halves(reinterpret_cast<const Bfloat16*>(from) + r * size);
+      for (int part = 0; part < F::parts; ++part)
+        for (int j = 0; j < 4; ++j)
+          (floats(F::value(load_ints(loaded), part, j)) * scale)
+              .store(to + (4 * (d + part * F::loads) + j) * width + r * size);
     }
 }
 
@@ -263,11 +270,8 @@ template <class F, int R>
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
-      for (int c = 0; c < registers; ++c) {
-        using Floats = float __attribute__((vector_size(sizeof(Ints))));
-        const Packet sum = __builtin_bit_cast(Packet, __builtin_convertvector(n[i][c], Floats));
-        s[i][c] = packet::madd<float>(sum, (scale[c] * V(a[i].scale[g])).packet(), s[i][c]);
-      }
+      for (int c = 0; c < registers; ++c)
+        s[i][c] = packet::madd<float>(floats(n[i][c]).packet(), (scale[c] * V(a[i].scale[g])).packet(), s[i][c]);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
@@ -301,6 +305,23 @@ constexpr QuantisedFormat format() {
 }
 
 }  // namespace quantised
+
+/// Writes the weights s q of a quantised matrix [depth, columns] to `to`.
+template <class Context>
+void decode(Context& ctx, QuantisedMatrix w, Index depth, Index columns, float* to) {
+  constexpr Index width = Tile<float>::columns, block = Tile<float>::depth;
+  const Index panels = QuantisedMatrix::panels(columns);
+  parallel_for(ctx.executor(), ctx.threads(), divide_up(depth, block) * panels, [&](Index i, int) noexcept {
+    const Index first = i / panels * block, j = i % panels * width, length = std::min(block, depth - first);
+    const std::byte* from = (w + QuantisedMatrix::at(columns, first, length, j)).data;
+    alignas(64) float values[group_size * width];
+    for (Index k = first; k < first + length; k += group_size, from += w.format->group_bytes) {
+      w.format->decode(from, values);
+      for (Index row = 0; row < std::min(group_size, first + length - k); ++row)
+        std::copy_n(values + row * width, std::min(width, columns - j), to + (k + row) * columns + j);
+    }
+  });
+}
 
 template <class T>
 const QuantisedFormat* quantised_format(Weights weights) {
