@@ -229,12 +229,14 @@ TEST_CASE("freeze: a Trainer trains around quantised experts") {
                             GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 12}},
                     Linear{dim, 3}};
   Cpu::Context ctx(2);
-  auto frozen =
-      freeze(ctx, init_params<float, Cpu>(model, ctx, Seed{1}), {.except = {{"layers.0.expert", Weights::int4}}});
-  const auto scope = ctx.use(frozen.packed);
-  Trainer trainer{ctx, model, MeanSquaredError{}, optim::AdamW{.lr = 0.02}, Seed{2}, NotTrained{"layers.0.expert"}};
+  auto params = init_params<float, Cpu>(model, ctx, Seed{1});
+  // [snippet around]
+  auto frozen = freeze(ctx, std::move(params), {.except = {{"**.expert", Weights::int4}}});
+  const auto scope = ctx.use(frozen.packed);  // products read the packed copies as long as this object exists
+  Trainer trainer{ctx, model, MeanSquaredError{}, optim::AdamW{.lr = 0.02}, Seed{2}, NotTrained{"**.expert"}};
   trainer.params = std::move(frozen.params);
-  const auto& expert = std::get<0>(trainer.params.layers).expert;
+  // [/snippet]
+  const auto& expert = std::get<0>(trainer.params.layers).branch.expert;
   CHECK(frozen.packed.template find<float>(expert.down.data()).quantised);
   const auto before = values_of(expert.down);
   const auto x = uniform_tensor<float>(ctx, Seed{3}, 1.0, items, dim),
