@@ -1,4 +1,4 @@
-// No call after the first takes memory from the heap: forward with backward, and infer.
+// No call after the first allocates heap memory: neither forward with backward nor infer.
 
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@ constexpr Index dim = 12;
 const SoftmaxTopK top_2{.scores = {.experts = 4}, .selection = {.k = 2}};
 const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 20};
 
-/// Allocations of a call. doctest makes some of its own.
+/// Returns how many allocations f() makes, without those of doctest.
 template <class F>
 int counted(F&& f) {
   const int before = allocations;
@@ -35,8 +35,7 @@ void set_length(E& extra, Index length) {
   if constexpr (requires { extra.attention.length; }) extra.attention.length = length;
 }
 
-/// Items of their own in every step, from those that go to all experts evenly (0) to those that go to the same ones
-/// (1).
+/// Draws new items for every step. With alike = 0 they go to all experts evenly, with 1 to the same experts.
 void draw(Cpu::Context& ctx, Tensor<float, 2, Cpu>& x, float alike, Index step) {
   const auto own = uniform_tensor<float>(ctx, Seed{9}.fork(step), 1, x.extent(0), x.extent(1)),
              of_all = uniform_tensor<float>(ctx, Seed{7}, 4, 1, x.extent(1));
@@ -115,8 +114,7 @@ TEST_CASE("gates: no allocation after the first call") {
 }
 
 TEST_CASE("routings: another routing of as many items allocates nothing") {
-  // Large enough that the engine shares out work and packs weights: some experts have many blocks of rows, some few
-  // rows.
+  // Sizes at which the engine shares out work and packs weights: some experts have many blocks of rows, some few rows.
   const auto check_wide = [](const std::string& name, const auto& gate, Index items) {
     expect_no_memory(name, Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}}},
                      items, 4, false);

@@ -12,8 +12,8 @@
 #include "support/larger.hpp"
 #include "support/naive.hpp"
 
-// The primitives of the porting contract against the lines that define them. How each backend cuts its work is tested
-// in the folder of that backend.
+// Compares the primitives of the porting contract with the lines that define them. The folder of each backend tests how
+// that backend divides its work.
 
 using namespace gatefold;
 
@@ -22,7 +22,7 @@ namespace {
 using B = Cpu;
 using naive::random_vector;
 
-/// Not backends.
+/// Types that are no backends.
 struct Bare {};
 struct NoContext : Cpu {
   struct Context {};
@@ -40,7 +40,7 @@ Tensor<T, 2, B> matrix(Index rows, Index columns, unsigned seed) {
 template <class T>
 constexpr double tolerance = sizeof(T) == 4 ? 1e-6 : 1e-13;
 
-/// Gets slot and expert into the result, so that a wrong argument shows.
+/// An epilogue whose results contain slot and expert, so that a wrong argument shows.
 struct Tagged {
   template <class A>
   typename A::Value operator()(const A& at, Index e, Index s, Index, typename A::Value v) const {

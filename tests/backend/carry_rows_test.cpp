@@ -13,7 +13,8 @@ using namespace gatefold;
 
 namespace {
 
-/// Every third row of 20, backwards; widths around those of registers, with ties, numbers that overflow, and none.
+/// Returns how many elements are wrong after CarryRows has moved every third row of 20, the last first, and moved them
+/// back. The rows hold ties and numbers that overflow or are subnormal; widths lie around those of registers.
 template <class V, class B, class RoundF>
 int differences(Index width, const RoundF& rounded) {
   constexpr Index all = 20;
@@ -40,7 +41,8 @@ int differences(Index width, const RoundF& rounded) {
     }
   return wrong;
 }
-/// To 8 bits of mantissa, to nearest and ties to even, by powers of 2; subnormals are multiples of 2⁻¹³³.
+/// Rounds v to 8 bits of mantissa by powers of 2, to nearest with ties to even. Subnormal numbers are multiples of
+/// 2⁻¹³³.
 float by_hand(float v) {
   int exponent = 0;
   std::frexp(v, &exponent);
@@ -66,7 +68,7 @@ TEST_CASE("CarryRows: copies bfloat16 rows bit by bit") {
   Cpu::Context ctx(1);
   const Index width = 37;
   Tensor<Bfloat16, 2, Cpu> from(3, width), to(2, width);
-  for (Index i = 0; i < from.size(); ++i)  // all exponents, both signs, numbers that are none
+  for (Index i = 0; i < from.size(); ++i)  // all exponents, both signs, NaN
     from.data()[i] = Bfloat16{static_cast<std::uint16_t>(i * 593)};
   Tensor<Index, 1, Cpu> rows(2);
   rows(0) = 2, rows(1) = 0;

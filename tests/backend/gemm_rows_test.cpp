@@ -15,7 +15,7 @@ using naive::random_vector;
 
 namespace {
 
-/// Copies a row out, counts its visits, and doubles it where it may.
+/// Copies the row, counts its visits, and doubles it if it may write.
 struct TakeRow {
   Index columns;
   double* copy;
@@ -32,7 +32,7 @@ struct TakeRow {
   }
 };
 
-/// What the functor saw, after gemm said what it should have been.
+/// Checks what the functor saw against a product by gemm.
 template <class B>
 void check(typename B::Context& ctx, Index items, Index dim, Index columns, bool transposed) {
   CAPTURE(items);
@@ -43,7 +43,7 @@ void check(typename B::Context& ctx, Index items, Index dim, Index columns, bool
              added = random_vector<double>(items * columns, 3);
   const View<const double, 2, B> a(x.data(), items, dim),
       b(w.data(), transposed ? columns : dim, transposed ? dim : columns), offset(added.data(), items, columns);
-  const functor::AddTo<double, B> epilogue{offset};  // differs from row to row
+  const functor::AddTo<double, B> epilogue{offset};  // a different value for each row
   const auto size = static_cast<std::size_t>(items * columns);
   std::vector<double> expected(size), c(size, -1), seen(size), again(size);
   const View<double, 2, B> none(nullptr, items, columns), kept(c.data(), items, columns);
@@ -66,7 +66,7 @@ void check_all(typename B::Context&& ctx) {
       for (const Index dim : {0, 1, 20}) check<B>(ctx, items, dim, columns, transposed);
 }
 
-/// grouped_gemm_rows beside grouped_gemm: slots of others before and behind see nothing.
+/// Compares grouped_gemm_rows with grouped_gemm. Slots of other experts before and behind must not change.
 template <class B>
 void check_grouped(typename B::Context&& ctx) {
   const Index dim = 20, columns = 37, items = 9, offsets[] = {3, 5, 5, 40, 41}, slots = 45, size = slots * columns;

@@ -10,7 +10,7 @@ using namespace gatefold;
 
 namespace {
 
-/// The expert of a slot by looking at every expert; -1 past the last slot.
+/// Returns the expert of a slot by looking at every expert, -1 past the last slot.
 Index expert_of(const std::vector<Index>& offsets, Index slot) {
   for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
     if (offsets[e] <= slot && slot < offsets[e + 1]) return static_cast<Index>(e);

@@ -10,7 +10,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Larger value first, ties to the lower index.
+/// Orders larger values first, ties by the lower index.
 struct ByValue {
   const int* value;
   bool operator()(Index a, Index b) const { return value[a] != value[b] ? value[a] > value[b] : a < b; }

@@ -63,7 +63,7 @@ TEST_CASE("Initial (3), (4): normal with standard deviation scale, or scale/√i
   }
   CHECK(std::abs(mean) < 5 * 0.1 / std::sqrt(20000.0));
   CHECK(std::abs(square - 0.01) < 5 * 0.01 * std::sqrt(2 / 20000.0));
-  CHECK(largest(w) > 0.3);  // not uniform
+  CHECK(largest(w) > 0.3);  // normal values exceed 0.3, uniform ones would not
   CHECK(largest(values(initial_biases<double>(ctx, Initial::normal(0.1), Seed{3}, 50, 10, 40))) == 0);
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("Initial: shared experts all equal the first expert") {
 
 TEST_CASE("repeat_first: copies the first part within each block") {
   Cpu::Context ctx(2);
-  auto x = uniform_tensor<double>(ctx, Seed{5}, 1, 3, 4, 5);  // 3 blocks of 4 parts of 5
+  auto x = uniform_tensor<double>(ctx, Seed{5}, 1, 3, 4, 5);  // 3 blocks of 4 parts of 5 elements
   const auto before = values(x);
   repeat_first(ctx, 4, 5, x.view());
   Index wrong = 0;

@@ -26,10 +26,10 @@ struct Row {
   explicit Row(int size) : gate(size), values(static_cast<std::size_t>(size)) {}
   std::barrier<> gate;
   std::vector<double> values;
-  const void* first = nullptr;  // the first lane's value of any type
+  const void* first = nullptr;  // the address of the first lane's value
 };
 
-/// Several lanes behind the interface of OneLane, a thread each: what a warp will be.
+/// Several lanes behind the interface of OneLane, one thread each, as a warp has them.
 struct ManyLanes {
   int lane, size;
   Row& row;
@@ -61,7 +61,7 @@ struct ManyLanes {
   }
 };
 
-/// f(lanes, n) for every row, by `size` lanes in step.
+/// Calls f(lanes, n) for every row, with `size` lanes in step.
 template <class F>
 void for_rows(int size, Index rows, const F& f) {
   Row row(size);
@@ -149,7 +149,7 @@ TEST_CASE("row functors: several lanes give the results of one lane") {
       std::vector<double> squares(static_cast<std::size_t>(rows), 0.5);
       same(functor::SliceNorm<double>{x.data(), columns, false, squares.data()}, squares, rows);
 
-      // Which experts are picked is checked through their weights.
+      // The weights show which experts were picked.
       const Index k = std::min<Index>(columns, 3);
       std::vector<Index> item(static_cast<std::size_t>(rows * k)), expert = item;
       std::vector<double> weights(item.size());
@@ -162,7 +162,7 @@ TEST_CASE("row functors: several lanes give the results of one lane") {
         same(functor::PickTopKBackward<double, Cpu>{din, expert, weights, k, true, mixed}, q, rows);
       }
 
-      // With NaN, infinities and ties in some rows; the noise is that of one lane.
+      // Some rows contain NaN, infinities and ties. The noise is that of one lane.
       auto ranks = x;
       for (Index j = 0; j < columns; ++j) {
         ranks[static_cast<std::size_t>(j)] = std::nan("");
@@ -184,7 +184,7 @@ TEST_CASE("row functors: several lanes give the results of one lane") {
         CHECK(w == weights_of_one);
       }
 
-      // Five slots of three items; item 1 has none, pick 2 was dropped.
+      // Five slots of three items. Item 1 has no slot; pick 2 was dropped.
       const std::vector<Index> item_offsets{0, 3, 3, 4}, item_slots{0, 1, 3, 2, -1}, pick{4, 0, 3, 1, -1};
       const std::vector<Index> offsets{0, 1, 4}, slot_items{0, 0, 2, 0, -1};
       const std::vector<double> weight{0.5, 2, 9, -1, 0.25};

@@ -17,7 +17,7 @@ using namespace gatefold;
 
 namespace {
 
-/// A backend that names Multiplied, of which nothing is here but what experts ask of it for that.
+/// A backend that names Multiplied and has nothing else but what experts need with it.
 struct Rounding {
   static constexpr bool is_host = true;
   template <class T>

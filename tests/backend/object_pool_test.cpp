@@ -38,7 +38,7 @@ TEST_CASE("ObjectPool: destroys its objects") {
   CHECK(alive == 0);
 }
 
-// Preset test links with --icf=all --ignore-data-address-equality: types must stay apart there too.
+// Preset test links with --icf=all --ignore-data-address-equality; even then types must stay apart.
 TEST_CASE("ObjectPool: an idle object is reused only as its type") {
   struct Small {
     int value = 1;

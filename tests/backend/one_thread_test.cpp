@@ -19,7 +19,7 @@ const std::string refused =
     "Context: thread: expected one at a time (use one context per thread), got a second thread while the first is "
     "inside a call";
 
-/// What f() says on a thread of its own.
+/// Returns the message of what f() throws on another thread.
 template <class F>
 std::string elsewhere(const F& f) {
   return std::async(std::launch::async,
@@ -34,7 +34,7 @@ std::string elsewhere(const F& f) {
       .get();
 }
 
-/// Lets another thread in while it is in a loop over rows.
+/// Lets another thread run while the first is in a loop over rows.
 struct InRows {
   std::string* said;
   Cpu::Context* ctx;
@@ -54,7 +54,7 @@ TEST_CASE("OneThread: scopes nest in one thread, a second thread throws") {
     const OneThread::Scope one(object), two(object);
     { const OneThread::Scope three(object); }
     CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);
-    CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);  // which leaves the first one in
+    CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);  // the first one stays
   }
   CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == "");
   const OneThread::Scope again(object);
@@ -87,10 +87,10 @@ TEST_CASE("OneThread: using one context in two threads throws") {
     const View<const float, 2, Cpu> a(four.data(), 2, 2);
     const View<float, 2, Cpu> c(product.data(), 2, 2);
     CHECK(elsewhere([&] { Cpu::gemm(ctx, a, false, a, false, false, c, functor::Store{}); }) == refused);
-    Cpu::gemm(ctx, a, false, a, false, false, c, functor::Store{});  // the thread of the mark goes on
+    Cpu::gemm(ctx, a, false, a, false, false, c, functor::Store{});  // the thread that holds the mark continues
     CHECK(product == std::array<float, 4>{7, 10, 15, 22});
     Cpu::Context other(2);
-    CHECK(elsewhere([&] { Cpu::for_each(other, 100, [](Index) {}); }) == "");  // a context of its own
+    CHECK(elsewhere([&] { Cpu::for_each(other, 100, [](Index) {}); }) == "");  // the other thread has its own context
   }
   CHECK(elsewhere([&] { Cpu::for_each(ctx, 100, [](Index) {}); }) == "");
 

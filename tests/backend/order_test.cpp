@@ -11,7 +11,7 @@ using namespace gatefold;
 
 namespace {
 
-/// From smallest to largest; equal ones stand side by side.
+/// Returns groups of equal numbers from smallest to largest.
 template <class T>
 std::vector<std::vector<T>> ascending() {
   using limits = std::numeric_limits<T>;

@@ -107,7 +107,7 @@ TEST_CASE("Arena: the address sanitizer sees exactly the bytes in use") {
   const char* second;
   {
     const auto inner = arena.mark();
-    second = arena.scratch<char>(5 * kMegabyte).data();  // a chunk of its own
+    second = arena.scratch<char>(5 * kMegabyte).data();  // in its own chunk
     CHECK(!poisoned(second + 5 * kMegabyte - 1));
     CHECK(!poisoned(arena.scratch<char>(256).data()));
   }
@@ -140,7 +140,7 @@ TEST_CASE("Arena: allocates on first use, later steps reuse the memory") {
       if (step > 0) CHECK(Counting::allocations == held);
       held = Counting::allocations;
     }
-    CHECK(held - allocations == 4);  // three chunks, and the one that they became after the first step
+    CHECK(held - allocations == 4);  // three chunks, and the one that replaces them after the first step
     CHECK(arena.capacity() == static_cast<std::size_t>(4 * kMegabyte + kMegabyte / 2));
   }
   CHECK(Counting::releases - releases == Counting::allocations - allocations);

@@ -21,7 +21,7 @@ using support::values;
 
 namespace {
 
-constexpr Index kRows = 40, kColumns = 21;  // no register divides it
+constexpr Index kRows = 40, kColumns = 21;  // no register size divides it
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 bool is_touched(Index v) { return v % 7 == 2 || v == 39; }
 
@@ -112,7 +112,7 @@ TEST_CASE_TEMPLATE("AdamW, Sgd: update touched rows like a matrix, skip others",
       CHECK(after_p[at] == (touched ? dense_p[at] : before_p[at]));
     }
     CHECK(after_p != before_p);
-    CHECK(dense_p != after_p);  // a decay, or a moment, that a dense step applies to rows without a gradient
+    CHECK(dense_p != after_p);  // a dense step applies decay or a moment to rows without a gradient
   };
   check(optim::AdamW{.lr = 0.1, .decay = 0.1});
   check(optim::Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.1});

@@ -20,7 +20,7 @@ namespace {
 
 using Processors = std::vector<int>;
 
-/// Those that a thread may run on.
+/// The processors that a thread may run on.
 Processors allowed(pthread_t thread = pthread_self()) {
   cpu_set_t set;
   REQUIRE(pthread_getaffinity_np(thread, sizeof set, &set) == 0);
@@ -40,8 +40,8 @@ Processors without(Processors all, int processor) {
   return all;
 }
 
-/// A thread that sleeps, is awake, and sleeps and is awake again; between the steps a test looks at it. It falls asleep
-/// where it cannot move, so that it is known where.
+/// A thread that falls asleep and wakes twice. Between these steps a test looks at it. It falls asleep while it may run
+/// on one processor only, so that this processor is known.
 class Sleeper {
  public:
   explicit Sleeper(const Processors& processors)
@@ -57,11 +57,11 @@ class Sleeper {
             awake_[time].set_value(allowed());
           }
         }) {}
-  /// Also after a check that failed before it was woken.
+  /// Wakes the thread, also if a check failed before the test woke it.
   ~Sleeper() {
     for (auto& go : go_) try {
         go.set_value();
-      } catch (const std::future_error&) {  // it was
+      } catch (const std::future_error&) {  // the test woke it
       }
     thread_.join();
   }
@@ -72,7 +72,7 @@ class Sleeper {
   }
   void keep_off(int processor) { self_.keep_off(processor, thread_); }
   Processors may_use() { return allowed(thread_.native_handle()); }
-  /// What it may use when it is awake.
+  /// Wakes the thread and returns the processors that it may then use.
   Processors wake(int time) {
     go_[time].set_value();
     return awake_[time].get_future().get();
@@ -119,11 +119,11 @@ TEST_CASE("affinity: a thread with one processor keeps it") {
 
 TEST_CASE("affinity: workers keep all processors if their caller moves") {
   const Processors all = allowed();
-  const int threads = static_cast<int>(std::min<std::size_t>(all.size(), 8));  // more than processors never spin
+  const int threads = static_cast<int>(std::min<std::size_t>(all.size(), 8));  // more than processors would never spin
   cpu::Workers workers(threads);
   std::vector<Processors> seen(static_cast<std::size_t>(threads));
   const auto look = [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the workers sleep
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // until the workers sleep
     std::atomic<int> here{0};
     const auto f = [&](int worker) {
       seen[static_cast<std::size_t>(worker)] = allowed();
@@ -133,13 +133,13 @@ TEST_CASE("affinity: workers keep all processors if their caller moves") {
     };
     workers.run(threads, f);
   };
-  look();  // starts them
+  look();  // starts the workers
   for (std::size_t i = 0; i < 60; ++i) {
     allow({all[i % all.size()]});
     look();
   }
   allow(all);
-  // Who was woken while it fell asleep gives a processor back the next time.
+  // A worker that was woken while it fell asleep gets its processors back at the next call.
   const std::vector<Processors> everywhere(seen.size(), all);
   for (int i = 0; i < 1000 && seen != everywhere; ++i) look();
   CHECK(seen == everywhere);

@@ -24,8 +24,8 @@ TEST_CASE("AmxTiles: only bfloat16 products use them") {
   CHECK_NOTHROW(cpu::AmxTiles<float>::permit());
 }
 
-// Whatever multiplies: each count of rows that a tile, two and three of the matrix unit have, and operands that end
-// within one.
+// Runs with the matrix unit and without it: every count of rows that one, two or three of its tiles hold, and operands
+// that end inside a tile.
 TEST_CASE("bfloat16 products: right sums and bits at tile edges") {
   constexpr Index rows = 33, experts = 5;
   CpuBf16::Context alone(1), three(3, true);
@@ -61,7 +61,7 @@ TEST_CASE("bfloat16 products: right sums and bits at tile edges") {
             expected += term;
             absolute += std::abs(term);
           }
-          // Each of `depth` additions is off by half a unit of a partial sum.
+          // Each of the `depth` additions may be off by half a unit of a partial sum.
           wrong += !(std::abs(double(all(i, j)) - expected) <= static_cast<double>(depth) * 0x1p-24 * absolute);
         }
         CHECK(wrong == 0);
@@ -104,7 +104,7 @@ TEST_CASE("bfloat16 gradients: right sums for few or no slots") {
                 expected += term;
                 absolute += std::abs(term);
               }
-              // Each addition is off by half a unit of a partial sum.
+              // Each addition may be off by half a unit of a partial sum.
               wrong += !(std::abs(double(dw(e, i, j)) - expected) <=
                          static_cast<double>(end - begin + 1) * 0x1p-24 * absolute);
             }
@@ -138,7 +138,7 @@ TEST_CASE("bfloat16 lines: padded with zeros, not with memory behind operands") 
 #if defined(GATEFOLD_AMX)
 namespace {
 
-/// 0 for a subnormal number, with its sign.
+/// Returns v, or a zero of the same sign if v is subnormal.
 float flushed(float v) { return std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v; }
 
 }  // namespace

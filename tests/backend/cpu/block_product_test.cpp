@@ -22,7 +22,7 @@ using cpu::WeightBlock;
 
 namespace {
 
-/// How often the tile of rounded weights ran.
+/// How often the kernel for weights rounded to half the size ran.
 int half_tiles = 0;
 template <class P>
 constexpr cpu::HalfTile* counted_half_tile() {
@@ -35,7 +35,7 @@ constexpr cpu::HalfTile* counted_half_tile() {
     };
 }
 
-/// How weights lie: in rows, in rows that are gathered, transposed, packed, packed and rounded to half the size.
+/// How weights are stored: in rows, in gathered rows, transposed, packed, or packed and rounded to half the size.
 enum class Lie { plain, gathered, transposed, packed, rounded };
 
 /// A task of several blocks of weights, one after the other.
@@ -51,7 +51,7 @@ struct Task {
     a = naive::random_vector<T>(rows * deepest, 1);
     b = naive::random_vector<T>(static_cast<Index>(depths.size()) * deepest * columns, 2);
   }
-  /// @param in_rows  of a matrix, or in panels
+  /// @param in_rows  write the sums into rows of a matrix, otherwise into panels
   /// @return sums [blocks][rows, columns]
   std::vector<T> run(Lie lie, bool add, bool in_rows) const {
     cpu::AmxTiles<P>::permit();
@@ -90,7 +90,7 @@ struct Task {
                   i + 1 < blocks.size() ? &blocks[i + 1] : nullptr, add ? cpu::Into::add : cpu::Into::store,
                   in_rows ? Sums<T>::rows(to, stride) : Sums<T>::panels(to, rows));
     }
-    // Element by element, whichever way they lie; what is past the columns is of no account.
+    // Collects the sums element by element from either layout; what lies past the columns does not count.
     std::vector<T> elements;
     for (std::size_t i = 0; i < blocks.size(); ++i)
       for (Index r = 0; r < rows; ++r)
@@ -100,7 +100,7 @@ struct Task {
                                         in_rows ? r * stride + x : x / width * rows * width + r * width + x % width)]);
     return elements;
   }
-  /// The chains (1) of tile.hpp themselves, of some elements.
+  /// Compares some elements with the chains of equation (1) in tile.hpp.
   void check_chains(const std::vector<T>& sums, bool add) const {
     using V = cpu::Register<T>;
     std::size_t i = 0;
@@ -127,7 +127,7 @@ TEST_CASE_TEMPLATE("block product: bits do not depend on layout of weights", P, 
   for (Index rows = 1; rows <= tile; ++rows) heights.push_back(rows);
   for (const Index rows : heights)
     for (const Index columns : {Index(1), width, 3 * width + 1, Tile<P>::depth, Tile<P>::depth - width})
-      // Deep blocks, shallow ones, half a word, no depth.
+      // Deep blocks, shallow ones, a depth that ends inside a word, and depth 0.
       for (const auto& depths : {std::vector<Index>{256, 256}, {256, 3, 256, 129}, {0, 40}, {7}})
         for (const bool add : {false, true}) {
           if (support::slow_build && (rows % 5 != 1 || columns == width)) continue;
@@ -150,7 +150,7 @@ TEST_CASE_TEMPLATE("block product: reads no weights past the last row", P, GATEF
   cpu::AmxTiles<P>::permit();
   constexpr Index width = Tile<P>::columns, all = Tile<P>::depth;
   for (const Index columns : {width, width + 3, 8 * width})
-    for (const Index depth : {all, Index(7)})  // their last rows, and half a word
+    for (const Index depth : {all, Index(7)})  // all rows of the block, and a depth that ends inside a word
       for (const Index rows : {1, 2, Tile<P>::rows - 1, 2 * Tile<P>::rows, 7 * Tile<P>::rows}) {
         const Task<P> task(rows, columns, {all});
         const support::Guarded<T> b(task.b);
@@ -186,7 +186,7 @@ TEST_CASE("block product: rounded weights equal weights rounded before, any rows
     Task<float> task(rows, 70, {256, 30});
     half_tiles = 0;
     const auto rounded = task.run(Lie::rounded, false, false);
-    CHECK((half_tiles > 0) == (rows <= Tile<float>::rows));  // more rows widen a panel once for all their tiles
+    CHECK((half_tiles > 0) == (rows <= Tile<float>::rows));  // more rows widen each panel once for all tiles
     for (float& v : task.b) v = float(Bfloat16::from(v));
     CHECK(task.run(Lie::plain, false, false) == rounded);
   }

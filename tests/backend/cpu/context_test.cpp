@@ -12,7 +12,7 @@ TEST_CASE("Cpu::Context: has the given number of threads, default all") {
   CHECK(Cpu::Context(3).threads() == 3);
   CHECK(Cpu::Context().threads() == cpu::available_threads());
   CHECK(Cpu::Context(0).threads() >= 1);
-  CHECK(Cpu::Context(32767).threads() == 32767);  // none is started before it is needed
+  CHECK(Cpu::Context(32767).threads() == 32767);  // no thread is started before it is needed
   CHECK_THROWS_WITH_AS(Cpu::Context(40000), "Cpu::Context: threads: expected at most 32767, got 40000", ArgumentError);
 }
 

@@ -25,7 +25,8 @@ namespace {
 
 constexpr Index kRows = 9, kDepth = 5, kColumns = 3;
 
-/// a w of one expert, by the grouped product of `Primitives` and by loops that round both factors to P.
+/// Checks a w of one expert against loops: the grouped product of `Primitives`, whose factors are rounded to P, and the
+/// plain product.
 template <class Primitives, class P, class T>
 void check_product() {
   using B = typename Primitives::Context::Backend;
@@ -48,7 +49,7 @@ void check_product() {
         expected += double(support::factor<P>(x)) * double(support::factor<P>(y));
         exact += double(x) * double(y);
       }
-      // Sums of five terms that are at most 1 each.
+      // The sums have five terms that are at most 1 each.
       CHECK(std::abs(double(c(i, j)) - expected) <= 25 * u);
       CHECK(std::abs(double(plain(i, j)) - exact) <= 25 * u);
     }

@@ -1,5 +1,5 @@
-// The CPU engine on random cases, every one against plain loops in double and against one thread, and which paths they
-// took.
+// Runs the CPU engine on random cases. Each is compared with plain loops in double and with one thread; the test also
+// counts which paths the cases took.
 
 #include <doctest/doctest.h>
 
@@ -40,7 +40,7 @@ constexpr bool optimised = false;
 constexpr std::uint64_t products = support::slow_build ? 8 : optimised ? 350 : 60;
 constexpr std::uint64_t pairs = support::slow_build ? 8 : optimised ? 1000 : 60;
 
-/// How long the slow cases go on.
+/// Returns how long the slow cases go on.
 double seconds() {
   const char* text = std::getenv("GATEFOLD_DIFFERENTIAL_SECONDS");
   return text ? std::atof(text) : 60;
@@ -53,14 +53,14 @@ void go_on(F&& f) {
     f(seed);
 }
 
-/// How an expert's rows were cut: chunks as tasks, one block of rows, several; and how many a block has: one row, one
-/// tile, some, or so many that all of them prefetch, where weights are packed.
+/// How the rows of an expert were divided: by chunks as tasks, as one block of rows, or as several. And how many rows a
+/// block has: one, one tile, some tiles, or so many that all of them prefetch where weights are packed.
 enum class Blocks { none, one, several };
 enum class Rows { one, tile, tiles, many };
 using Way = std::tuple<WeightPath, Blocks, Rows>;
 using Ways = std::map<Way, int>;
-/// Ways of products with transposed weights, of outer products that are stored, and of those past the caches: on
-/// several threads, on one.
+/// The ways that were taken by products with transposed weights, by outer products that are stored, and by stored ones
+/// larger than the caches, on several threads and on one.
 struct MoreWays {
   Ways transposed, stored, streamed, streamed_alone;
 };
@@ -96,8 +96,8 @@ void count(const cpu::Batch<P>& batch, bool stores, int threads, Ways& ways, Way
     if (streamed && schedule.streams(p)) ++(*streamed)[taken];
   }
 }
-/// Every one of these ways was taken some times, of those that products of P have: where the matrix unit multiplies, no
-/// path is for few terms, and several blocks share what is packed.
+/// Checks that each of these ways was taken at least 10 times. With the matrix unit two of them do not exist and must
+/// not be taken: the path for few terms, and several blocks that pack for themselves.
 template <class P>
 void expect_each(Ways& ways, std::initializer_list<Way> expected) {
   for (const Way& way : expected) {
@@ -117,14 +117,14 @@ void expect_each(Ways& ways, std::initializer_list<Way> expected) {
 /// The backend whose grouped products multiply P.
 template <class P>
 using BackendOf = std::conditional_t<std::is_same_v<P, Bfloat16>, CpuBf16, Cpu>;
-/// j mod 7 of every column j.
+/// Holds j mod 7 for every column j.
 template <class T>
 const std::vector<T> of_column = [] {
   std::vector<T> x(10'000);
   for (std::size_t j = 0; j < x.size(); ++j) x[j] = T(j % 7);
   return x;
 }();
-/// Ends of sums whose value depends on where they are: an expert, slot or column that is mixed up shows.
+/// An epilogue whose results depend on expert, slot and column, so that a mixed-up one shows.
 template <class T>
 struct ByPlace {
   template <class A>
@@ -158,10 +158,11 @@ struct Hidden2With {
 constexpr Index most_weights = 1'000'000;
 constexpr std::array<Index, 14> sizes{1, 3, 16, 31, 33, 64, 97, 128, 160, 256, 257, 300, 512, 530};
 
-/// How sums over slots were taken: added to what was there, of gathered rows, weighted. How often each.
+/// How often sums over slots were taken in each form: added to what was there or not, of gathered rows or not, weighted
+/// or not.
 using Forms = std::map<std::tuple<bool, bool, bool>, int>;
 
-/// One grouped product, one outer product and one sum over slots, of random sizes, skews and threads.
+/// Checks one grouped product, one outer product and one sum over slots, with random sizes, skews and threads.
 template <class P>
 void check_products(std::uint64_t seed, Forms& forms) {
   using T = cpu::SumOf<P>;
@@ -212,7 +213,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
   const Tensor<T, 2, B> c = forward(many, prepacked), one = forward(alone, false);
   CHECK(same_bits(c.data(), one.data(), S * columns));
   if (prepacked) CHECK(same_bits(c.data(), forward(alone, true).data(), S * columns));
-  // Some slots of every expert against the sum itself.
+  // Compares some slots of every expert with the sum itself.
   const std::vector<Index> owners = slots.owners();
   for (Index e = 0; e < E; ++e)
     for (Index i = 0; i < std::min<Index>(slots.rows_of(e), 2); ++i) {
@@ -233,7 +234,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
       CHECK(wrong == 0);
     }
 
-  // dw = or += x^T dc and db = or += sums of dc, whose rows may be gathered too, and weighted.
+  // dw = or += xᵀ dc, and db = or += the sums of dc. The rows of dc may be gathered and weighted.
   const bool accumulate = !choose.one_in(4), weighted = choose.one_in(2);
   std::vector<Index> dc_rows;
   if (choose.one_in(2))
@@ -271,16 +272,17 @@ void check_products(std::uint64_t seed, Forms& forms) {
   CHECK(wrong == 0);
 }
 
-/// A grouped and an outer product whose packed operands do not fit the packed memory at once, if they are not packed
-/// before. An outer product that is stored has the bits of one that is added to zeros, where products underflow to -0
-/// too.
+/// Checks a grouped and an outer product whose packed operands do not fit the packed memory at once, unless they were
+/// packed before. A stored outer product has the bits of one that is added to zeros, also where products underflow to
+/// -0.
 template <class P>
 void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   using T = cpu::SumOf<P>;
   using B = BackendOf<P>;
   CAPTURE(seed);
   Choice choose(seed);
-  // Hardly more slots than a tile and few columns, for blocks of few rows; or more slots than a block of the depth.
+  // A few more slots than a tile has rows and few columns, so that blocks have few rows; or more slots than a block of
+  // the depth has.
   const bool small = seed % 4 == 2;
   const Index depth = choose.of(sizes), columns = small ? choose.from(20, 60) : choose.of(sizes),
               budget = choose.from(0, 1 << 18);
@@ -294,7 +296,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   const bool from_zero = choose.one_in(2), transposed = seed % 4 == 1, gathered = seed % 4 == 3;
   std::vector<Index> order;  // of the slots that an outer product gathers
   for (Index s = 0; s < S && gathered; ++s) order.push_back(choose.below(S));
-  if (choose.one_in(4))  // below the least normal number where they are multiplied as they are
+  if (choose.one_in(4))  // subnormal where the numbers are not rounded first
     for (T& v : x) v *= std::is_same_v<P, Bfloat16> ? T(1e-37) : std::numeric_limits<T>::denorm_min() * 20;
   typename B::Context many(threads), alone(1);
   cpu::PackedWeights packed;
@@ -324,7 +326,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
     count(batch, true, ctx.threads(), ways);
     cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
     batch.all.packed = {};
-    if (transposed) {  // of the same numbers as [experts, columns, depth]
+    if (transposed) {  // the same numbers read as [experts, columns, depth]
       batch.all.b = {w.data(), depth, true};
       batch.all.c = result.of_transposed.data();
       count(batch, true, ctx.threads(), more.transposed);
@@ -350,7 +352,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   if (from_zero) CHECK(same_bits(run(alone, budget, prepacked, false).dw, at_once.dw));
 }
 
-/// One plain product, of either operand as it lies or transposed.
+/// Checks one plain product whose operands lie as they are or transposed.
 template <class T>
 void check_plain(std::uint64_t seed) {
   CAPTURE(seed);
@@ -385,7 +387,7 @@ void check_plain(std::uint64_t seed) {
   CHECK(wrong == 0);
 }
 
-/// A pair of products against the two one after the other, which check_products compares with loops.
+/// Checks a pair of products against two products one after the other, which check_products compares with loops.
 template <class P>
 void check_pair(std::uint64_t seed, Ways& ways) {
   using T = cpu::SumOf<P>;
@@ -503,7 +505,7 @@ TEST_CASE_TEMPLATE("random products: equal naive sums and bits of one thread", T
   using W = WeightPath;
   using B = Blocks;
   using R = Rows;
-  const R most = cpu::on_amx<T> ? R::tiles : R::many;  // whose tiles are larger, and fewer
+  const R most = cpu::on_amx<T> ? R::tiles : R::many;  // tiles of the matrix unit are larger, so there are fewer
   expect_each<T>(ways, {{W::prepacked, B::one, R::one},
                         {W::prepacked, B::one, R::tile},
                         {W::prepacked, B::one, R::tiles},

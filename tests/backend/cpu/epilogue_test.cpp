@@ -11,7 +11,7 @@ using namespace gatefold;
 
 namespace {
 
-/// 2 v + e + 10 s + 100 j for the element it is called with.
+/// Returns 2 v + e + 10 s + 100 j for element (s, j) of expert e.
 template <class T>
 struct Place {
   std::vector<T> columns = std::vector<T>(300);  // 100 j
@@ -32,7 +32,8 @@ struct Difference {
   }
 };
 
-/// Whether hidden[i, x] = value(first sums, second sums) at row i, column x, and nothing beside it.
+/// Returns whether hidden[i, x] = value(first sums, second sums) at row i, column x, and whether nothing beside it
+/// changed.
 template <class T, std::size_t M, class E, class F>
 bool gives(const E& epilogue, Index rows, Index columns, const F& value) {
   constexpr Index width = cpu::Tile<T>::columns, stride = cpu::Tile<T>::stride;
@@ -51,7 +52,7 @@ bool gives(const E& epilogue, Index rows, Index columns, const F& value) {
   return true;
 }
 
-// A user's activation for scalars only.
+// A user's activation that takes scalars only.
 struct ScalarOnly {
   static constexpr bool scalar_only = true;
   template <class A>
@@ -93,7 +94,7 @@ TEST_CASE_TEMPLATE("run_epilogue: calls a scalar epilogue element by element", T
 TEST_CASE_TEMPLATE("run_epilogue: reads sums stored in panels", T, float, double) {
   constexpr Index rows = 3, width = 2 * cpu::Register<T>::size, columns = 2 * width + cpu::Register<T>::size + 1,
                   panels = 3;
-  // Element (i, x) is 1000 i + x, where the definition says it lies.
+  // Writes 1000 i + x to element (i, x), at the place that the definition of the layout gives it.
   std::vector<T> sums(static_cast<std::size_t>(panels * rows * width)),
       c(static_cast<std::size_t>(rows * columns), T(-1));
   for (Index i = 0; i < rows; ++i)

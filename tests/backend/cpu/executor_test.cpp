@@ -17,9 +17,9 @@ using namespace gatefold;
 
 namespace {
 
-/// A thread for each number, each time.
+/// An executor that starts a thread for each worker number at each call.
 struct Spawning {
-  int most = 0;  // asked for at a time
+  int most = 0;  // the largest count of one call
   void run(int count, cpu::WorkerFunction f) {
     most = std::max(most, count);
     std::vector<std::thread> threads;
@@ -28,20 +28,20 @@ struct Spawning {
     for (auto& thread : threads) thread.join();
   }
 };
-/// The numbers from the last one down, on the calling thread.
+/// An executor that runs the worker numbers from the last one down, on the calling thread.
 struct Backwards {
   void run(int count, cpu::WorkerFunction f) {
     for (int i = count - 1; i >= 0; --i) f(i);
   }
 };
-/// One number, and not the first.
+/// An executor that runs the last worker number only.
 struct Last {
   void run(int count, cpu::WorkerFunction f) { f(count - 1); }
 };
 struct Nobody {
   void run(int, cpu::WorkerFunction) {}
 };
-/// Has no threads left.
+/// An executor that fails because it has no threads left.
 struct Failing {
   void run(int, cpu::WorkerFunction f) {
     f(1);
@@ -55,7 +55,7 @@ struct NotOne {
 static_assert(cpu::Executor<Spawning> && cpu::Executor<Nobody> && cpu::Executor<cpu::ExecutorRef>);
 static_assert(!cpu::Executor<NotOne> && !cpu::Executor<int>);
 
-/// Parameters after some steps of a training that shares out everything it can.
+/// Returns the parameters after some steps of a training in which every part can run on several threads.
 std::vector<float> trained(Cpu::Context& ctx) {
   const Index items = 300, dim = 24;
   Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},

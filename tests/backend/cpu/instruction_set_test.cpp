@@ -35,10 +35,10 @@ TEST_CASE("ABI tag: names of Cpu types contain the instruction set") {
   CHECK(is_tagged<cpu::Register<float>>());
   CHECK(is_tagged<cpu::ProductPair<double>>());
   CHECK(is_tagged<cpu::PhiloxRun>());
-  CHECK(!is_tagged<Mlp<Gelu>>());  // options, the same everywhere
+  CHECK(!is_tagged<Mlp<Gelu>>());  // Gelu holds options only, which are the same for every instruction set
 }
 
-// The name follows the width of registers, on which packed weights depend.
+// The name depends on the width of registers, because packed weights do.
 TEST_CASE("ABI tag: the name fits the width of registers") {
   const bool wide = tag.starts_with("avx512"), half = !wide && tag.starts_with("avx");
   const int bytes = wide ? 64 : half ? 32 : tag.starts_with("scalar") ? 4 : 16;

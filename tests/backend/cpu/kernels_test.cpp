@@ -25,7 +25,7 @@ TEST_CASE("kernels: the library's list contains the caller's instruction set") {
 }
 #endif
 
-// Small whole numbers, whose sums are exact in either type and any order.
+// Fills a tensor with small whole numbers, whose sums are exact in either type and any order.
 template <class T, int Rank>
 Tensor<T, Rank, Cpu> whole(Index rows, Index columns, int step) {
   Tensor<T, Rank, Cpu> x;

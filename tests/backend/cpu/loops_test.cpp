@@ -30,7 +30,7 @@ TEST_CASE("for_each, for_rows: visit every index once") {
 
 namespace {
 
-/// y = 2 x + 1, on registers.
+/// Computes y = 2 x + 1 on registers.
 struct TwicePlusOne {
   using Element = float;
   const float* x;

@@ -64,7 +64,7 @@ struct OuterCase {
   }
 };
 
-/// What functor::Store does, under another name.
+/// Does what functor::Store does, under another name.
 struct Same {
   template <class A, class V>
   V operator()(const A&, Index, Index, Index, V v) const {
@@ -124,7 +124,7 @@ TEST_CASE_TEMPLATE("grouped_outer: direct stores have the bits of an epilogue" *
 }
 
 TEST_CASE_TEMPLATE("grouped_outer: gathered rows have the bits of rows in order", T, float, double) {
-  const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they stand and transposed
+  const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they are and transposed
   for (const auto& counts : Vector<Vector<Index>>{{0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
     for (const auto& shape : shapes)
       for (const int threads : {1, 3}) {
@@ -133,7 +133,7 @@ TEST_CASE_TEMPLATE("grouped_outer: gathered rows have the bits of rows in order"
         const OuterCase<T> of(counts, rows, columns);
         const Index slots = of.slots.count();
         Cpu::Context ctx(threads);
-        // Slot s has row (7 s) mod slots of what lies there.
+        // Row (7 s) mod slots of the matrix belongs to slot s.
         Vector<Index> at;
         Vector<T> in_order;
         for (Index s = 0; s < slots; ++s) {
@@ -156,10 +156,10 @@ TEST_CASE_TEMPLATE("transposes_outer: narrow gradients of many rows are transpos
   const Index size = cpu::Tile<T>::size, few = std::max<Index>(size / 8, 1);
   CHECK(cpu::transposes_outer<T>(50 * size, few, 1000, true, 1));
   CHECK(cpu::transposes_outer<T>(50, 1, 600, true, 1));
-  CHECK(!cpu::transposes_outer<T>(50 * size, few, 0, true, 1));  // nothing is summed: not worth transposing c
+  CHECK(!cpu::transposes_outer<T>(50 * size, few, 0, true, 1));  // depth 0: transposing c does not pay
   CHECK(!cpu::transposes_outer<T>(512, 2048, 1000, true, 1));
   CHECK(!cpu::transposes_outer<T>(64, 64, 1000, false, 1));
-  CHECK(!cpu::transposes_outer<T>(50 * size, few, 1000, true, 1 << 20));  // more threads than it has work for
+  CHECK(!cpu::transposes_outer<T>(50 * size, few, 1000, true, 1 << 20));  // more threads than there is work for
 }
 
 TEST_CASE_TEMPLATE("gemm: a narrow product overwrites or adds, also without depth", T, float, double) {
@@ -187,7 +187,7 @@ TEST_CASE_TEMPLATE("gemm: a narrow product overwrites or adds, also without dept
 TEST_CASE_TEMPLATE("grouped_outer: storing equals adding to zeros, also for empty experts" *
                        doctest::skip(support::slow_build),
                    T, float, double) {
-  const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they stand and transposed
+  const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they are and transposed
   for (const auto& counts : Vector<Vector<Index>>{{0, 0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
     for (const auto& shape : shapes)
       for (const int threads : {1, 3}) {

@@ -12,7 +12,7 @@ using cpu::WeightPath;
 
 namespace {
 
-/// Sizes and counts of rows; no data.
+/// A pair of products with sizes and counts of rows, but without data.
 template <class P = float>
 struct Counted {
   std::vector<Index> offsets{0};
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("PairMemory: depends on sizes only, enough for any routing", 
       }
     }
   }
-  // The paths that need memory were walked.
+  // The paths that need memory occurred.
   CHECK((cpu::on_amx<P> ? by_call > 100 : by_call == 0));
   CHECK(skinny > 100);
 }

@@ -21,7 +21,7 @@ using cpu::WeightBlock;
 
 namespace {
 
-/// v + w + bias[j], or v + bias[j]: hidden is the first sums themselves, and knows its column.
+/// Returns v + w + bias[j], or v + bias[j]. The hidden values are the first sums themselves, and a wrong column shows.
 template <class T>
 struct First {
   std::vector<T> bias;
@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE("PairWeights: chunks cover all weights once, packed size fits
       const WeightBlock<T> block = plain[i];
       CHECK(!block.packed);
       const bool of_down = i % plain.of_chunk() >= ups * 2, of_more = !of_down && i % plain.of_chunk() >= 2;
-      CHECK((of_down ? block.k : block.column) / Tile<T>::depth == i / plain.of_chunk());  // the chunk
+      CHECK((of_down ? block.k : block.column) / Tile<T>::depth == i / plain.of_chunk());  // of the right chunk
       const std::vector<T>& from = of_down ? w.down : of_more ? w.more : w.up;
       std::vector<int>& seen = of_down ? last : of_more ? second : first;
       for (Index k = 0; k < block.depth; ++k)

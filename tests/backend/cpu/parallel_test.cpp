@@ -17,7 +17,7 @@ namespace {
 
 cpu::Workers executor(8);
 
-/// The order in which one worker, alone, does `tasks` tasks of `threads` threads.
+/// Returns the order in which one worker, running alone, does `tasks` tasks meant for `threads` threads.
 std::vector<Index> order_of(int worker, int threads, Index tasks) {
   struct Only {
     int worker;
@@ -31,7 +31,7 @@ std::vector<Index> order_of(int worker, int threads, Index tasks) {
   return order;
 }
 
-/// Calls every number in turn, and keeps how many there were.
+/// An executor that runs every worker number in turn and remembers how many there were.
 struct InTurn {
   int count = 0;
   void run(int n, cpu::WorkerFunction f) {
@@ -69,7 +69,7 @@ TEST_CASE("parallel_for: a worker runs its own part first") {
   CHECK(order_of(1, 3, 7) == std::vector<Index>{2, 3, 4, 5, 6, 0, 1});
   CHECK(order_of(2, 3, 7) == std::vector<Index>{4, 5, 6, 0, 1, 2, 3});
   CHECK(order_of(3, 8, 4) == std::vector<Index>{3, 0, 1, 2});  // no more workers than tasks
-  // There are 64 parts at most.
+  // parallel_for divides the tasks into at most 64 parts.
   for (const auto& [worker, first] : {std::pair{0, 0}, {1, 0}, {50, 500}, {98, 968}, {99, 984}}) {
     const std::vector<Index> order = order_of(worker, 100, 1000);
     CHECK(order[0] == first);

@@ -12,12 +12,13 @@ TEST_CASE("Prefetch: begins at the tile's part and its row") {
   for (Index t = 0; t < 4; ++t) {
     const auto all = cpu::Prefetch::part(data.data(), 4096, t, 4);
     CHECK(all.first.next == begin + t * 4096);
-    // 10 rows of 2 lines and a bit, 512 bytes apart: 30 lines, of which part t begins with line 7 t, 15, 22.
+    // 10 rows of 136 bytes, 512 bytes apart, have 3 cache lines each: 30 lines. Part t of four begins with line 0, 7,
+    // 15 or 22.
     const auto rows = cpu::Prefetch::rows(data.data(), 10, 136, 512, t, 4);
     CHECK(rows.first.next == begin + (t == 0 ? 0 : t == 1 ? 2 : t == 2 ? 5 : 7) * 512);
     CHECK(rows.first.run == 3);
     CHECK(rows.first.jump == 512 - 2 * 64);
-    // 4 rows of 2 lines, 256 bytes apart, before those.
+    // Before those come 4 rows of 2 lines each, 256 bytes apart.
     const auto both = rows.after_rows(data.data() + 2048, 4, 128, 256);
     CHECK(both.first.next == begin + 2048 * sizeof(float));
     CHECK(both.first.run == 2);

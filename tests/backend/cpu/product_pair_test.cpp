@@ -29,7 +29,7 @@ struct ActivateScalar : Activate {
     return Relu::value(Activate{}(at, e, s, j, v));
   }
 };
-/// Knows where it is: act(v) w + e + s + bias[j].
+/// Returns act(v) w + e + s + bias[j], so that a wrong expert, slot or column shows.
 template <class T>
 struct Gated {
   const T* bias;
@@ -38,7 +38,7 @@ struct Gated {
     return Silu::value(v) * w + at.load(bias + j) + T(e + s);
   }
 };
-/// v + e + s + bias[j]
+/// Returns v + e + s + bias[j].
 template <class T>
 struct Last {
   const T* bias;
@@ -47,7 +47,7 @@ struct Last {
     return v + at.load(bias + j) + T(e + s);
   }
 };
-/// The second step of Gated, after two products of their own.
+/// The second step of Gated where two separate products compute v and w.
 template <class T>
 struct GatedWith {
   View<const T, 2, Cpu> first;
@@ -122,7 +122,8 @@ void check(const Pair<T>& p, const E& middle) {
 
 TEST_CASE_TEMPLATE("grouped_pair: equals two products, bit for bit" * doctest::skip(support::slow_build), T, float,
                    double) {
-  // Experts without rows, with a few (in place), with one tile, with many; widths that are no multiple of anything.
+  // Experts without rows, with a few rows (multiplied in place), with one tile and with many; widths that are no
+  // multiple of any tile's.
   const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {130, 0, 2}, {0, 0}};
   for (const auto& n : counts)
     for (const auto& [d, h, c] : {std::array<Index, 3>{5, 7, 3}, {33, 70, 41}, {270, 290, 40}}) {
@@ -135,16 +136,16 @@ TEST_CASE_TEMPLATE("grouped_pair: equals two products, bit for bit" * doctest::s
 TEST_CASE_TEMPLATE("grouped_pair: many small experts with one or several row blocks" *
                        doctest::skip(support::slow_build),
                    T, float, double) {
-  // Two blocks of rows of the large ones for one thread, and for three.
+  // The large experts have two blocks of rows for one thread, and for three.
   const std::vector<std::vector<Index>> counts{{340, 20, 9, 350, 0, 15, 1},
                                                {60, 126, 61, 62, 63, 64, 3, 65, 66, 67, 68, 69, 70, 57}};
   for (const auto& n : counts)
-    for (const Index columns : {40, 64})  // c formed in place, and not
+    for (const Index columns : {40, 64})  // with sums formed in c and without
       check(Pair<T>(n, 9, 270, columns), Activate{});
 }
 
 TEST_CASE_TEMPLATE("grouped_pair: many small experts with skinny and normal blocks", T, float, double) {
-  // Few rows read packed weights another way than many.
+  // Few rows read packed weights in another way than many rows.
   check(Pair<T>({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128), Activate{});
 }
 
@@ -232,7 +233,7 @@ TEST_CASE("grouped_pair: chunk tasks larger than memory run in waves") {
 }
 
 TEST_CASE_TEMPLATE("grouped_pair: blocks of many tiles, any depth", T, float, double) {
-  // Tiles of one block of rows, depth, hidden, columns.
+  // Tiles in one block of rows, depth, hidden width, columns.
   for (const auto& [tiles, d, h, c] : {std::array<Index, 4>{5, 256, 512, 320},
                                        {5, 512, 300, 300},
                                        {5, 127, 256, 64},

@@ -13,7 +13,7 @@ using cpu::WeightPath;
 
 namespace {
 
-/// Sizes and counts of rows; no data but an address.
+/// A product with sizes and counts of rows, and an address instead of data.
 template <class P = float>
 struct Counted {
   float none = 0;
@@ -75,7 +75,7 @@ TEST_CASE("ProductSchedule: plain gradients of few slots are rank updates") {
 TEST_CASE("ProductSchedule: non-temporal stores need one block and whole panels") {
   using Tile = cpu::Tile<float>;
   alignas(64) float c = 0;
-  // how: what breaks one of the conditions
+  // how: changes that break one of the conditions
   const auto streams = [&](Index depth, Index columns, auto... how) {
     Counted<> counted({depth}, 60, columns, true);
     counted.batch.accumulate = false;

@@ -32,13 +32,13 @@ bool same_bits(const Vector<T>& a, const Vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// Rounding of a sum of `depth` products of numbers in [-1, 1].
+// Returns a bound on the rounding of a sum of `depth` products of numbers in [-1, 1].
 template <class T>
 double tolerance(Index depth) {
   return std::numeric_limits<T>::epsilon() * static_cast<double>(8 + depth);
 }
 
-// NaN wherever a product may neither read nor leave anything.
+// NaN stands wherever a product may neither read nor write.
 template <class T>
 constexpr T kNone = std::numeric_limits<T>::quiet_NaN();
 
@@ -50,7 +50,7 @@ struct BiasAndKeep {
 
   template <class A>
   typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
-    at.store(&kept(s, j), at.load(&kept(s, j)) + v);  // adds, so that a second call of an element shows
+    at.store(&kept(s, j), at.load(&kept(s, j)) + v);  // adds, so that a second call for the same element shows
     return 2 * v + at.load(&bias(e, j));
   }
 };
@@ -80,7 +80,7 @@ struct GroupedCase {
 
   Groups<Cpu> groups() const { return {slots.offsets, slots.rows, slots.count() + 3}; }
 
-  // Three rows more than there are slots, to be left alone.
+  // c has three rows more than there are slots, which the product must not touch.
   Vector<T> run(int threads, bool transpose, Vector<T>* kept = nullptr) const {
     Cpu::Context ctx(threads);
     Vector<T> c(static_cast<Size>((slots.count() + 3) * columns), kNone<T>), keep(c.size(), T(0));
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, second tensor, empty experts, sp
 TEST_CASE_TEMPLATE("grouped_gemm: same bits for any number of threads" * doctest::skip(support::slow_build), T, float,
                    double) {
   for (const bool transpose : {false, true}) {
-    // One thread takes more than one block of columns at a time, and of k.
+    // With one thread a task takes more than one block of columns and of the depth.
     const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 290);
     const Vector<T> one = g.run(1, transpose);
     for (const int threads : {2, 3, 8}) CHECK(same_bits(one, g.run(threads, transpose)));
@@ -172,7 +172,8 @@ TEST_CASE_TEMPLATE("grouped_gemm: same bits for any number of threads" * doctest
 
 TEST_CASE_TEMPLATE("gemm: a row's bits do not depend on other rows" * doctest::skip(support::slow_build), T, float,
                    double) {
-  // Depth 530 crosses two boundaries of chains; row counts cross from reading weights in place to packing them.
+  // A depth of 530 crosses two boundaries of chains. The row counts include those that read weights in place and those
+  // that pack them.
   const Index depth = 530, columns = 83, most = 120;
   const auto a = naive::random_vector<T>(most * depth, 21), b = naive::random_vector<T>(depth * columns, 22);
   const auto start = naive::random_vector<T>(most * columns, 23);
@@ -314,7 +315,7 @@ TEST_CASE("grouped_gemm: a range of 257 mostly empty experts") {
 }
 
 TEST_CASE("gemm: cuts in deep products do not change bits") {
-  // Rows that pack their own columns, and that share them; columns that are formed in c, and not.
+  // Rows whose tasks pack columns for themselves or share them, and columns that are formed in c or not.
   for (const auto& [rows, depth, columns] :
        {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
     for (const bool transpose : {false, true}) {
@@ -377,7 +378,7 @@ TEST_CASE("grouped_gemm: deep products read prepacked weights") {
 }
 
 TEST_CASE("grouped_gemm: weights packed in many waves give the same bits") {
-  // Rows enough for several tasks to share what is packed: transposed weights.
+  // With transposed weights and so many rows several tasks share what is packed.
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
   Vector<float> c[2];
   for (const int waves : {0, 1}) {

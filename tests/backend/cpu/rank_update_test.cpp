@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("rank_update: sums over k in order, writes its elements only"
 TEST_CASE_TEMPLATE("rank_update: stores -0 sums as 0", T, float, double) {
   constexpr Index columns = 9 * cpu::Register<T>::size;
   const T least = std::numeric_limits<T>::min();
-  const std::vector<T> a(1, -least), b(columns, least);  // their product is less than any number
+  const std::vector<T> a(1, -least), b(columns, least);  // the product of two of them underflows to 0
   for (const auto into : {cpu::Into::store, cpu::Into::stream}) {
     Tensor<T, 1, Cpu> c(columns);
     std::fill_n(c.data(), columns, T(5));

@@ -14,7 +14,7 @@ using cpu::RegisterAccess;
 TEST_CASE_TEMPLATE("RegisterAccess: a tail accesses only its elements", T, float, double) {
   constexpr int size = Register<T>::size;
   for (int count = 1; count <= size; ++count) {
-    // Exactly `count` elements on the heap, so that a sanitizer sees a step past them.
+    // `in` has exactly `count` elements on the heap, so that a sanitizer sees a read past them.
     std::vector<T> in(static_cast<std::size_t>(count)), out(static_cast<std::size_t>(size) + 1, T(-7));
     for (int i = 0; i < count; ++i) in[static_cast<std::size_t>(i)] = T(i + 1);
     const RegisterAccess<T> at{count};
@@ -33,12 +33,12 @@ TEST_CASE("RegisterAccess: rounds to bfloat16, writes only its elements") {
   const auto values = naive::random_vector<float>(size, 4);
   for (int count = 1; count <= size; ++count) {
     const RegisterAccess<float> at{count};
-    std::vector<Bfloat16> halves(static_cast<std::size_t>(size) + 1, Bfloat16{std::uint16_t(0x4040)});  // 3
+    std::vector<Bfloat16> halves(static_cast<std::size_t>(size) + 1, Bfloat16{std::uint16_t(0x4040)});  // the bits of 3
     at.store(halves.data(), Register<float>::load(values.data()));
     for (int i = 0; i <= size; ++i)
       CHECK(halves[static_cast<std::size_t>(i)].bits ==
             (i < count ? Bfloat16::from(values[static_cast<std::size_t>(i)]).bits : 0x4040));
-    // Exactly so many are there to be read.
+    // `exact` has exactly `count` elements to read.
     const std::vector<Bfloat16> exact(halves.begin(), halves.begin() + count);
     float lanes[size];
     at.load(exact.data()).store(lanes);

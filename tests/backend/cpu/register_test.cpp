@@ -47,7 +47,7 @@ T one(const F& f, T x) {
   return lanes[0];
 }
 
-// Units in the last place of float or double between a result and one in higher precision.
+// Returns how many units in the last place of float or double separate a result from one in higher precision.
 template <class T>
 double ulps(T result, long double exact) {
   const T nearest = static_cast<T>(exact);

@@ -21,7 +21,7 @@ using cpu::Workers;
 
 namespace {
 
-/// Whether `count` workers are in f at the same time, each waiting for the others for at most twenty seconds.
+/// Returns whether `count` workers run f at the same time. Each waits for the others for at most twenty seconds.
 bool all_come(Workers& workers, int count) {
   std::atomic<int> here{0}, missed{0};
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -39,7 +39,7 @@ bool all_come(Workers& workers, int count) {
   return missed == 0 && here == count;
 }
 
-/// The sum over parallel_for, and by how many workers.
+/// Returns the sum of the task numbers that parallel_for ran.
 Index sum_of_tasks(Workers& workers, int threads, Index tasks) {
   std::atomic<Index> sum{0};
   cpu::parallel_for(workers, threads, tasks, [&](Index task, int) { sum += task; });
@@ -95,7 +95,7 @@ TEST_CASE("Workers: nested and concurrent calls run without waiting") {
   cpu::parallel_for(workers, 3, 8, [&](Index, int) {
     cpu::parallel_for(workers, 3, 10, [&](Index task, int worker) {
       sum += task;
-      if (worker != 0) sum += 1000;  // the thread of the task alone
+      if (worker != 0) sum += 1000;  // an inner call runs on the thread of its task alone
     });
   });
   CHECK(sum == 8 * 45);
@@ -154,7 +154,7 @@ TEST_CASE("Workers: after fork() parent and child have their own threads") {
       CHECK(sum_of_tasks(*workers, 3, 10) == 45);
       std::this_thread::sleep_for(std::chrono::microseconds(pause));
       CHECK(support::in_child([&] { return use(*workers); }) == "45 45 45 all");
-      // A child of a child; an object that ends in a child, used there or not.
+      // A child of a child, and a Workers object destroyed in a child, whether the child used it or not.
       const bool used = i % 2 == 1;
       const std::string expected = "45 45 45 all";
       CHECK(support::in_child([&] {
@@ -185,7 +185,7 @@ TEST_CASE("Workers: fork() in a task continues without threads or throws") {
       while (!joined) std::this_thread::yield();
       if (!at_work) {
         done = true;
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the other one to leave
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until the other worker has left
       }
       child = fork();
       if (child == 0) alarm(20);
@@ -217,7 +217,7 @@ TEST_CASE("Workers: the caller does the work if threads cannot start") {
   if (!support::may_fork || !support::may_limit_memory) return;
   CHECK(support::in_child([] {
           Workers workers(3);
-          const rlimit none{1 << 20, 1 << 20};  // bytes of address space: less than there is
+          const rlimit none{1 << 20, 1 << 20};  // bytes of address space: fewer than the process has
           setrlimit(RLIMIT_AS, &none);
           return std::to_string(sum_of_tasks(workers, 3, 10)) + " " + std::to_string(sum_of_tasks(workers, 3, 10));
         }) == "45 45");

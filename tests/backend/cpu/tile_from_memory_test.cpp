@@ -19,7 +19,8 @@ using cpu::Tile;
 
 namespace {
 
-/// Rows of packed A and columns of B of some depth, and the sums of packed panels, which all others must have.
+/// Packed rows of A and columns of B of some depth. The sums of packed panels are those that all other layouts must
+/// give.
 template <class P>
 struct Products {
   using T = cpu::SumOf<P>;
@@ -35,7 +36,7 @@ struct Products {
     packed.resize(static_cast<std::size_t>(words * panels * width));
     cpu::pack_panels<P>(Operand<T>{b.data(), stride, false}, 0, panels * width, 0, depth, packed.data());
   }
-  /// [panels][rows, width]
+  /// Returns the sums [panels][rows, width].
   std::vector<T> expected(Index rows, Index count, const std::vector<T>& panel_words) const {
     std::vector<T> sums(static_cast<std::size_t>(count * rows * width), T(0.75));
     for (Index p = 0; p < count; ++p)
@@ -44,7 +45,8 @@ struct Products {
                        cpu::Prefetch::nothing(panel_words.data()));
     return sums;
   }
-  /// The same from memory, into panels and into rows of a matrix; what is beside them stays.
+  /// Compares the sums read from memory, written into panels and into rows of a matrix. Elements beside them keep their
+  /// values.
   template <class Source>
   void check(const Source& source, Index rows, Index count, const std::vector<T>& panel_words) const {
     const std::vector<T> all = expected(rows, count, panel_words);
@@ -74,7 +76,7 @@ TEST_CASE_TEMPLATE("RowsInPlace: has the bits of packed panels", P, GATEFOLD_PRO
       const Products<P> products(depth);
       const Index words = products.words;
 #if defined(__linux__)
-      const support::Guarded<T> b(products.b);  // a step past the end stops the program
+      const support::Guarded<T> b(products.b);  // a read past the end stops the program
 #else
       const std::vector<T>& b = products.b;
 #endif

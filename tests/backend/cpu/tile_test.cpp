@@ -66,7 +66,7 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: products exact, bits independent of til
         panel(static_cast<std::size_t>(cpu::words<P>(depth) * width)), all(static_cast<std::size_t>(most * width));
     cpu::pack_rows<P>({a.data(), values, true}, 0, most, 0, depth, rows.data());
     cpu::pack_panels<P>({b.data(), width, false}, 0, width, 0, depth, panel.data());
-    rows.resize(rows.size() + Tile<P>::unit * Tile<P>::stride);  // the last row may be the first of a unit
+    rows.resize(rows.size() + Tile<P>::unit * Tile<P>::stride);  // room for a whole unit that begins with the last row
     const auto sum = [&](Index first, Index count, float* to) {
       cpu::tile_sum<P>(count, width, cpu::words<P>(depth), rows.data() + first * Tile<P>::stride, panel.data(), to,
                        width, cpu::Into::store, cpu::Prefetch::nothing(panel.data()));
@@ -85,7 +85,7 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: products exact, bits independent of til
           expected += term;
           absolute += std::abs(term);
         }
-        // Each of `depth` additions is off by half a unit of a partial sum.
+        // Each of the `depth` additions may be off by half a unit of a partial sum.
         wrong += !(std::abs(double(alone[static_cast<std::size_t>(j)]) - expected) <=
                    static_cast<double>(depth) * 0x1p-24 * absolute);
       }
@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("tile_sum: non-temporal stores equal sums that begin at 0", P
     for (const Index depth : {Index(0), Index(1), cpu::words<P>(77)})
       for (Index rows = 1; rows <= most; ++rows)
         for (const Index columns : {Index(Tile<P>::size), width})
-          for (const bool tiny : {false, true}) {  // of numbers whose products underflow, to -0 too
+          for (const bool tiny : {false, true}) {  // tiny: numbers whose products underflow, to -0 too
             auto a = naive::random_vector<T>(most * Tile<P>::stride, 2), b = naive::random_vector<T>(depth * width, 3);
             for (auto* operand : {&a, &b})
               for (T& word : *operand) {

@@ -9,7 +9,7 @@ TEST_CASE_TEMPLATE("tuning: a tile and its operands fit the registers", T, float
   constexpr Index registers = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS;
   CHECK(Tile<T>::rows * 2 + 3 <= registers);  // sums, two of B, one of A
   CHECK(Tile<T>::columns == 2 * cpu::Register<T>::size);
-  CHECK(Tile<T>::depth == 256);  // of the definition of every result
+  CHECK(Tile<T>::depth == 256);  // part of the definition of every result
   CHECK(Tile<T>::depth % Tile<T>::columns == 0);
   CHECK((Tile<T>::stride - Tile<T>::depth) * Index(sizeof(T)) == 64);
 }

@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE("WeightBlock: packs its rows and columns, finds its panels", 
         wrong += w.panel(x / width * width, nullptr)[k * width + x % width] != (x < w.columns ? b[at] : T(0));
       }
     CHECK(wrong == 0);
-    // One panel by itself, the last one too.
+    // Packs one panel by itself, also the last one.
     for (const Index x : {width, 2 * width}) {
       std::vector<T> panel(static_cast<std::size_t>(70 * width), T(9));
       w.pack_panel(x, panel.data());

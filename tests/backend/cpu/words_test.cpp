@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("words: registers and single words agree", P, GATEFOLD_PRODUC
       return k < depth ? factor<P>(x[static_cast<std::size_t>(k)]) : T(0);
     });
   for (const Index rows : {0, 1, 2}) {
-    if (rows == 0 && values == 1) continue;  // only pairs are filled up
+    if (rows == 0 && values == 1) continue;  // only pairs are filled up with zero rows
     expect(cpu::WordsAcross<P>{rows > 0 ? x.data() : nullptr, rows > 1 ? x.data() + 90 : nullptr}, 40,
            [&](Index c, Index i) { return i < rows ? factor<P>(x[static_cast<std::size_t>(c + 90 * i)]) : T(0); });
   }

@@ -1,4 +1,5 @@
-// Products of experts that round floats to bfloat16: pairs whose middle stays rounded, packed weights, double as it is.
+// Pairs of expert products in bfloat16: the middle values are rounded, packed weights give the same results, and double
+// values are not rounded.
 #include "gatefold/backend/cuda/bf16_experts.cuh"
 
 #include <doctest/doctest.h>
@@ -18,7 +19,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// first − second, or first, and the sums beside it in bfloat16.
+/// An epilogue that returns first − second, or first, and also stores it in bfloat16.
 template <std::size_t M>
 struct Keep {
   Bfloat16* kept;
@@ -35,7 +36,7 @@ struct Keep {
   }
 };
 
-/// Two products in a row of whole numbers: all is exact but the middle, which is rounded once.
+/// Checks two products in a row of whole numbers. Everything is exact but the middle values, which are rounded once.
 template <std::size_t M>
 void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last, bool packed) {
   Cuda::Context memory;
@@ -68,7 +69,7 @@ void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last
       ctx, Groups<CudaBf16>{{g.offsets.data(), g.offsets.size()}, {g.rows.data(), g.rows.size()}, g.slots},
       View<const float, 2, CudaBf16>{a.device.data(), c.items(), depth}, up, Keep<M>{kept.device.data(), middle},
       weights(down, middle, last), View<float, 2, CudaBf16>{out.device.data(), c.slots(), last}, functor::Store{});
-  // The same into slots that hold bfloat16.
+  // Repeats the pair with results that are stored in bfloat16.
   DeviceArray<Bfloat16> stored(memory,
                                std::vector<Bfloat16>(static_cast<std::size_t>(c.slots() * last), Bfloat16::from(-77)));
   CudaBf16::grouped_pair(
@@ -83,7 +84,7 @@ void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last
   groups.each_slot([&](Index e, Index s) {
     std::vector<double> hidden;
     for (Index j = 0; j < middle; ++j) {
-      float sum = 0;  // of small whole numbers: exact
+      float sum = 0;  // exact, because the numbers are small and whole
       for (Index k = 0; k < depth; ++k) {
         const auto at = static_cast<std::size_t>((e * depth + k) * middle + j);
         sum += a.host[static_cast<std::size_t>(groups.row(s) * depth + k)] *

@@ -1,4 +1,5 @@
-// How a block's threads copy tiles of bfloat16 to shared memory: which value stands where, and 0 for the others.
+// How the threads of a block copy bfloat16 tiles to shared memory: which value stands where, and that the other places
+// hold 0.
 #include "gatefold/backend/cuda/bf16_loader.cuh"
 
 #include <doctest/doctest.h>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int kTiles = 2;
 
-/// Tiles of the lines from `first` on, one after the other, as they lie in shared memory.
+/// Copies the tiles of the lines from `first` on to `to`, one after the other, in the layout of shared memory.
 template <Layout L, bool Gathers, int Lines, int Threads>
 static __global__ void copy_tiles(Bf16Matrix from, Index first, Index lines, Index depth, Bfloat16* to) {
   constexpr int size = Lines * Bf16Place::depth;
@@ -63,7 +64,8 @@ void check(Index lines, Index depth) {
           if (place < rows && along < stride)
             expected = values[static_cast<std::size_t>(
                 (Gathers ? picked[static_cast<std::size_t>(place)] : place) * stride + along)];
-          // along_lines: a row of 64 lines of one depth; of a tile of 32 lines, at that depth and 32 further on
+          // along_lines: a row of shared memory holds 64 lines of one depth; in a tile of 32 lines, 32 lines of this
+          // depth and 32 lines of the depth 32 further on
           const int row = along_depth ? line : Lines == 32 ? k % 32 : line / 64 * 64 + k;
           const int column = along_depth ? k : Lines == 32 ? line + k / 32 * 32 : line % 64;
           const int at = t * size + Bf16Place::at(row, column / 8) / 2 + column % 8;
@@ -92,7 +94,8 @@ TEST_CASE("cuda: bfloat16 tile loader: copies values, pads with 0") {
 }
 
 TEST_CASE("swizzle: eight rows or eight units use different banks") {
-  // 16 bytes are four banks of 32: eight of them at once take all, if their places are eight.
+  // 16 bytes take four of the 32 banks. So eight of them together take all banks if their places modulo 128 bytes
+  // differ.
   for (int i = 0; i < 16; i += 8)
     for (int unit = 0; unit < 8; ++unit) {
       std::set<int> of_rows, of_units;

@@ -1,4 +1,4 @@
-// Rows of floats rounded to bfloat16, in whole units.
+// Rows of floats rounded to bfloat16, filled up to whole units with 0.
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 
 #include <doctest/doctest.h>
@@ -13,13 +13,12 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Rows [first, end) alone are rounded, if there is a range.
+/// Checks that all rows are rounded, or with `range` only the rows [2, rows − 1).
 void check(Index rows, Index columns, Index skip, bool range, int multiprocessors = 1) {
   CAPTURE(columns);
   CAPTURE(skip);
   Cuda::Context ctx;
-  std::vector<float>
-      x;  // numbers of eight bits, exact in bfloat16; one in three has a bit more, half of the last place
+  std::vector<float> x;  // numbers of eight bits, exact in bfloat16; every third has an added quarter of the last place
   for (Index i = 0; i < rows * columns; ++i) x.push_back(static_cast<float>(i % 128 + 128) + (i % 3 == 0 ? 0.25f : 0));
   DeviceArray<float> from(ctx, x, skip);
   DeviceArray<Index> offsets(ctx, {2, 3, rows - 1});
@@ -88,7 +87,7 @@ TEST_CASE("cuda: round_rows: skips experts without slots") {
     const Index expert = row / each;
     const bool has_slots = expert == 1 || expert == 3;
     for (Index j = 0; j < stride; ++j) {
-      const std::uint16_t rounded = j < columns ? 0x3f80 : 0;  // 1
+      const std::uint16_t rounded = j < columns ? 0x3f80 : 0;  // the bits of 1
       CHECK(got[static_cast<std::size_t>(row * stride + j)] == (has_slots ? rounded : 77));
     }
   }

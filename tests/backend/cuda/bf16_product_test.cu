@@ -1,4 +1,4 @@
-// The grouped products of bfloat16 on tensor cores, against sums in double of what rounding gives.
+// The grouped products of bfloat16 on tensor cores, compared with sums in double of the rounded factors.
 #include "gatefold/backend/cuda/bf16_product.cuh"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,8 @@ using namespace gatefold::test;
 
 namespace {
 
-/// The bits of `rows` rows of each of two experts, the same in every call; of one alone, with `alone`.
+/// Returns the first `rows` result rows of each of two experts with `count` rows, or of the first one alone with
+/// `alone`. Every call must give them the same bits.
 std::vector<float> rows_of(OnDevice& on, Index count, Index rows, bool transpose, bool alone = false) {
   const Index experts = alone ? 1 : 2;
   const ProductCase c{.counts = std::vector<Index>(static_cast<std::size_t>(experts), count),
@@ -42,7 +43,7 @@ std::vector<float> rows_of(OnDevice& on, Index count, Index rows, bool transpose
   return kept;
 }
 
-/// Rows of an expert at the edges of tiles, and experts without any.
+/// Row counts at the edges of tiles, and experts without rows.
 const std::vector<Index> kFew = {0, 1, 15, 16, 17, 0, 3}, kSome = {0, 63, 64, 65, 31, 0}, kMany = {129, 0, 127, 300};
 
 }  // namespace
@@ -107,7 +108,7 @@ TEST_CASE("cuda: column sums of bfloat16 products for every tile shape") {
         CHECK(detail_::device::bf16_tile_rows(c.slots(), c.experts()) == rows);
         CHECK(column_sums_differ(on, c, kind) == "");
       }
-  for (const int width : {16, 32, 64}) {  // of few rows: tiles of every width
+  for (const int width : {16, 32, 64}) {  // few rows: tiles of every width
     const Index columns = width * on.ctx.multiprocessors() - 3;
     const ProductCase c{.counts = {3}, .depth = 20, .columns = columns, .transpose = true};
     CAPTURE(c);
@@ -123,7 +124,8 @@ TEST_CASE("cuda: bfloat16 products of few rows, for every tile width") {
     Index columns;
     int width;
   };
-  // one expert: up to half as many tiles of 64 as multiprocessors, fewer of 128 than them, and more
+  // For one expert: up to half as many tiles of 64 columns as multiprocessors, then fewer tiles of 128 than
+  // multiprocessors, then as many
   for (const Size& size :
        {Size{1, 32}, Size{40, 32}, Size{64 * (multiprocessors / 2), 32}, Size{64 * (multiprocessors / 2) + 1, 64},
         Size{128 * (multiprocessors - 1), 64}, Size{128 * (multiprocessors - 1) + 1, 128}}) {

@@ -1,4 +1,4 @@
-// A tile of a product of bfloat16: its shapes, and what it does with the parts of it that do not exist.
+// One tile of a bfloat16 product: its shapes, and what it does at rows and columns that do not exist.
 #include "gatefold/backend/cuda/bf16_tile.cuh"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ using namespace gatefold::detail_::device;
 
 namespace {
 
-/// c = 2 (first − second) for two matrices: with the place it is asked for kept.
+/// c = 2 (first − second) for two matrices; −1 at a wrong place.
 struct Difference {
   Index expert, first_row;
   template <class A>
@@ -34,7 +34,8 @@ static __global__ void __launch_bounds__(Shape::threads)
   tile.finish(ring, place, c, stride, Difference{at.expert, at.first});
 }
 
-/// The last tile of a product that ends inside of it: floats, or bfloat16 in rows of whole units.
+/// Checks the last tile of a product, part of which lies outside: with results in float, or in bfloat16 rows of whole
+/// units.
 template <class Shape, class C>
 void check() {
   Cuda::Context ctx;
@@ -66,7 +67,7 @@ void check() {
           expected += 2 * float(a[static_cast<std::size_t>(r * depth + k)]) *
                       (float(b[static_cast<std::size_t>(k * stride + j)]) -
                        float(other[static_cast<std::size_t>(k * stride + j)]));
-        // sums of up to 72 products of numbers up to 2: as floats exact, as bfloat16 rounded
+        // The sums have up to 72 products of numbers up to 2: exact in float, rounded in bfloat16
         expected = std::is_same_v<C, float> ? expected : float(Bfloat16::from(expected));
       }
       CHECK(float(got[static_cast<std::size_t>(r * width + j)]) == expected);
@@ -86,7 +87,7 @@ TEST_CASE("bfloat16 tiles: fit shared memory from compute capability 8.6") {
   const auto bytes = []<class Shape>(Shape) {
     return Bf16Tile<Shape, Layout::along_depth, Layout::along_lines, 1>::bytes;
   };
-  // 99 KiB, less what a kernel has besides
+  // 99 KiB less what a kernel needs besides
   CHECK(bytes(Bf16ManyRows{}) <= 98 * 1024);
   CHECK(bytes(Bf16SomeRows{}) <= 98 * 1024);
   CHECK(bytes(Bf16Skinny{}) <= 98 * 1024);

@@ -1,4 +1,5 @@
-// Arrays of more than 2^31 elements: the last blocks of each launch alone, on address space without memory behind it.
+// Arrays of more than 2^31 elements. Only the last blocks of each launch run, on reserved addresses that have memory
+// only where it is used.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -19,7 +20,8 @@ namespace {
 
 constexpr Index kMany = (Index(1) << 31) + 5;
 
-/// Elements that cost what is used of them, and read as 0. Device addresses are host addresses here.
+/// A reserved array whose elements read as 0 and cost memory only where they are used. Device addresses are host
+/// addresses here.
 template <class T>
 struct Reserved {
   explicit Reserved(Index n)
@@ -101,11 +103,11 @@ TEST_CASE("products and gradients: more than 2^31 elements") {
   const Groups<Cuda> groups{View<const Index, 1, Cuda>(offsets.data, 3), {}, slots};
   const View<const float, 2, Cuda> a_view(a.data, slots, depth), c_view(c.data, slots, columns);
   {
-    const LastBlocks last(3);  // tiles past the last row among them
+    const LastBlocks last(3);  // among them tiles past the last row
     Cuda::grouped_gemm(ctx, groups, a_view, View<const float, 3, Cuda>(w.data, 2, depth, columns), false,
                        View<float, 2, Cuda>(c.data, slots, columns), functor::Store{});
   }
-  // The last row: Σ_k a[k] w[k, j], both counted from the end.
+  // The last row is Σ_k a[k] w[k, j], with a and w counted from the end.
   for (Index j = 1; j <= columns; ++j) {
     float sum = 0;
     for (Index k = 1; k <= depth; ++k) sum += static_cast<float>(k * (j + (k - 1) * columns));
@@ -113,7 +115,7 @@ TEST_CASE("products and gradients: more than 2^31 elements") {
     CHECK(c.back(j + columns) == 0);
   }
 
-  // The last two slots belong to an expert of their own.
+  // The last two slots belong to another expert than the others.
   set_offsets(offsets, {0, slots - 2, slots});
   const Reserved<float> db(2 * columns);
   const LastBlocks last(1);
@@ -143,7 +145,7 @@ TEST_CASE("weights and their gradients: more than 2^31 elements") {
   CHECK(dw.back(2) == 21);
   CHECK(dw.back(3) == 0);
 
-  // Weights of as many elements: the last columns, a sum over the whole depth.
+  // The weights have as many elements. Checks the last columns, sums over the whole depth.
   const Reserved<float> c(columns);
   Cuda::grouped_gemm(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth),
                      View<const float, 3, Cuda>(dw.data, experts, depth, columns), false,
@@ -171,7 +173,7 @@ TEST_CASE("gates: more than 2^31 picks, logits and item values") {
   const Reserved<float> x(items * dim), w(dim * experts), weight(items * k);
   const Reserved<float> logits(items * experts), q(items * experts);
   const Reserved<Index> item(items * k), expert(items * k);
-  // z = x w: the last item is (0, 0, 0, 2), so that its logits are twice the last row of w.
+  // z = x w. The last item is (0, 0, 0, 2), so its logits are twice the last row of w.
   x.back(1) = 2;
   const float row[experts] = {0.5f, -1, 2, 0.25f, 1};
   for (Index e = 0; e < experts; ++e) w.back(experts - e) = row[e];
@@ -197,14 +199,14 @@ TEST_CASE("gates: more than 2^31 picks, logits and item values") {
     CHECK(logits.back(experts - e) == 2 * row[e]);
     CHECK(q.back(experts - e) == doctest::Approx(std::exp(2.0 * row[e]) / total).epsilon(1e-6));
   }
-  const double first = std::exp(4.0), second = std::exp(2.0);  // experts 2 and 4
+  const double first = std::exp(4.0), second = std::exp(2.0);  // of experts 2 and 4
   CHECK(item.back(2) == items - 1);
   CHECK(item.back(1) == items - 1);
   CHECK(expert.back(2) == 2);
   CHECK(expert.back(1) == 4);
   CHECK(weight.back(2) == doctest::Approx(first / (first + second)).epsilon(1e-6));
   CHECK(weight.back(1) == doctest::Approx(second / (first + second)).epsilon(1e-6));
-  CHECK(expert.back(3) == 1);  // equal scores: ties go to the lower expert
+  CHECK(expert.back(3) == 1);  // ties go to the lower expert
   CHECK(expert.back(4) == 0);
 }
 
@@ -213,12 +215,12 @@ TEST_CASE("combine: more than 2^31 values of slots and items") {
   constexpr Index items = (Index(1) << 29) + 3, slots = items + 1, columns = 4;
   const Reserved<Index> item_offsets(items + 1), item_slots(slots), pick(slots);
   const Reserved<float> weight(slots), z(slots * columns), out(items * columns);
-  // The last item has the last two slots, the others of its block none.
+  // The last item has the last two slots; the other items of its block have none.
   item_offsets.back(1) = slots;
   for (Index i = 2; i <= 1 + detail_::device::kRows; ++i) item_offsets.back(i) = slots - 2;
   item_slots.back(1) = slots - 1;
   item_slots.back(2) = slots - 2;
-  pick.back(1) = slots - 2;  // picks in another order than slots
+  pick.back(1) = slots - 2;  // the order of picks is not that of slots
   pick.back(2) = slots - 1;
   weight.back(1) = 0.5f;
   weight.back(2) = 4;

@@ -1,4 +1,5 @@
-// The grouped products by cuBLAS, for contexts that ask for it: the same as our own, in cuBLAS's order of summation.
+// The grouped products by cuBLAS, for contexts that ask for it: the results of our own kernels, summed in cuBLAS's
+// order.
 #include "gatefold/backend/cuda/blas_experts.cuh"
 
 #include <doctest/doctest.h>
@@ -18,7 +19,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// What sums of at most 130 products of numbers below 1 may differ by, and products of such sums.
+/// Bounds the difference of sums of at most 130 products of numbers below 1, and of products of such sums.
 template <class T>
 constexpr double kTolerance = 2000 * std::numeric_limits<T>::epsilon();
 
@@ -29,7 +30,7 @@ void check(const ProductCase& c) {
   CHECK(difference_of_product<T>(ctx, c, kTolerance<T>) == "");
   CHECK(difference_of_gradients<T>(ctx, c, kTolerance<T>) == "");
   CHECK(difference_of_gradients<T>(ctx, c, kTolerance<T>, true, true) == "");
-  if constexpr (std::is_same_v<T, double>) {  // the same calls once more, with one matrix and with two
+  if constexpr (std::is_same_v<T, double>) {  // the same calls again, with one matrix and with two
     CHECK(difference_of_pair<T, 1>(ctx, c, 6, kTolerance<T>) == "");
     CHECK(difference_of_pair<T, 2>(ctx, c, 6, kTolerance<T>) == "");
   }
@@ -37,7 +38,7 @@ void check(const ProductCase& c) {
 
 constexpr Index kSlots = 5;
 
-/// Products that say which of two experts every slot is given.
+/// Products whose results show which of two experts each slot belongs to.
 class Slots {
  public:
   explicit Slots(Cuda::Context& ctx) : ctx_(ctx) {}
@@ -49,7 +50,7 @@ class Slots {
     Cuda::grouped_gemm(ctx_, groups(), ones_.in(kSlots, 1), w_.in(2, 1, 1), transpose, c.as(kSlots, 1),
                        functor::Store{});
   }
-  /// dw[e] += how many slots e has
+  /// dw[e] += the number of slots of expert e
   void outer(DeviceArray<float>& dw) {
     Cuda::grouped_outer(ctx_, groups(), ones_.in(kSlots, 1), ones_.in(kSlots, 1), dw.as(2, 1, 1));
   }
@@ -73,7 +74,7 @@ struct WriteOthers {
   }
 };
 
-/// Products with nothing in between but write(ctx, offsets).
+/// Checks that two products with only write(ctx, offsets) between them use the old offsets first and then the new ones.
 template <class W>
 void expect_others_are_seen(bool transpose, const W& write) {
   Cuda::Context ctx({.blas_experts = true});
@@ -128,9 +129,9 @@ TEST_CASE("cuda: cuBLAS experts: forward reads offsets changed outside the conte
   });
 }
 
-#ifdef NDEBUG  // else what follows is found out, by another copy
-/// A backward relies on nobody writing offsets unseen: that it then gives the products of the offsets before shows that
-/// it has not asked for them again.
+#ifdef NDEBUG  // otherwise a second copy of the offsets finds the change
+/// The backward pass relies on nobody writing offsets between. It gives the products of the old offsets, which shows
+/// that it has not read them again.
 TEST_CASE("cuda: cuBLAS experts: backward reuses the offsets of forward") {
   Cuda::Context ctx({.blas_experts = true});
   Slots slots(ctx);

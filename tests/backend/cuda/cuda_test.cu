@@ -1,4 +1,4 @@
-// The CUDA backends: what travels to them and back, and random numbers.
+// The CUDA backends: copies to the device and back, and random numbers.
 #include "gatefold/backend/cuda/cuda.cuh"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// What code of a program a device runs.
+// Which code of a program a device runs.
 #include "gatefold/backend/cuda/device_code.cuh"
 
 #include <doctest/doctest.h>
@@ -9,7 +9,8 @@ using namespace gatefold;
 using namespace gatefold::detail_::device;
 
 TEST_CASE("cuda: device_code: is not plain") {
-  // These tests are compiled for 8.0 and newer; only those named after Hopper for sm_90a, unless on hardware all are.
+  // These tests are compiled for 8.0 and newer. Without hardware only the tests named after Hopper are compiled for
+  // sm_90a.
   CHECK(device_code() != DeviceCode::plain);
 }
 
@@ -28,7 +29,7 @@ TEST_CASE("kernel without device code: every launch fails") {
           cudaSuccess);
   const bool has_code = device_code() == DeviceCode::hopper;
   CHECK(attributes.maxThreadsPerBlock == (has_code ? HopperTile::threads : kNoCode));
-  alignas(64) static unsigned char zeros[4096]{};  // whatever its arguments are
+  alignas(64) static unsigned char zeros[4096]{};  // zeros for every argument, whatever its type
   void* arguments[]{zeros, zeros, zeros, zeros, zeros};
   const auto* kernel =
       reinterpret_cast<const void*>(hopper_kernel<false, Layout::along_lines, 1, float, functor::Store>);

@@ -1,5 +1,5 @@
-// Neighbouring columns that a thread reads and writes at once: their arithmetic, and no access past the count, wherever
-// they stand.
+// Neighbouring columns that one thread reads and writes together: their arithmetic, and no access past the count, at
+// any alignment.
 #include "gatefold/backend/cuda/elements.cuh"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ using namespace gatefold::detail_::device;
 
 namespace {
 
-/// to[i] = from[i] for the first `count`; what was loaded past them goes to `past`.
+/// Sets to[i] = from[i] for the first `count` elements. The values loaded past them go to `past`.
 template <int Size, class From, class To>
 __global__ void move_kernel(const From* from, To* to, int count, float* past) {
   const ElementsAccess<Size> at{count};
@@ -24,7 +24,7 @@ __global__ void move_kernel(const From* from, To* to, int count, float* past) {
   for (int i = count; i < Size; ++i) past[i] = v.v[i];
 }
 
-/// Of every count, from every place of 16 bytes on.
+/// Moves every count of elements from every place within 16 bytes.
 template <int Size, class From, class To>
 void check_moves() {
   CAPTURE(Size);
@@ -52,7 +52,7 @@ void check_moves() {
     }
 }
 
-/// Each operator and function, of eight values and of each of them by itself.
+/// Every operator and function, of eight values together and of each value alone.
 struct All {
   template <class V>
   __device__ V operator()(int which, const V& a, const V& b) const {

@@ -1,4 +1,4 @@
-// Epilogues on neighbouring columns: the values of single ones, and no access past the count.
+// Epilogues on neighbouring columns: they give the values of single columns and access nothing past the count.
 #include "gatefold/backend/cuda/epilogue.cuh"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ using namespace gatefold::detail_::device;
 
 namespace {
 
-/// act(v) · 2 + bias − 1 / v, and v itself beside it, rounded.
+/// Returns act(v) · 2 + bias − 1 / v, and stores v itself rounded to bfloat16.
 template <class Act, bool ScalarOnly = false>
 struct Compose {
   const float* bias;
@@ -36,7 +36,7 @@ struct Divide {
     return v / w;
   }
 };
-/// An epilogue of one's own that knows of nothing but values.
+/// An epilogue of a user for single values only.
 struct Values {
   __device__ float operator()(const OneElement<float>&, Index, Index s, Index j, float v) const {
     return v + static_cast<float>(10 * s + j);
@@ -52,7 +52,7 @@ static __global__ void run(E epilogue, const float* first, const float* second, 
   at.store(c + j, finished_elements<Matrices>(epilogue, at, Index(0), Index(3), j, sums));
 }
 
-/// Columns [j, j + count) of 24, expected one by one.
+/// Checks columns [j, j + count) of 24 one by one.
 template <int Matrices, class C, class E, class Host>
 void check(Cuda::Context& ctx, const E& epilogue, const std::vector<float>& v, const std::vector<float>& w,
            const Host& host, double tolerance) {
@@ -81,7 +81,7 @@ template <class Act, bool ScalarOnly = false>
 void check_activation() {
   Cuda::Context ctx;
   std::vector<float> v = test::random_vector<float>(24, 1), bias = test::random_vector<float>(24, 2);
-  for (float& x : v) x += x < 0 ? -0.5f : 0.5f;  // no divisions by almost nothing
+  for (float& x : v) x += x < 0 ? -0.5f : 0.5f;  // no divisions by almost 0
   test::DeviceArray<float> on_bias(ctx, bias);
   test::DeviceArray<Bfloat16> kept(ctx, std::vector<Bfloat16>(24));
   const auto host = [&](Index i) {
@@ -91,15 +91,15 @@ void check_activation() {
   using E = Compose<Act, ScalarOnly>;
   static_assert(ElementsEpilogue<E, 1> == !ScalarOnly);
   if constexpr (ScalarOnly) static_assert(E::scalar_only);
-  // of float arithmetic in double: a difference of terms up to 4 loses some bits
+  // The tolerance is that of float beside double: a difference of terms up to 4 loses some bits
   check<1, float>(ctx, E{on_bias.data(), kept.data()}, v, v, host, 1e-4);
-  check<1, Bfloat16>(ctx, E{on_bias.data(), kept.data()}, v, v, host, 0x1p-8 + 1e-4);  // half of the last of 8 bits
+  check<1, Bfloat16>(ctx, E{on_bias.data(), kept.data()}, v, v, host, 0x1p-8 + 1e-4);  // half the last of 8 bits
   const auto rounded = kept.values();
   for (Index i = 0; i < 16; ++i)
     CHECK(rounded[static_cast<std::size_t>(i)].bits == Bfloat16::from(v[static_cast<std::size_t>(i)]).bits);
 }
 
-/// f(v) of each function that activations may call.
+/// f(v) for each function f that activations may call.
 struct Functions {
   Index which;
   template <class A>

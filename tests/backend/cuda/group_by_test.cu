@@ -16,7 +16,8 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Sort, and compare with the definition: key by key, the positions that have it. What stands after them stays.
+/// Sorts and compares with the definition: for each key in turn the positions that have it. What stands after them must
+/// not change.
 std::string difference_of_groups(const std::vector<Index>& keys, Index groups) {
   const Index n = static_cast<Index>(keys.size());
   std::vector<std::vector<Index>> positions(static_cast<std::size_t>(groups));
@@ -64,7 +65,7 @@ TEST_CASE("cuda: group_by: skips keys that are not a group") {
   CHECK(difference_of_groups({-1, -1}, 3) == "");
   CHECK(difference_of_groups({3, 2, 4, 0, 1000}, 3) == "");
   CHECK(difference_of_groups({4, 3, 4, 5}, 4) == "");
-  // Those that look like a group where half of their bits are lost.
+  // Keys that look like a group if half of their bits are lost.
   const Index word = Index(1) << 32, least = std::numeric_limits<Index>::min(),
               most = std::numeric_limits<Index>::max();
   CHECK(difference_of_groups({1, word + 1, 0, -word, most, least, word, 1, -word + 1}, 2) == "");

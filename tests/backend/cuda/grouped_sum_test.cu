@@ -1,4 +1,4 @@
-// Sums over the slots of each expert: in the order that they say, whatever the other experts have.
+// Sums over the slots of each expert: in the documented order, whatever the other experts have.
 #include "gatefold/backend/cuda/grouped_sum.cuh"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// The sums of a matrix of `columns`, added to what stands there or stored over NaN.
+/// Returns the sums of a matrix of `columns` columns, added to the values before or stored over NaN.
 template <class T>
 std::vector<T> sums_of(const std::vector<Index>& counts, Index columns, const std::vector<T>& dc, bool accumulate) {
   Cuda::Context ctx;
@@ -58,7 +58,7 @@ void check_all() {
   check<T>({0, 255, 0, 257, 1, 0}, 5);
   check<T>({0, 0}, 5);
   check<T>({}, 5);
-  check<T>({70'000}, 1, 0);  // sums of more than one round of sums
+  check<T>({70'000}, 1, 0);  // partial sums take more than one round
   check<T>(std::vector<Index>(70, 9), 3);
 }
 
@@ -83,7 +83,8 @@ TEST_CASE("cuda: grouped_sum: an expert's bits do not depend on others") {
   CHECK(difference(alone, among) == "");
 }
 TEST_CASE("cuda: grouped_sum: many rows are not summed in one chain") {
-  // Each term rounds by up to half a unit of the sum so far: one chain would be off by a thousand times as much.
+  // Each addition rounds by up to half a unit of the sum so far. The error of one long chain would be a thousand times
+  // as large.
   const Index n = 1 << 16;
   const std::vector<float> tenths(static_cast<std::size_t>(n), 0.1f);
   const float sum = sums_of({n}, 1, tenths, false)[0];

@@ -1,4 +1,4 @@
-// Handles on a machine without a device, and where making them fails: asks the emulator for failures, counts calls.
+// Handles on a machine without a device. The emulator makes their creation fail, and counts calls.
 #include "gatefold/backend/cuda/handles.cuh"
 
 #include <doctest/doctest.h>
@@ -59,7 +59,7 @@ TEST_CASE("Stream: keeps its device, also for flags, handle and workspace") {
     detail_::device::Blas blas(stream);
     CHECK(blas.get() != nullptr);
     CHECK(cuda_emulator::Memory::device().live_bytes_of(0) == 0);
-    CHECK(cuda_emulator::Memory::device().live_bytes_of(1) > std::size_t(32) << 20);  // the workspace, and the flags
+    CHECK(cuda_emulator::Memory::device().live_bytes_of(1) > std::size_t(32) << 20);  // the workspace and the flags
   }
   int current = -1;
   CHECK(cudaGetDevice(&current) == cudaSuccess);
@@ -108,6 +108,6 @@ TEST_CASE("Blas: a retry reuses objects of a failed initialization") {
     CHECK(error_of([&] { blas.get(); }).find(std::string(call) + ": ") == 0);
   }
   CHECK(blas.get() != nullptr);
-  CHECK(calls()["cublasCreate"] == 2);  // the first of which failed
+  CHECK(calls()["cublasCreate"] == 2);  // the first call failed
   CHECK(calls()["cudaMalloc"] == 2);
 }

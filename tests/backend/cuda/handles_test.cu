@@ -1,4 +1,4 @@
-// Streams, flags and cuBLAS handles: whose they are, and that there is one of each.
+// Streams, flags and cuBLAS handles: which stream owns them, and that there is one of each.
 #include "gatefold/backend/cuda/handles.cuh"
 
 #include <doctest/doctest.h>
@@ -77,7 +77,7 @@ TEST_CASE("Stream: returns the number of multiprocessors of its device") {
 
 namespace {
 
-/// As many numbers as there are flags.
+/// A host copy of all flags.
 class FlagValues {
  public:
   explicit FlagValues(const detail_::device::Stream& stream)
@@ -89,7 +89,7 @@ class FlagValues {
     return std::count(values_.begin(), values_.end(), value) == static_cast<std::ptrdiff_t>(values_.size());
   }
   void raise(int* flags) {
-    REQUIRE(cudaMemsetAsync(flags, 0xff, bytes(), stream_.get()) == cudaSuccess);  // −1
+    REQUIRE(cudaMemsetAsync(flags, 0xff, bytes(), stream_.get()) == cudaSuccess);  // every flag is −1
   }
 
  private:

@@ -1,4 +1,5 @@
-// Hopper's kernel of grouped bfloat16 products: against sums in double, and bit by bit against that of all devices.
+// Hopper's kernel of grouped bfloat16 products, compared with sums in double and bit by bit with the kernel for all
+// devices.
 #include "gatefold/backend/cuda/hopper_product.cuh"
 
 #include <doctest/doctest.h>
@@ -18,16 +19,16 @@ using detail_::device::Layout;
 
 namespace {
 
-/// Experts of many rows, tiles that end inside, experts without any; counts of slots that are no whole tiles of depth.
+/// Row counts of experts: many rows, tiles that end inside, none. The counts are no multiples of a tile's depth.
 const std::vector<Index> kCounts = {0, 200, 129, 0};
 
-/// Whether both of a product's ways of operands go by Hopper's kernel.
+/// Returns whether Hopper's kernel computes the product.
 bool by_hopper(OnDevice& on, const ProductCase& c) {
   BothGroups groups(on.memory, c);
   return detail_::device::uses_hopper(on.ctx, on.groups(groups), c.columns);
 }
 
-/// Sums, twice themselves where there is one matrix, the difference of two.
+/// Doubles the sums of one matrix, or subtracts the sums of two.
 struct TwiceOrDifference {
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v) const {
@@ -42,7 +43,7 @@ struct TwiceOrDifference {
 
 using AddsTo = functor::AddTo<float, CudaBf16>;
 
-/// Rows and columns of random bfloat16 numbers on the device, with NaN where nobody may look.
+/// Rows and columns of random bfloat16 numbers on the device, with zeros that fill the rows up to whole units.
 struct Matrix {
   DeviceArray<Bfloat16> values;
   Index stride;
@@ -60,9 +61,9 @@ struct Matrix {
   detail_::device::Bf16Matrix get() { return {values.data(), stride}; }
 };
 
-/// The same product by both kernels.
-/// @tparam Count  of second factors
-/// @param skip  values of the allocations of c and of what is added before them
+/// Compares the same product of both kernels bit by bit.
+/// @tparam Count  the number of second factors
+/// @param skip  values before the beginning of c, and of what is added to it
 template <Layout OfB, int Count, class C, class E = TwiceOrDifference, int Terms = 1>
 void check_bits(Index depth, Index columns, Index skip = 0) {
   Cuda::Context memory;
@@ -94,7 +95,7 @@ void check_bits(Index depth, Index columns, Index skip = 0) {
   CHECK(difference(one.values(), two.values()) == "");
 }
 
-/// The same sums over columns by both kernels.
+/// Compares the same sums over columns of both kernels bit by bit.
 void check_column_sums(Index depth, Index columns) {
   Cuda::Context memory;
   CudaBf16::Context ctx;
@@ -170,7 +171,7 @@ TEST_CASE("cuda: Hopper products: have the bits of the general kernel") {
 
 TEST_CASE("cuda: Hopper products: read rows rounded once, in slot order") {
   for (const bool gather : {false, true})
-    for (const Index count : {200, 9})  // of few slots Hopper's kernel sums the gradient alone
+    for (const Index count : {200, 9})  // for few slots only the gradient goes by Hopper's kernel
       check_rounded_once({.counts = {count, 0, count / 2}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
   check_pair_in_place({.counts = {140, 0, 129}, .depth = 136, .columns = 130});
 }

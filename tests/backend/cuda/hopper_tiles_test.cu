@@ -1,4 +1,4 @@
-// Which tiles the blocks of Hopper's kernel take, and how a thread goes round the ring.
+// Which tiles the blocks of Hopper's kernel take, and in which order a thread uses the stages of its ring.
 #include "gatefold/backend/cuda/hopper_tiles.cuh"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@ using namespace gatefold::detail_::device;
 
 namespace {
 
-/// work(0), work(1), … as eight numbers each.
+/// Writes work(0), work(1), … as eight numbers each.
 template <bool SlotsAreDepth, int Matrices>
 static __global__ void list(HopperTiles<SlotsAreDepth, Matrices> tiles, int count, int* to) {
   for (int n = 0; n < count; ++n) {
@@ -34,7 +34,7 @@ std::vector<int> listed(const std::vector<Index>& offsets, int rows, int columns
   return to.values();
 }
 
-/// Stages and phases of so many tiles.
+/// Writes stage and phase of the ring for the first `count` tiles.
 static __global__ void go_round(int count, int* to) {
   HopperRing ring(0);
   for (int n = 0; n < count; ++n, ring.next()) {
@@ -46,7 +46,7 @@ static __global__ void go_round(int count, int* to) {
 }  // namespace
 
 TEST_CASE("cuda: Hopper tiles of slots: by expert, row, then column") {
-  const std::vector<Index> offsets{5, 5, 135, 140};  // none, 130 and 5 slots
+  const std::vector<Index> offsets{5, 5, 135, 140};  // experts with 0, 130 and 5 slots
   const int columns = 300, depth = 72;
   std::vector<int> expected;
   for (const auto& [expert, first, rows] : {std::tuple(1, 5, 130), std::tuple(1, 133, 2), std::tuple(2, 135, 5)})

@@ -1,4 +1,4 @@
-// Loops and sums: every index once, and reduce in the order it promises.
+// Loops and sums: every index occurs once, and reduce adds in the documented order.
 #include "gatefold/backend/cuda/loops.cuh"
 
 #include <doctest/doctest.h>
@@ -37,7 +37,8 @@ struct CountLane {
   }
 };
 
-/// Adds to a row's floats, behind those of another allocation's beginning, and counts on how many neighbours at once.
+/// Adds 1 to the floats of a row that begins at any alignment, and counts how many neighbouring columns were updated
+/// together.
 struct AddOneToFloats {
   Index columns, width;
   float* x;
@@ -53,7 +54,7 @@ struct AddOneToFloats {
   }
 };
 
-/// Counts a row's columns, and says how many warps share it.
+/// Counts how often each column of a row is visited, and stores how many warps share the row.
 struct CountColumn {
   Index columns;
   Index *calls, *warps;
@@ -73,7 +74,7 @@ struct IsFourth {
   GATEFOLD_HD Index operator()(Index i) const { return (i & 3) == 0; }
 };
 
-/// n calls that add 1 + i to element i, and `more` elements that nobody touches.
+/// Checks n calls that add 1 + i to element i, and `more` elements behind them that must not change.
 template <class F>
 std::string difference_of_calls(Index n, Index more, const F& run) {
   Cuda::Context ctx;
@@ -95,7 +96,7 @@ std::string difference_of_sums(T expected, T got) {
   return difference(std::vector<T>{expected}, std::vector<T>{got});
 }
 
-/// Numbers of very different sizes, so that every order of summation has other bits.
+/// Returns numbers of very different sizes, so that every order of summation gives other bits.
 template <class T>
 std::vector<T> terms_of(Index n) {
   auto x = random_vector<T>(n, 5);
@@ -111,7 +112,7 @@ void check_order(Index n) {
   const T sum = reduced<T>(ctx, terms, 0);
   CHECK(difference_of_sums(sum, reduced<T>(ctx, terms, 0)) == "");
 
-  // Blocks of 4096 terms; their sums likewise.
+  // Sums of blocks of 4096 terms; the sums of blocks are added in the same way.
   std::vector<T> of_blocks;
   for (std::size_t begin = 0; begin < terms.size(); begin += 4096)
     of_blocks.push_back(
@@ -170,7 +171,7 @@ TEST_CASE("warps_of_row: warps fill the device, every lane has work") {
 }
 TEST_CASE("cuda: for_rows: visits columns once for any warps per row") {
   Cuda::Context ctx;
-  const Index some = 8 * 4 * ctx.multiprocessors();  // rows of blocks that fill the device
+  const Index some = 8 * 4 * ctx.multiprocessors();  // as many rows as fill the device with blocks
   for (const Index rows : {Index(1), Index(9), some / 2, some / 2 + 1, some, some + 1})
     for (const Index columns : {1, 255, 256, 400}) {
       CAPTURE(rows);
@@ -192,7 +193,7 @@ TEST_CASE("cuda: for_rows: lanes access floats in fours, within the row") {
         CAPTURE(rows);
         CAPTURE(columns);
         CAPTURE(before);
-        const Index width = columns + before;  // the last columns of a row are nobody's
+        const Index width = columns + before;  // the last columns of a row belong to nobody
         std::vector<float> expected = random_vector<float>(before + rows * width, 3);
         DeviceArray<float> x(ctx, expected);
         DeviceArray<int> at_once(ctx, std::vector<int>(static_cast<std::size_t>(rows * columns), 0));

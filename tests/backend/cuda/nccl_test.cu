@@ -21,7 +21,7 @@ using support::Processes;
 
 namespace {
 
-/// Whether there are two devices: NCCL's ranks have one each.
+/// Returns whether there are two devices, because NCCL needs one for each rank.
 bool two_devices() {
 #ifdef CUDA_EMULATOR
   cuda_emulator::options().devices = 2;
@@ -34,7 +34,7 @@ void use(int device) {
   if (cudaSetDevice(device) != cudaSuccess) throw DeviceError("no such device");
 }
 
-/// The sum of what three shards have on the device of their process.
+/// Returns the sum over three shards of values on the device of each process.
 template <class W>
 std::vector<double> sum_on(W& world, int device) {
   constexpr Index shards = 3, n = 7;
@@ -47,12 +47,12 @@ std::vector<double> sum_on(W& world, int device) {
     Tensor<double, 1, Cuda> values(n);
     Cuda::from_host(ctx, n, mine.data(), values.data());
     shard.sum(ctx, values.data(), n);
-    if (shard.index() == world.rank())  // the first one here
+    if (shard.index() == world.rank())  // the first shard of this process
       Cuda::to_host(ctx, n, static_cast<const double*>(values.data()), found.data());
   });
   return found;
 }
-/// That of one process, and by hand.
+/// The same sum by hand, which is also that of one process.
 std::vector<double> expected_sum() {
   std::vector<double> sum;
   for (int i = 0; i < 7; ++i) sum.push_back(1.0 / (3 + i) + 1.0 / (10 + i) + 1.0 / (17 + i));  // (0 + 1) + 2
@@ -85,7 +85,7 @@ TEST_CASE("nccl: sums over two processes have the bits of one") {
 #ifdef CUDA_EMULATOR
 namespace {
 
-/// What each of two ranks throws.
+/// Returns what each of two ranks throws.
 std::vector<std::string> failures(const auto& program) {
   REQUIRE(two_devices());
   Processes all(2);

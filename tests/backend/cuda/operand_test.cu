@@ -1,4 +1,4 @@
-// Operands: which of them can be read four numbers at a time, and what is left without their first rows.
+// Operands: which of them can be read four numbers at a time, and what remains without the first rows.
 #include "gatefold/backend/cuda/operand.cuh"
 
 #include <doctest/doctest.h>

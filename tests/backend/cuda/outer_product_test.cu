@@ -1,4 +1,4 @@
-// The gradients of weights, bit for bit the chains of fused multiply-adds that they promise: added, and stored.
+// The gradients of weights: bit for bit the documented chains of fused multiply-adds, added or stored.
 #include "gatefold/backend/cuda/outer_product.cuh"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ void check_both_ways(Cuda::Context& ctx, const ProductCase& c) {
   CHECK(difference_of_gradients<T>(ctx, c) == "");
   CHECK(difference_of_gradients<T>(ctx, c, 0, false) == "");
 }
-/// The rounding of weight · dc may be left out before it is added to a sum: those sums are compared with a tolerance.
+/// The device may skip the rounding of weight · dc before the addition, so these sums are compared with a tolerance.
 template <class T>
 void check_scattered(Cuda::Context& ctx, const ProductCase& c) {
   CHECK(difference_of_gradients<T>(ctx, c, 1000 * std::numeric_limits<T>::epsilon(), true, true) == "");
@@ -42,7 +42,7 @@ void check_gradients() {
     }
 }
 
-/// Tiles of the largest shape.
+/// Checks products with tiles of the largest shape.
 template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
@@ -54,7 +54,7 @@ void check_many_tiles() {
   check_scattered<T>(ctx, c);
 }
 
-/// More experts than a warp has lanes, each fifth of them empty; slots of others before and behind.
+/// Checks more experts than a warp has lanes, every fifth of them empty, with slots of other experts before and behind.
 template <class T>
 void check_many_experts() {
   Cuda::Context ctx;

@@ -1,4 +1,4 @@
-// Weights in bfloat16: rounded to nearest even, found by their address, and read by products.
+// Weights in bfloat16: rounded to nearest even, found by the address of the original, and read by products.
 #include "gatefold/backend/cuda/packed_weights.cuh"
 
 #include <doctest/doctest.h>
@@ -18,13 +18,14 @@ using namespace gatefold::test;
 
 namespace {
 
-/// What an upper half of a float stands for. The first beyond the finite ones counts as 2¹²⁸, as IEEE 754 rounds.
+/// Returns the value of the upper half of a float. The first value past the finite ones counts as 2¹²⁸, as in IEEE 754
+/// rounding.
 double value_of(std::uint32_t half) {
   const double v = static_cast<double>(std::bit_cast<float>((half & 0x7fffu) << 16));
   return (half & 0x8000u ? -1 : 1) * (std::isinf(v) ? std::ldexp(1.0, 128) : v);
 }
 
-/// The upper half of a float nearest to x, the even one of two.
+/// Returns the upper half of the float nearest to x, the even one of two equally near.
 std::uint16_t nearest(float x) {
   const std::uint32_t below = std::bit_cast<std::uint32_t>(x) >> 16;  // towards 0
   if (std::isinf(x)) return static_cast<std::uint16_t>(below);
@@ -48,7 +49,7 @@ std::vector<std::uint16_t> packed_bits(Cuda::Context& ctx, const std::vector<flo
 }  // namespace
 
 TEST_CASE("cuda: packed weights: round to nearest bfloat16, ties to even") {
-  // Every exponent, denormals and the largest ones included, and what lies around a half of the last place.
+  // Every exponent, with subnormal and the largest numbers, and the neighbours of half a unit of the last place.
   std::vector<float> x;
   for (std::uint32_t exponent = 0; exponent < 255; ++exponent)
     for (const std::uint32_t upper : {0x00u, 0x01u, 0x2au, 0x7eu, 0x7fu})
@@ -100,7 +101,7 @@ TEST_CASE("cuda: packed weights: found by the address of the original") {
   CHECK(packed.find(w.data(), 4) == nullptr);
   CHECK(packed.find(nullptr, 4) == nullptr);
   Cuda::pack(ctx, w.in(1, 2, 4), false, packed);    // not to be rounded
-  Cuda::pack(ctx, wide.in(1, 2, 4), true, packed);  // no form of doubles
+  Cuda::pack(ctx, wide.in(1, 2, 4), true, packed);  // doubles are not packed
   Cuda::pack(ctx, other.in(0, 2, 4), true, packed);
   CHECK(packed.find(w.data(), 4) == nullptr);
   CHECK(packed.find(wide.data(), 4) == nullptr);
@@ -109,7 +110,7 @@ TEST_CASE("cuda: packed weights: found by the address of the original") {
   CHECK(packed.find(w.data(), 4) != nullptr);
   CHECK(packed.find(w.data() + 1, 4) == nullptr);
   CHECK(packed.find(other.data(), 4) == nullptr);
-  CHECK(packed.find(w.data(), 8) == nullptr);  // of another shape in the same place
+  CHECK(packed.find(w.data(), 8) == nullptr);  // another shape in the same place
   CHECK(packed.size() == 1);
 }
 

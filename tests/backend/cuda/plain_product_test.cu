@@ -1,4 +1,4 @@
-// The plain product: cuBLAS asked for what is meant row by row.
+// The plain product: cuBLAS, which stores by columns, gives the product of matrices that are stored by rows.
 #include "gatefold/backend/cuda/plain_product.cuh"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// c = 2 (v + bias[j]), which tells rows from columns by a mark for each row.
+/// c = 2 (v + bias[j]). A mark for each row shows a mix-up of rows and columns.
 template <class T>
 struct BiasAndMark {
   const T* bias;
@@ -33,7 +33,7 @@ struct GemmCase {
   bool ta, tb, accumulate;
 };
 
-/// Where numbers differ from those computed in double by more than `depth` products of numbers below 1 may.
+/// Compares with numbers computed in double, within the rounding of `depth` products of numbers below 1.
 template <class T>
 std::string difference_in_double(const std::vector<double>& expected, const std::vector<T>& got, Index depth) {
   return difference(expected, {got.begin(), got.end()},
@@ -86,7 +86,7 @@ void check_all() {
         check_gemm<T>(ctx, {1, 1, 1, ta, tb, accumulate});
         check_gemm<T>(ctx, {1, 9, 4, ta, tb, accumulate});
         check_gemm<T>(ctx, {9, 1, 4, ta, tb, accumulate});
-        check_gemm<T>(ctx, {4, 6, 0, ta, tb, accumulate});  // sums of nothing
+        check_gemm<T>(ctx, {4, 6, 0, ta, tb, accumulate});  // sums without terms
         check_gemm<T>(ctx, {0, 6, 4, ta, tb, accumulate});
         check_gemm<T>(ctx, {6, 0, 4, ta, tb, accumulate});
       }

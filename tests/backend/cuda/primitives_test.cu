@@ -1,4 +1,4 @@
-// The primitives of the CUDA backends: memory, copies, and work of all of them captured in a graph.
+// The primitives of the CUDA backends: memory, copies, and all kinds of work captured in one graph.
 #include "gatefold/backend/cuda/primitives.cuh"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// A little of everything: sort slots, two products, their gradients and a sum.
+/// A small step: sort slots, two products, their gradients and a sum.
 template <class B>
 struct Step {
   static constexpr Index slots = 50, experts = 4, depth = 12, columns = 8;

@@ -1,4 +1,4 @@
-// Which kernel takes which expert, and what a product asks CUDA: counted by the emulator.
+// Which kernel computes which expert, and which CUDA calls a product makes. The emulator counts them.
 #include "gatefold/backend/cuda/product.cuh"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr Index depth = 16, columns = 64;
 
-/// One product of experts of so many rows.
+/// One product of experts with the given numbers of rows.
 struct Product {
   explicit Product(const std::vector<Index>& counts) {
     std::vector<Index> at{0};
@@ -43,7 +43,7 @@ struct Product {
   std::optional<DeviceArray<float>> a, w, c;
 };
 
-/// Rows of c that the kernel of this name stores, and how often it is launched.
+/// How many rows of c the kernels of some name store, and how often they are launched.
 struct Share {
   Index rows = 0;
   std::uint64_t launches = 0;
@@ -65,7 +65,7 @@ Share share_of(const std::string& kernel, const std::vector<Index>& counts) {
 }  // namespace
 
 TEST_CASE("grouped_gemm: chooses the kernel per expert, not by average") {
-  // 53 and 13 on average
+  // 53 and 13 rows on average
   const std::vector<Index> one_hot{200, 0, 3, 32, 33}, hot_among_many{100, 1, 1, 1, 1, 1, 1, 1};
   CHECK(share_of("skinny", one_hot) == Share{35, 1});
   CHECK(share_of("slots_are_rows", one_hot) == Share{233, 1});
@@ -76,7 +76,7 @@ TEST_CASE("grouped_gemm: chooses the kernel per expert, not by average") {
 TEST_CASE("grouped_gemm: launches one kernel if all experts have few rows") {
   CHECK(share_of("skinny", {20, 0, 12}) == Share{32, 1});
   CHECK(share_of("slots_are_rows", {20, 0, 12}) == Share{0, 0});
-  CHECK(share_of("slots_are_rows", {20, 0, 13}) == Share{0, 1});  // one could have had them all
+  CHECK(share_of("slots_are_rows", {20, 0, 13}) == Share{0, 1});  // launched because one expert could have had all rows
 }
 
 TEST_CASE("grouped_gemm: queries the occupancy once") {

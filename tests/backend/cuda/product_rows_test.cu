@@ -1,5 +1,5 @@
-// The product that finishes its rows: its sums bit for bit the chains of fused multiply-adds that it promises, and what
-// its functor finds.
+// The product that also applies a functor to its finished rows. Its sums are bit for bit the documented chains of fused
+// multiply-adds, and the functor sees them.
 #include "gatefold/backend/cuda/product_rows.cuh"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,8 @@ using namespace gatefold::test;
 
 namespace {
 
-/// out[n,:] = row, as its lanes see it; and their sum, on every lane's word. Writes to the row where it may.
+/// Copies the row that its lanes see to out[n,:] and stores the row's sum if every lane has the same one. Negates the
+/// row if it may write.
 template <class T>
 struct TakeRow {
   Index columns;
@@ -30,7 +31,7 @@ struct TakeRow {
       at.store(out + n * columns + j, at.load(row + j));
       if (write) at.store(row + j, -at.load(row + j));
     });
-    const T smallest = -lanes.max(-sum), largest = lanes.max(sum);  // equal where every lane has the same
+    const T smallest = -lanes.max(-sum), largest = lanes.max(sum);  // equal if all lanes have the same sum
     if (lanes.lane == 0) sums[n] = smallest == largest ? sum : T(1e30);
   }
 };
@@ -72,7 +73,7 @@ void check(Cuda::Context& ctx, const RowsCase& r) {
   const auto from_b = r.transposed ? db.in(r.columns, r.depth) : db.in(r.depth, r.columns);
   Cuda::gemm_rows(ctx, da.in(r.lines, r.depth), from_b, r.transposed, c.as(r.lines, r.columns), epilogue,
                   TakeRow<T>{r.columns, seen.data(), sums.data(), false});
-  const double tolerance =  // of cuBLAS, which has an order of its own
+  const double tolerance =  // of cuBLAS, which has its own order of summation
       r.columns > detail_::device::MostColumns::columns ? 4.0 * double(r.depth + 4) * std::numeric_limits<T>::epsilon()
                                                         : 0;
   CHECK(difference(expected, c.values(), tolerance) == "");
@@ -117,7 +118,7 @@ TEST_CASE_TEMPLATE("cuda: gemm_rows: partial last rows and partial last depths",
   Cuda::Context ctx;
   for (const Index lines : {0, 1, 31, 32, 33, 64, 70}) check<T>(ctx, {lines, 36, 8});
   for (const Index depth : {0, 1, 3, 4, 16, 31, 32, 33, 64, 96, 128, 160, 200}) check<T>(ctx, {33, depth, 8});
-  for (const Index depth : {256, 257, 512, 600, 1100}) check<T>(ctx, {11, depth, 7});  // round the ring of deep tiles
+  for (const Index depth : {256, 257, 512, 600, 1100}) check<T>(ctx, {11, depth, 7});  // several rounds of the ring
   for (const Index depth : {0, 2, 16, 64, 65, 300}) check<T>(ctx, {19, depth, 14});
   for (const Index depth : {0, 2, 16, 100}) check<T>(ctx, {33, depth, 40});
 }

@@ -1,4 +1,4 @@
-// The grouped products, bit for bit the chains of fused multiply-adds that they promise.
+// The grouped products: bit for bit the documented chains of fused multiply-adds.
 #include "gatefold/backend/cuda/product.cuh"
 
 #include <doctest/doctest.h>
@@ -15,24 +15,24 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Rows of an expert at the edges of tiles of 16, 32, 64 and 128, and experts without any in front, in the middle and
-/// at the end.
+/// Row counts at the edges of tiles of 16, 32, 64 and 128 rows, and experts without rows in front, in the middle and at
+/// the end.
 const std::vector<Index> kEdges = {0, 1, 15, 16, 17, 31, 33, 0, 127, 128, 129, 300, 0};
 
-/// The same among more experts.
+/// Returns these counts followed by empty experts, `experts` in all.
 std::vector<Index> with_empty_experts(std::vector<Index> counts, std::size_t experts) {
   counts.resize(experts);
   return counts;
 }
 
-/// More experts than a warp has lanes; each fifth is empty.
+/// Returns the counts of more experts than a warp has lanes. Every fifth expert is empty.
 std::vector<Index> many_experts(Index experts) {
   std::vector<Index> counts;
   for (Index e = 0; e < experts; ++e) counts.push_back(e % 5 == 3 ? 0 : 1 + e * 7 % 19);
   return counts;
 }
 
-/// Every way to read the operands: transposed or not, gathered or not, aligned or not.
+/// Checks every way to read the operands: transposed or not, gathered or not, aligned or not.
 template <class T>
 void check_layouts(const std::vector<Index>& counts, Index depth, Index columns) {
   Cuda::Context ctx;
@@ -64,7 +64,7 @@ void check_edges() {
   }
 }
 
-/// How many rounds of blocks a product counts for its choice of a kernel.
+/// Returns the rounds of blocks by which a product chooses its kernel.
 template <class T, int Matrices>
 Index rounds_of(const Cuda::Context& ctx, const ProductCase& c) {
   using Shape = detail_::device::ManyTiles<T, Matrices>;
@@ -72,7 +72,7 @@ Index rounds_of(const Cuda::Context& ctx, const ProductCase& c) {
          detail_::device::blocks_at_once<Shape>(ctx.multiprocessors());
 }
 
-/// Blocks that take several tiles of the largest shape and share some, and blocks of one tile each.
+/// Checks blocks that take several tiles of the largest shape and share some of them, and blocks of one tile each.
 template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
@@ -94,8 +94,8 @@ void check_many_tiles() {
   }
 }
 
-/// A product whose blocks stay and hand tiles over: captured in a graph and run again and again, it gives the bits that
-/// it gave when it was launched, which takes that every launch leaves its flags as it found them.
+/// Checks a product whose blocks stay on the device and hand tiles over. Captured in a graph and run repeatedly, it
+/// gives the bits of a plain launch. So every launch must leave its flags as it found them.
 void check_replay() {
   Cuda::Context ctx;
   using Shape = detail_::device::ManyTiles<float, 1>;
@@ -138,11 +138,11 @@ void check_replay() {
     CHECK(flags_are_lowered());
   }
   Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
-  run();  // and so does a launch after those of the graph
+  run();  // a launch after those of the graph gives them too
   CHECK(difference(expected, out.values()) == "");
 }
 
-/// Few rows of an expert, in narrow strips of columns and in wide ones, with a ring that goes round.
+/// Checks few rows of an expert, in narrow and wide strips of columns, with several rounds of the ring.
 template <class T>
 void check_strips() {
   Cuda::Context ctx;
@@ -165,7 +165,7 @@ void check_many_experts() {
     }
 }
 
-/// Rows of the product of one expert's `rows` items among others, of which the first are always the same.
+/// Returns the first row of a product of one expert with `rows` items, the first of which are always the same.
 template <class T>
 std::vector<T> first_row_among(Index rows, Index depth, Index columns, bool transpose) {
   Cuda::Context ctx;
@@ -199,7 +199,7 @@ void check_independence() {
     }
 }
 
-/// Every product over slots that begin after those of somebody else, and end before the bound.
+/// Checks every product over slots that begin after those of other experts and end before the bound.
 template <class T>
 void check_part_of_slots() {
   Cuda::Context ctx;
@@ -244,7 +244,7 @@ void check_nothing() {
   check({.counts = {100}, .depth = 0, .columns = 4});
 }
 
-/// A case from one number: even or skewed counts, empty experts, any layout.
+/// Returns the case of a number: even or skewed counts, empty experts, any layout.
 ProductCase random_case(unsigned seed) {
   std::mt19937 generator(seed);
   const auto from = [&](Index least, Index most) {

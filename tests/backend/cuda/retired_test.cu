@@ -1,4 +1,4 @@
-// Memory that graphs may use and objects of a pool have outgrown.
+// Memory that a pool's object has outgrown but that graphs may still use.
 #include "gatefold/backend/cuda/retired.cuh"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Whether memory is somebody's: it can be written.
+/// Returns whether the memory is allocated: whether it can be written.
 bool is_held(void* p) {
   const bool held = cudaMemset(p, 0, 4) == cudaSuccess;
   if (!held) cudaGetLastError();

@@ -1,4 +1,4 @@
-// Which expert and which of its rows a block has: counted on the device, for any number of experts.
+// Which expert and which of its rows a block computes. The device finds this by counting, for any number of experts.
 #include "gatefold/backend/cuda/row_tile.cuh"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ static __global__ void find_all(const Index* offsets, Index experts, Index rows,
   mine[1] = tile.row;
 }
 
-/// Every thread of two warps for each tile, and of three tiles that are none.
+/// Checks every thread of two warps for each tile, and for three tiles that do not exist.
 void check(const std::vector<Index>& counts, Index rows, Index first = 0, const detail_::device::RowRange& range = {}) {
   CAPTURE(counts.size());
   CAPTURE(rows);

@@ -1,4 +1,4 @@
-// How tiles are dealt to blocks: every step of every tile once, in order, and evenly.
+// How tiles are distributed over blocks: every step of every tile once, in order, and evenly.
 #include "gatefold/backend/cuda/schedule.cuh"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ struct Done {
   int begin, end;
 };
 
-/// The parts of each tile, by where they begin.
+/// Returns the parts of each tile in the order of their beginnings.
 std::vector<std::vector<Done>> deal(Index tiles, int steps, Index blocks, Index* busiest) {
   std::vector<std::vector<Done>> parts(static_cast<std::size_t>(tiles));
   const Schedule schedule(tiles, steps, blocks);
@@ -30,7 +30,7 @@ std::vector<std::vector<Done>> deal(Index tiles, int steps, Index blocks, Index*
       load += part.end - part.begin;
       parts[static_cast<std::size_t>(part.tile)].push_back({block, n, part.begin, part.end});
     }
-    CHECK(schedule.part(block, load + 1).tile < 0);  // it stays at its end
+    CHECK(schedule.part(block, load + 1).tile < 0);  // a block that is done stays done
     *busiest = std::max(*busiest, load);
   }
   for (auto& of_tile : parts)
@@ -54,7 +54,8 @@ void check(Index tiles, int steps, Index blocks) {
     CHECK(first.end == last.begin);
     CHECK(first.end > 0);
     CHECK(last.block == first.block + 1);
-    // What a block waits for does not wait itself: it is the first of the parts that are left after the rounds.
+    // A part that another block waits for does not wait itself: it is the first part of its block after the rounds of
+    // whole tiles.
     CHECK(first.n == std::max<Index>(tiles / blocks - 1, 0));
   }
   const Index fair = (tiles * steps + blocks - 1) / blocks;
@@ -72,13 +73,14 @@ TEST_CASE("Schedule: assigns every step once, in order, evenly") {
 }
 
 TEST_CASE("Schedule: assigns whole tiles in rounds while many are left") {
-  const Schedule schedule(10, 4, 3);  // 3 to a block, one more: two rounds, then 4 tiles of 4 steps for 3 blocks
+  const Schedule schedule(10, 4, 3);  // 3 tiles per block and one: two rounds, then 4 tiles of 4 steps for 3 blocks
   const auto is = [](const TilePart& part, Index tile, int begin, int end) {
     return part.tile == tile && part.begin == begin && part.end == end;
   };
   CHECK(is(schedule.part(1, 0), 1, 0, 4));
   CHECK(is(schedule.part(1, 1), 4, 0, 4));
-  // six steps for each: block 0 has tile 6 and two of 7, block 1 the rest of 7 and all of 8, block 2 tile 9
+  // 16 steps remain for 3 blocks: block 0 has tile 6 and two steps of 7, block 1 the rest of 7 and all of 8, block 2
+  // tile 9
   CHECK(is(schedule.part(0, 2), 7, 0, 2));
   CHECK(is(schedule.part(0, 3), 6, 0, 4));
   CHECK(is(schedule.part(1, 2), 8, 0, 4));

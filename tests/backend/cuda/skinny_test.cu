@@ -1,4 +1,4 @@
-// The product for few rows: its ring of tiles. The product itself is in product_test.cu.
+// The ring of tiles of the product for few rows. The product itself is tested in product_test.cu.
 #include "gatefold/backend/cuda/skinny.cuh"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ template <class Strip, class T, int Matrices>
 void check_ring() {
   using R = Ring<Strip, T, Matrices>;
   CHECK(sizeof(R) <= 48 * 1024);  // what a block may have without asking for more
-  CHECK(R::stages >= 2);          // one is read while another comes
+  CHECK(R::stages >= 2);          // one is read while another is loaded
   CHECK(sizeof(Bfloat16[Strip::depth][Strip::columns]) <= sizeof(T[Strip::depth][Strip::columns]));
 }
 
@@ -23,9 +23,9 @@ void check_strip() {
   check_ring<Strip, double, 1>();
   check_ring<Strip, double, 2>();
   CHECK(Strip::threads % Strip::columns == 0);        // a thread has one column
-  CHECK(Strip::rows % Strip::row_step == 0);          // and as many rows as the others
-  CHECK(Strip::threads % (Strip::depth / 4) == 0);    // fours of a in whole rows
-  CHECK(Strip::threads % (Strip::columns / 4) == 0);  // and of b
+  CHECK(Strip::rows % Strip::row_step == 0);          // and all threads have equally many rows
+  CHECK(Strip::threads % (Strip::depth / 4) == 0);    // groups of four of a fill whole rows
+  CHECK(Strip::threads % (Strip::columns / 4) == 0);  // and those of b
   CHECK(Strip::depth % 4 == 0);
 }
 

@@ -1,4 +1,4 @@
-// What a failed call of CUDA or cuBLAS says.
+// The message of a failed call of CUDA or cuBLAS.
 #include "gatefold/backend/cuda/status.cuh"
 
 #include <doctest/doctest.h>

@@ -13,7 +13,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// c = a b, for a [16, 16], or [16, 16] transposed where A, and b [16, 8] or [8, 16] where B.
+/// Computes c = a b. a is [16, 16], transposed if A; b is [16, 8], or [8, 16] if B.
 template <bool A, bool B>
 static __global__ void one_product(const Bfloat16* a, const Bfloat16* b, float* c) {
   __shared__ __align__(16) Bfloat16 of_a[16][16], of_b[16][16];
@@ -25,7 +25,7 @@ static __global__ void one_product(const Bfloat16* a, const Bfloat16* b, float* 
   std::uint32_t from_a[4], from_b[4];
   detail_::device::load_matrices<A>(
       from_a, detail_::device::shared_address(A ? &of_a[low + third][second] : &of_a[low + second][third]));
-  // b is 16 deep and 8 wide: the matrices of the columns behind are the same again.
+  // b is 16 deep and 8 wide. For columns past these the same matrices are loaded again.
   detail_::device::load_matrices<!B>(from_b,
                                      detail_::device::shared_address(B ? &of_b[low][second] : &of_b[low + second][0]));
   float sum[4] = {1, 2, 3, 4};

@@ -1,4 +1,4 @@
-// How a block's threads move lines of an operand to shared memory, tile by tile.
+// How the threads of a block copy lines of an operand to shared memory, tile by tile.
 #include "gatefold/backend/cuda/tile_loader.cuh"
 
 #include <doctest/doctest.h>
@@ -15,10 +15,10 @@ using namespace gatefold::detail_::device;
 namespace {
 
 constexpr int kLines = 32, kDepth = 16, kTiles = 3;
-constexpr int kEven = 128, kUneven = 96;  // threads: one four each; some two and the others one
+constexpr int kEven = 128, kUneven = 96;  // threads: each moves one four; some move two
 constexpr int kTileSize = kDepth * kLines;
 
-/// Tiles of the lines from `first` on and their depth from `begin` on, [tile][depth][line].
+/// Copies the lines from `first` on, with depth from `begin` on, into tiles [tile][depth][line].
 template <bool Whole, int Movers, class T>
 static __global__ void move_tiles(Operand<T> from, Index first, Index lines, Index depth, Index begin, T* to) {
   using Moves = TileLoader<T, Whole, kLines, kDepth, Movers>;
@@ -42,7 +42,7 @@ struct MoverCase {
   bool gather = false;
 };
 
-/// Compare with the elements one by one: nothing is said of the last line's neighbours, and 0 stands past the depth.
+/// Compares the elements one by one. Lines past the last may hold anything; 0 stands past the depth.
 template <bool Whole, class T, int Movers = kEven>
 void check(const MoverCase& c) {
   CAPTURE(static_cast<int>(c.layout));

@@ -1,4 +1,4 @@
-// How the tiled product is cut: every sum of a block belongs to one thread, and a device has room for the block.
+// The shapes of the tiled product: every sum of a block belongs to one thread, and the block fits a device.
 #include "gatefold/backend/cuda/tile.cuh"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ void check() {
   CHECK(Shape::threads == 32 * Shape::warps_down * Shape::warps_across);
   CHECK(Shape::threads * Shape::row_parts * Shape::column_parts * 16 == Shape::rows * Shape::columns);
   CHECK(Shape::threads <= 1024);
-  // What a block may have without asking for more.
+  // The shared memory that a block may have without asking for more.
   constexpr std::size_t shared = sizeof(Staging<Shape, Matrices, T>);
   CHECK(shared <= 48 * 1024);
 }

@@ -1,4 +1,4 @@
-// The lanes of a warp: exchanged sums and maxima, and the column loops of lanes.hpp on them.
+// The lanes of a warp: the sums and maxima they exchange, and the column loops of lanes.hpp.
 #include "gatefold/backend/cuda/warp.cuh"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr Index kLanes = detail_::device::Warp::size;
 
-/// Every lane's own sum and maximum of one value of each lane.
+/// Stores the sum and maximum over one value of each lane, as each lane gets them.
 template <class T>
 struct Exchange {
   const T* values;
@@ -32,7 +32,7 @@ struct Exchange {
   }
 };
 
-/// Sum and maximum of a row, kept by every lane; and a copy of it.
+/// Stores sum and maximum of a row, as each lane gets them, and a copy of the row.
 template <class T>
 struct Columns {
   Index columns;
@@ -45,13 +45,13 @@ struct Columns {
     const auto load = [&](const auto& at, Index j) { return at.load(mine + j); };
     sums[row * kLanes + lanes.lane] = sum_columns<T>(lanes, columns, load);
     maxima[row * kLanes + lanes.lane] = max_columns<T>(lanes, columns, load);
-    // A column that two lanes take, or none, shows.
+    // The copy shows a column that two lanes take or none.
     each_column<T>(lanes, columns,
                    [&](const auto& at, Index j) { at.store(copy + j, at.load(copy + j) + at.load(mine + j)); });
   }
 };
 
-/// What the first lane found, as every lane gets it.
+/// What the first lane found, as each lane gets it.
 struct Found {
   Index large;
   float numbers[3];
@@ -68,7 +68,7 @@ struct ShareFound {
   }
 };
 
-/// Sums, maxima and first values of rows that share a warp, in which the rows of odd number wait twice.
+/// Stores sums, maxima and first values of rows that share a warp. Rows of odd number add their sum twice.
 template <int Size>
 __global__ void parts_kernel(const double* values, double* sums, double* maxima, double* firsts) {
   const int lane = static_cast<int>(threadIdx.x) % Size;
@@ -107,7 +107,7 @@ void check_parts() {
   }
 }
 
-/// Σ over 32 lanes in a butterfly: at every distance each lane adds what its partner has.
+/// Returns the sum over 32 lanes as a butterfly: at every distance each lane adds its partner's value.
 template <class T>
 T butterfly(std::vector<T> v) {
   for (std::size_t distance = kLanes / 2; distance > 0; distance /= 2) {
@@ -165,7 +165,7 @@ void check_columns(Index columns) {
 TEST_CASE("cuda: warp sum: every lane has the butterfly's bits") {
   check_exchange(random_vector<double>(5 * kLanes, 1));
   check_exchange(random_vector<float>(5 * kLanes, 2));
-  check_exchange(random_integers(5 * kLanes, -(Index(1) << 40), Index(1) << 41, 3));  // both halves of 64 bits travel
+  check_exchange(random_integers(5 * kLanes, -(Index(1) << 40), Index(1) << 41, 3));  // exchanges all 64 bits
 }
 
 TEST_CASE("cuda: from_first: gives every lane the first lane's value") {
@@ -211,7 +211,7 @@ TEST_CASE("cuda: max_columns: ignores NaN") {
   constexpr Index columns = 40;
   Cuda::Context ctx;
   std::vector<double> values(2 * columns, nan);
-  values[columns + 35] = -3;  // of the second row; lane 3 has met NaN before
+  values[columns + 35] = -3;  // in the second row; lane 3 has met NaN before
   DeviceArray<double> x(ctx, values), copies(ctx, values), sums(ctx, std::vector<double>(2 * kLanes)),
       maxima(ctx, std::vector<double>(2 * kLanes));
   Cuda::for_rows(ctx, 2, Columns<double>{columns, x.data(), copies.data(), sums.data(), maxima.data()});

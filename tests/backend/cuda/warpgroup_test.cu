@@ -18,7 +18,7 @@ struct Maps {
   CUtensorMap a, b;
 };
 
-/// c = Σ a b over depth `steps` times 16, a of one box, b of four.
+/// Computes c = Σ a b over a depth of 16 `steps`, with a in one box and b in four.
 template <bool A, bool B>
 static __global__ void __launch_bounds__(128) one_product(const __grid_constant__ Maps maps, int steps, float* c) {
 #if GATEFOLD_SM_90A
@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(128) one_product(const __grid_constant_
 #endif
 }
 
-/// a [64, 64] and b [64, 256] of small whole numbers, each as it is or transposed.
+/// Checks a [64, 64] and b [64, 256] of small whole numbers, each as it is or transposed.
 template <bool A, bool B>
 void check(int steps) {
   Cuda::Context ctx;
