@@ -1,4 +1,4 @@
-// What experts that multiply bfloat16 give on the device; compositions of any of them: cuda/policies_*.
+// Experts that multiply in bfloat16 on the device. Compositions with them are tested in cuda/policies_*.
 
 #include <doctest/doctest.h>
 
@@ -27,7 +27,7 @@ TEST_CASE("cuda: CudaBf16 and CpuBf16 agree within the errors of both") {
   };
   rows::with_rounded<RoundedDouble>(
       transformer_on_both, [&](const auto& layer) { layer.expect_alike(outcome_on_cpu(layer), on_device(layer)); });
-  // Where slots are rounded on the device alone, each by what it rounds.
+  // Cases in which only the device rounds slots: each result is compared with that of the same rounding.
   rows::with_rounded<RoundedDouble>(gated_on_both, [](const auto& layer) { layer.expect(outcome_on_cpu(layer)); });
   rows::with_rounded<RoundedSlots>(gated_on_both, [&](const auto& layer) { layer.expect(on_device(layer)); });
 }

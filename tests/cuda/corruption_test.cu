@@ -1,4 +1,4 @@
-// Images are corrupted on the device as on the host.
+// Images are corrupted on the device in the same way as on the host.
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ constexpr Index items = 3, rows = 9, columns = 7;
 
 template <class T, class B>
 Tensor<T, 2, B> corrupted(typename B::Context& ctx, const Corrupt& corrupt) {
-  auto x = uniform_tensor<T>(ctx, Seed{1}, 0.5, items, rows * columns);  // below 0 too, which is cut
+  auto x = uniform_tensor<T>(ctx, Seed{1}, 0.5, items, rows * columns);  // negative values too, which are clipped
   Tensor<T, 2, B> y(items, rows * columns);
   corrupt(ctx, x.view(), Random{Seed{2}, 3}, y);
   return y;

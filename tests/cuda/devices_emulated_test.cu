@@ -1,4 +1,4 @@
-// Contexts on several devices: whatever a context makes is on its device, whichever one is current.
+// Contexts on several devices: everything that a context makes is on its own device, whichever device is current.
 
 #include <doctest/doctest.h>
 
@@ -31,7 +31,7 @@ int current() {
 }
 void make_current(int device) { REQUIRE(cudaSetDevice(device) == cudaSuccess); }
 
-/// A run of its own on a context, from batches that are made with it.
+/// A training run on one context, with batches made by it.
 struct Run {
   explicit Run(Cuda::Context& of, std::uint64_t seed)
       : ctx(of),
@@ -55,7 +55,7 @@ struct Run {
   Trainer<float, Cuda::Context, decltype(model), MeanSquaredError, optim::AdamW> trainer;
 };
 
-/// The parameters after some steps where there is one device.
+/// Returns the parameters after some steps on a machine with one device.
 std::vector<float> alone(std::uint64_t seed, int steps) {
   Cuda::Context ctx;
   Run run(ctx, seed);

@@ -1,4 +1,4 @@
-// Calls of CUDA that fail, one after the other: each is a DeviceError, nothing is lost, and the next try succeeds.
+// CUDA calls fail one after the other: each failure is a DeviceError, no memory is lost, and the next try succeeds.
 
 #include <doctest/doctest.h>
 
@@ -25,7 +25,7 @@ const Residual model{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.expert
 using Model = decltype(model);
 using Numbers = std::vector<double>;
 
-/// All that a first step makes, in the order in which it is made.
+/// Everything that a first step makes, in this order.
 struct Run {
   Cuda::Context ctx{};
   Params<Model, double, Cuda> params = init_params<double, Cuda>(model, ctx, Seed{1}), grads = zeros_like(ctx, params);
@@ -38,7 +38,7 @@ struct Run {
     model.begin(ctx, params, items, carry);
     model.forward(ctx, params, x, carry, y, saved);
   }
-  /// From zeroed gradients, so that it can be tried again.
+  /// Begins with zeroed gradients, so that it can be repeated.
   void backward() {
     set_zero(ctx, grads);
     set_zero(ctx, dx);
@@ -62,7 +62,7 @@ bool same_bits(const Numbers& a, const Numbers& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-/// What a DeviceError said; "" where there was none.
+/// Returns the message of a DeviceError, "" without one.
 template <class F>
 std::string message_of(const F& f) {
   try {
@@ -73,9 +73,9 @@ std::string message_of(const F& f) {
   return "";
 }
 
-/// Let the first, second, … call in `f` fail until none is left to fail.
-/// @param arm    lets the nth call from now fail
-/// @param after  looks at what was said
+/// Makes the first, second, … call in `f` fail, until f has no further call.
+/// @param arm    makes the nth call from now fail
+/// @param after  checks the message of each failure
 /// @return how many calls failed
 template <class Arm, class F, class After>
 long each_fails(const Arm& arm, const F& f, const After& after) {
@@ -83,7 +83,7 @@ long each_fails(const Arm& arm, const F& f, const After& after) {
     CAPTURE(nth);
     arm(nth);
     const std::string message = message_of(f);
-    if (message.empty()) {  // the failure found no call
+    if (message.empty()) {  // f made no nth call
       Memory::device().fail_at(-1);
       cuda_emulator::reset_runtime();
       return nth;
@@ -96,7 +96,7 @@ void fail_allocation(long nth) { Memory::device().fail_at(nth); }
 void fail_launch(long nth) { cuda_emulator::fail("cudaLaunchKernel", nth, cudaErrorLaunchOutOfResources); }
 const std::string out_of_memory = "cudaMalloc: cudaErrorMemoryAllocation: out of memory";
 
-/// How many allocations f makes. Each fails in turn, and leaves nothing behind.
+/// Returns how many allocations f makes. Each fails once, and every failure must leave nothing allocated.
 template <class F>
 long failures_of(const F& f) {
   const std::size_t before = Memory::device().live(), handles = cuda_emulator::live_handles();
@@ -127,7 +127,7 @@ TEST_CASE("cuda: a failed allocation in a layer frees all memory") {
     run.forward();
     run.backward();
   };
-  // Parameters, gradients, plan, what is kept, scratch, cuBLAS.
+  // Allocates parameters, gradients, plan, saved values, scratch memory and cuBLAS's workspace.
   SUBCASE("experts with own kernels") {
     CHECK(failures_of([&] { first_step({}); }) > 20);
   }
@@ -176,7 +176,7 @@ TEST_CASE("cuda: a step can be repeated after a failed allocation") {
     CHECK(same_bits(run.numbers(run.params), params));
   };
   CHECK(each_fails(
-            fail_allocation, [&] { run.forward(); }, after) > 2);  // what one try got, the next one keeps
+            fail_allocation, [&] { run.forward(); }, after) > 2);  // the next try keeps what the last one allocated
   CHECK(same_bits(run.numbers(run.y), y));
   run.backward();
   CHECK(same_bits(run.numbers(run.grads), grads));
@@ -199,7 +199,7 @@ TEST_CASE("cuda: a failed launch throws DeviceError, a retry works") {
   CHECK(each_fails(
             fail_launch, [&] { run.backward(); }, after) > 10);
   CHECK(same_bits(run.numbers(run.grads), grads));
-  const Index picks = 3000;  // more than one block counts
+  const Index picks = 3000;  // more picks than one block counts
   Tensor<Index, 1, Cuda> keys(picks), offsets(4), order(picks), rows(picks), row_offsets(picks / 2 + 1),
       row_slots(picks);
   fill(run.ctx, keys.view(), 2);

@@ -1,4 +1,4 @@
-// Experts of single items on the device, as banks: uneven slots, experts without any, slots that belong to nobody.
+// Banks of experts on the device: uneven slots, experts without slots, slots that belong to no expert.
 
 #include <doctest/doctest.h>
 
@@ -28,11 +28,11 @@ template <class T>
 void check_two_kinds() {
   const Experts mixed{std::tuple{Mlp<Gelu>{7, 13}, Linear{.model_dim = 7}}, {1, 3}};
   Backends on;
-  expect_same_bank<T>(on, mixed, uneven, {}, false);  // a kind fills its own part
+  expect_same_bank<T>(on, mixed, uneven, {}, false);  // each kind fills its own part only
   expect_same_bank<T>(on, mixed, {{2, 0, 0, 6}, 2}, {}, false);
 }
 
-/// More experts than lanes, most without a slot.
+/// More experts than a warp has lanes, most of them without a slot.
 Slots many_experts() {
   Slots slots{std::vector<Index>(40, 0), 1};
   for (const std::size_t e : {0, 1, 31, 33, 39}) slots.counts[e] = static_cast<Index>(1 + e % 3);
@@ -41,7 +41,7 @@ Slots many_experts() {
 
 }  // namespace
 
-// What the rows of tests/descriptors show too is behind GATEFOLD_SLOW_TESTS.
+// GATEFOLD_SLOW_TESTS adds the cases that the rows of tests/descriptors cover too.
 TEST_CASE_TEMPLATE("cuda: experts match the naive backend", T, double, float) {
   SUBCASE("Linear") { check<T>(Linear{.model_dim = 37, .output_dim = 11}); }
   SUBCASE("Mlp, GELU") { check<T>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }

@@ -1,4 +1,4 @@
-// Gates under the names of their papers, and their scores and auxiliary losses: CUDA against the naive backend.
+// Gates under the names of their papers, their scores and auxiliary losses: CUDA compared with the naive backend.
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -6,7 +6,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Few experts without padding, and more experts than a warp has lanes with padding and an odd width.
+/// Checks few experts without padding, and more experts than a warp has lanes with padding and an odd width.
 template <class T = double, class G>
 void expect_same_everywhere(const G& gate, Expected expected = {}, Index width = 5) {
   Backends on;
@@ -17,7 +17,7 @@ void expect_same_everywhere(const G& gate, Expected expected = {}, Index width =
   }
 }
 
-/// The same gate with K picks of an item, where it has such an option.
+/// Returns the gate with K picks of each item, if it has such an option.
 template <class G>
 G with_picks(G gate, Index k) {
   if constexpr (requires { gate.selection.selection.k; }) {
@@ -31,12 +31,12 @@ G with_picks(G gate, Index k) {
 }
 const std::vector<std::string> gradients{"dx", "grads"};
 
-/// What is 0 in some of the cases below.
+/// The results that are 0 in some of the cases below.
 struct Zeros {
   std::vector<std::string> always{}, one_expert = gradients, all_experts = always;
 };
-/// No item, one item; one expert, as many as lanes and one more, many; all experts for every item; items that are
-/// large, equal, or hold numbers that are none.
+/// Checks no item and one item; one expert, one more than a warp has lanes, and many; all experts for every item; items
+/// that are large, equal, NaN or infinite.
 template <class G>
 void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
   Backends on;
@@ -64,7 +64,7 @@ void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
   }
 }
 
-/// One loss of weight 1 beside others of weight 0.
+/// A gate with all losses, of which one test sets one weight and leaves the others at 0.
 using AllLosses = ComposedGate<LinearScores, Independent, NoisyTopK<>, Balance, ZLoss, GShard, Importance, Load>;
 template <class LossT>
 AllLosses with_loss(const LossT& loss, Index k = 2) {

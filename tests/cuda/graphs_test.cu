@@ -1,4 +1,4 @@
-// Graphs of passes whose context goes on with other ones: the memory that a graph uses stays where it is.
+// Graphs of passes whose context later runs other passes: the memory that a graph uses stays where it is.
 
 #include <doctest/doctest.h>
 
@@ -35,7 +35,8 @@ struct Batch {
       : x(uniform_tensor<float>(ctx, Seed{2}, 1, items, dim)), y(zeros_like(ctx, x)), dx(zeros_like(ctx, x)) {}
 };
 
-/// pass() that leaves what it gives in y, as a graph, before and after other passes of its context: captured, or not.
+/// Captures pass(), which leaves its results in y, and replays it before and after other passes of the context. Those
+/// run directly or as a graph.
 template <class B, class PassT, class OtherT>
 void check_graph(typename B::Context& ctx, Tensor<float, 2, B>& y, const PassT& pass, const OtherT& other) {
   for (const bool captured : {false, true}) {
@@ -47,7 +48,7 @@ void check_graph(typename B::Context& ctx, Tensor<float, 2, B>& y, const PassT& 
     CHECK(expected != std::vector<float>(expected.size()));
     other();
     if (captured) test::Graph(ctx.stream(), other).launch();
-    auto mine = constant_tensor<float>(ctx, 7, many, dim);  // the program's, in what memory is free now
+    auto mine = constant_tensor<float>(ctx, 7, many, dim);  // the program's tensor, in the memory that is free now
     fill(ctx, y, 0);
     graph.launch();
     CHECK(on_host<float, B>(ctx, y) == expected);
@@ -70,7 +71,7 @@ void check_inference() {
       ctx, small.y, [&] { pass(small); }, [&] { pass(large); });
 }
 
-/// A step of training without the optimizer, of so many items.
+/// A training step without the optimizer, with a given number of items.
 template <class L>
 struct Step {
   Cuda::Context& ctx;

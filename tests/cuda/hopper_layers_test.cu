@@ -1,4 +1,4 @@
-// Layers whose products are large enough for Hopper's kernel, forward and backward, beside plain loops.
+// Layers whose products are large enough for Hopper's kernel, forward and backward, compared with plain loops.
 
 #include <doctest/doctest.h>
 
@@ -21,13 +21,13 @@ void check(const E& expert) {
   REQUIRE(detail_::device::device_code() == detail_::device::DeviceCode::hopper);
   REQUIRE(detail_::device::bf16_tile_rows(items, 2) ==
           detail_::device::Bf16ManyRows::rows);  // and dim columns: uses_hopper
-  // A tensor core cuts each of the nine sums of 16 products behind a hidden value at some 2^-24: one in 2^12 or so is
-  // rounded to the other neighbour, and an output has 130 of them.
+  // A hidden value is nine sums of 16 products, and a tensor core truncates each near 2^-24. So about one value in 2^12
+  // is rounded to the other neighbour, and an output depends on 130 of them.
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 1}}, expert};
   check_bf16_layer(Residual{update::Plain{}, mixture}, items, dim, 0.1);
 }
 
-/// What forward and backward give, with copies of rounded weights or without.
+/// Returns the results of forward and backward, with or without copies of the rounded weights.
 template <class E>
 std::vector<float> outcome_with(const E& expert, bool copies) {
   const Residual layer{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 1}}, expert}};

@@ -1,4 +1,4 @@
-// Embeddings and losses that learn on the device, as on the host: what language models begin and end with.
+// Embeddings and losses of language models learn on the device as on the host.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Every number of a pack, from wherever it is.
+/// Returns every number of a pack, on host or device.
 template <class C, class P>
 std::vector<double> numbers(C& ctx, const P& pack) {
   std::vector<double> all;
@@ -42,7 +42,7 @@ void expect_close(const std::vector<double>& expected, const std::vector<double>
   CHECK(largest > 0);
   CHECK(worst <= tolerance * largest);
 }
-/// The rows of a table that are touched, 'x' each.
+/// Returns 'x' for each touched row of a table.
 template <class C, class TableT>
 std::string touched(C& ctx, const TableT& table) {
   if (table.all_touched()) return "all";

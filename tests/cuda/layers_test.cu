@@ -1,4 +1,4 @@
-// Branches and layers on the device, alone and in each other.
+// Branches and layers on the device, alone and nested.
 
 #include <doctest/doctest.h>
 
@@ -24,7 +24,7 @@ void check(const L& layer, const Case& c = {.items = 21}) {
   expect_same_layer<T>(on, layer, c);
 }
 
-/// Items all alike: they all go to the same experts.
+/// Makes all items alike, so that they all go to the same experts.
 double alike(Index, Index d, double) { return 0.1 * static_cast<double>(d) - 0.3; }
 
 }  // namespace
@@ -115,7 +115,7 @@ TEST_CASE("cuda: layers with one branch match the naive backend") {
         {.items = 12, .length = 4});
   }
   SUBCASE("PostNorm, Skip") { check<double>(PostNorm{Skip{PostNorm{residual, LayerNorm{}}}, RmsNorm{}}); }
-  SUBCASE("Recompute") {  // the carry before the first layer is zero, and so is what time-varying μ asks of it
+  SUBCASE("Recompute") {  // the first carry is 0, and so is its gradient, because μ begins at 0
     check<double>(Stack{Recompute{Residual{update::TimeVarying{}, mixture}}, 2},
                   {.expected = {.zeros = {"saved.0.0.0", "dcarry"}}});
   }

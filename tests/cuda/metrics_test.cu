@@ -1,4 +1,4 @@
-// Losses and metrics on the device: what a batch says in numbers.
+// Losses and metrics of a batch on the device.
 
 #include <doctest/doctest.h>
 
@@ -21,7 +21,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// The value of a loss and its gradient, on both backends.
+/// Compares the value of a loss and its gradient on both backends.
 template <class T, class LossT, class V, int R>
 void check_loss(const LossT& loss, Index items, Index width, const Tensor<V, R, Naive>& target,
                 const Expected& expected = {}) {
@@ -103,12 +103,12 @@ namespace {
 
 constexpr Index items = 40, experts = 5, dim = 6, classes = 7;
 
-/// A gate with too little room, so that picks are dropped.
+/// A gate whose experts have too little room, so that picks are dropped.
 const Mixture mixture{ComposedGate<LinearScores, Independent, Capacity<TopK>>{.scores = {.experts = experts},
                                                                               .selection = {.factor = 0.8}},
                       Linear{.model_dim = dim}};
 
-/// What metrics look at, on one backend: a mixture after a step, logits and labels.
+/// The input of metrics on one backend: a mixture after a step, logits and labels.
 template <class T, class B>
 struct Batch {
   typename B::Context& ctx;
@@ -152,8 +152,8 @@ struct Batches {
                       on_cuda<Tensor<Index, 1, Cuda>>(on, naive.clusters),
                       on_cuda<Tensor<T, 1, Cuda>>(on, naive.valid)};
 
-  /// Check that a metric gives the same on both: numbers of which one at least is not 0.
-  /// @param metric  of a batch, a vector of numbers
+  /// Checks that a metric gives the same numbers on both backends, and that not all of them are 0.
+  /// @param metric  returns a vector of numbers for a batch
   template <class F>
   void same(const F& metric, double tolerance = relative_tolerance<T>) {
     const auto expected = metric(naive.forward()), actual = metric(cuda.forward());
@@ -223,7 +223,7 @@ void check_metrics_of_experts() {
       all.insert(all.end(), {static_cast<double>(e.expert), e.norm, e.share});
     return all;
   });
-  const double of_search = 1e-5;  // a search stops within the root of its tolerance of 1e-12, here or there
+  const double of_search = 1e-5;  // a search to 1e-12 finds a flat minimum within the root of that
   batches.same(
       [](auto& b) {
         const auto weights = metric::gate_weights(b.ctx, b.saved.plan);

@@ -1,4 +1,4 @@
-// Gates whose items share their probabilities: similarity and attention. CUDA against the naive backend.
+// Gates whose items share their probabilities by similarity or attention: CUDA compared with the naive backend.
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -9,12 +9,12 @@ namespace {
 using Similar = SimilarityAware<SoftmaxTopK>;
 using Attentive = AttentionAware<SoftmaxTopK>;
 
-/// One sequence; several sequences with padding and more experts than a warp has lanes; no item; one item, that has
-/// nobody to listen to.
+/// Checks one sequence; several sequences with padding and more experts than a warp has lanes; no item; and one item,
+/// which has no other item to attend to.
 template <class T, class G>
 void expect_same_of(const G& gate, bool causal, const std::vector<std::string>& zeros,
                     const std::vector<std::string>& alone) {
-  // Scores are sums of products that an exponential follows.
+  // Scores are sums of products that go through an exponential.
   constexpr double scale = 20, rounding = 100 * relative_tolerance<T> / 1e3;
   Backends on;
   const auto run = [&](Index experts, Index width, Case c) {
@@ -35,7 +35,8 @@ void expect_same_similar(const TokenSimilarity& mixing) {
 }
 template <class T = double>
 void expect_same_attentive(const AttentionPosterior& mixing, bool causal = true) {
-  // The sum over the keys of one head is all that a log-sum-exp of attention could change.
+  // With one head the log-sum-exp scales all weights by the same factor. Their normalisation removes it, so it gets no
+  // gradient.
   const bool every = mixing.head == FollowedHead::every;
   expect_same_of<T>(Attentive{.mixing = mixing}, causal,
                     every ? std::vector<std::string>{} : std::vector<std::string>{"dtrace.log_sum_exp"}, {"dtrace"});
@@ -52,7 +53,7 @@ TEST_CASE("TokenSimilarity, tau per call: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, Similar{.scores = {.experts = 5}}, 6,
                            {.items = 33, .tau = 0.2, .expected = {.scale = 20}});
-  // So hot that every item has the mean of all: one row of probabilities.
+  // A tau so large that every item gets the mean over all items: one row of probabilities.
   const Similar gate = with_model_dim(Similar{.scores = {.experts = 5}, .mixing = {.causal = false}}, 6);
   const auto params = init_params<double, Cuda>(gate, on.cuda, Seed{1});
   const auto x = uniform_tensor<double>(on.cuda, Seed{2}, 1, 33, 6);

@@ -1,4 +1,5 @@
-// Whole models on the device: depth, unlike layers in a row, attention with a gate that looks at it, frozen parameters.
+// Whole models on the device: deep ones, unlike layers in a row, attention with a gate that looks at it, frozen
+// parameters.
 
 #include <doctest/doctest.h>
 
@@ -61,7 +62,7 @@ TEST_CASE("cuda: attention blocks with AttentionAware gates match the naive back
 
 namespace {
 
-/// A float rounded to bfloat16, to the nearest, ties to even.
+/// Rounds a float to bfloat16, to nearest with ties to even.
 float rounded(float v) {
   const auto bits = std::bit_cast<std::uint32_t>(v);
   const std::uint32_t below = bits & 0xffff0000u, above = below + 0x10000u, rest = bits & 0xffffu;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Index dim = 8, items = 20;
 
-/// The values of all tensors but those that `left_out` selects.
+/// Returns the values of all tensors except those that `left_out` selects.
 template <class P>
 std::vector<double> values_but(Cuda::Context& ctx, const P& pack, const std::vector<bool>& left_out) {
   std::vector<double> all;

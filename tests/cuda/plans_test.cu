@@ -1,5 +1,5 @@
-// Sorting by group, and plans: dispatch, combination and their adjoints. CUDA against the naive backend and by
-// definition.
+// Sorting by group, and plans: dispatch, combination and their adjoints. CUDA is compared with the naive backend and
+// with the definition.
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -7,7 +7,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// group_by on both backends. What stands after the last group is left alone.
+/// Compares group_by on both backends. What stands after the last group must not change.
 void expect_same_groups(const std::vector<Index>& keys, Index groups) {
   Backends on;
   const Index n = static_cast<Index>(keys.size());
@@ -22,7 +22,7 @@ void expect_same_groups(const std::vector<Index>& keys, Index groups) {
   expect_same(on, "offsets", offsets, cuda_offsets, {});
   expect_same<Index, 1>(on, "order", order.view(), cuda_order.view(), {}, offsets(groups));
 }
-/// n keys in [least, least + count)
+/// Returns n keys in [least, least + count).
 std::vector<Index> random_keys(Index n, Index least, Index count) {
   std::vector<Index> keys;
   for (Index i = 0; i < n; ++i)
@@ -31,7 +31,7 @@ std::vector<Index> random_keys(Index n, Index least, Index count) {
   return keys;
 }
 
-/// A plan with dropped picks, experts without items and an item without expert, the same on both backends.
+/// The same plan on both backends, with dropped picks, experts without items and an item without an expert.
 template <class T>
 struct Plans {
   SparsePlan<T, Naive> naive;
@@ -56,11 +56,11 @@ struct Plans {
     naive.build(on.naive);
     cuda.build(on.cuda);
   }
-  /// Every slot but those of dropped picks.
+  /// Returns the number of slots without those of dropped picks.
   Index used() const { return naive.offsets(naive.experts()); }
 };
 
-/// Combination of random slots, its adjoint, and the adjoint of dispatch.
+/// Results of combining random slots, its adjoint, and the adjoint of dispatch.
 template <class T, class B>
 struct Combined {
   Tensor<T, 2, B> out, dz, dx;
@@ -150,7 +150,7 @@ TEST_CASE_TEMPLATE("SparsePlan: a fused step has the bits of separate steps", T,
     const auto values = [&](bool at_the_end) {
       for (auto* t : {&before, &after}) fill(on.cuda, t->view(), T(0.5));
       fill(on.cuda, out.view(), T(12345));
-      // before += 2 out, then out += 3 x, then after += out
+      // Sets before += 2 out, then out += 3 x, then after += out
       const functor::InTurn step{functor::InTurn{functor::AddScaled<T>{T(2), out.data(), before.data()},
                                                  functor::AddScaled<T>{T(3), x.data(), out.data()}},
                                  functor::AddScaled<T>{T(1), out.data(), after.data()}};
@@ -193,7 +193,7 @@ TEST_CASE_TEMPLATE("SparsePlan: an item's bits do not depend on other items", T,
       transfer(on.cuda, plan.expert, on_device.expert);
       transfer(on.cuda, plan.weight, on_device.weight);
       on_device.build(on.cuda);
-      // The same values for the same item and expert, whatever their slot.
+      // Rows with the same item and expert get the same values, whatever their slot.
       Tensor<T, 2, Naive> z(picks, columns), expected(items, columns), out;
       const auto value = [&](Index n, Index e, Index j) { return T((n * 31 + e * 17 + j * 7) % 101 - 50) / 64; };
       for (Index s = 0; s < picks; ++s)
@@ -267,7 +267,8 @@ TEST_CASE("SparsePlan: an item is the weighted sum of its slots") {
   transfer(on.cuda, device_out, out);
   for (Index n = 0; n < items; ++n)
     for (Index j = 0; j < columns; ++j) {
-      // The slot of a pick is the number of kept picks with a lower expert, or with its own and an earlier place.
+      // The slot of a pick is the number of kept picks with a lower expert, or with the same expert and an earlier
+      // place.
       double sum = 0;
       for (Index p = 0; p < picks; ++p) {
         if (plan.naive.item(p) != n || plan.naive.expert(p) < 0) continue;

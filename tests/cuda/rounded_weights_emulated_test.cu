@@ -1,4 +1,4 @@
-// How often weights are rounded, counted by the emulator: once for a step, whatever reads them.
+// The emulator counts how often weights are rounded: once per step, whatever reads them.
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ using namespace gatefold::support::rounded_training;
 
 namespace {
 
-/// Launches that round floats, of weights and of items, in f.
+/// Returns how many kernels f launches that round floats, weights or items.
 template <class F>
 Index roundings_of(const F& f) {
   cuda_emulator::counters_by_kernel().clear();

@@ -1,5 +1,6 @@
-// Training on the device with copies of rounded weights: the same bits as without, whoever writes parameters between;
-// a copy that was left stale is found, for which this is compiled with assertions; copies of one's own, in a graph too.
+// Training on the device with copies of rounded weights gives the same bits as without, also if the program writes
+// parameters between steps. A stale copy is found, which needs assertions. The program's own copies work in a graph
+// too.
 
 #include <doctest/doctest.h>
 
@@ -22,7 +23,7 @@ const char* const stale =
     "CudaBf16: packed weights: expected a rounded copy of the current weights (call RoundedWeights.refresh after "
     "parameters change), got 1 of 324 values that differ";
 
-/// Forward and backward of one's own.
+/// A forward and backward pass without a Trainer.
 struct Pass {
   decltype(model()) net;
   CudaBf16::Context& ctx;
@@ -133,7 +134,7 @@ TEST_CASE("cuda: RoundedWeights: assertions detect writes through an older view"
   CudaBf16::from_host(ctx, 1, &other, before.data());
   CHECK_THROWS_WITH_AS(trainer.accumulate(x, x), stale, ArgumentError);
   trainer.forget();
-  CHECK_NOTHROW(trainer.accumulate(x, x));  // the first part of a step has new copies
+  CHECK_NOTHROW(trainer.accumulate(x, x));  // the first part of a step makes new copies
   CudaBf16::from_host(ctx, 1, &other, before.data() + 1);
   trainer.keeps_rounded = false;
   CHECK_NOTHROW(trainer.step(x, x));

@@ -1,5 +1,5 @@
-// Options of update rules on the device (the rules themselves: cuda/policies_*), and rules that count layers: three of
-// them around a branch whose gradient matters.
+// Options of update rules on the device (the rules themselves are in cuda/policies_*), and rules that count layers.
+// Three layers lie around a branch whose gradient matters.
 
 #include <doctest/doctest.h>
 
@@ -21,7 +21,7 @@ void check(const R& rule, const Expected& expected = {}) {
                        {.items = 21, .expected = expected});
 }
 
-/// No momentum before the first layer, whose coefficient has no gradient then.
+/// Before the first layer the momentum is 0, so the first coefficient has no gradient.
 const std::string first_momentum = "saved.0.0.0.0.0", first_mu = "grads.layers.0.rule.mu";
 
 /// Rules that divide by a root have a large epsilon, so that no gradient loses its digits.
@@ -31,7 +31,7 @@ void check_rules() {
   SUBCASE("Nesterov, classical") { check<T>(update::Nesterov::classical()); }
   SUBCASE("TimeVarying") { check<T>(update::TimeVarying{}, {.zeros = {"dcarry.p"}}); }
   SUBCASE("ScheduledRestart") { check<T>(update::ScheduledRestart{}, {.zeros = {"dcarry.p"}}); }
-  const Expected moments{.zeros = {"saved.0.0.0.1", "saved.0.0.0.2"}};  // before the first layer
+  const Expected moments{.zeros = {"saved.0.0.0.1", "saved.0.0.0.2"}};  // 0 before the first layer
   SUBCASE("Adam") { check<T>(update::Adam{.kappa = 0.2, .epsilon = 0.3, .bias_correction = true}, moments); }
   SUBCASE("Adam, epsilon inside") { check<T>(update::Adam{.epsilon = 0.3, .epsilon_inside = true}, moments); }
   SUBCASE("First") {

@@ -1,5 +1,4 @@
-// Selections on ranks given one by one: ties, numbers that are none, experts that overflow. CUDA against the naive
-// backend.
+// Selections on given ranks with ties, NaN, infinities and experts that overflow: CUDA compared with the naive backend.
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -7,7 +6,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// All a selection does on one backend, q the softmax of rank.
+/// Everything that a selection computes on one backend, with q the softmax of rank.
 template <class S, class T, class B>
 struct SelectionRun {
   typename B::Context& ctx;
@@ -47,7 +46,7 @@ struct SelectionRun {
 
 using Ranks = double (*)(Index item, Index expert);
 
-/// A selection on both backends: the plan, what it keeps, and the adjoints of rank, q and items together.
+/// Compares a selection on both backends: the plan, what it saves, and the adjoints of rank, q and items together.
 template <class T = double, class S>
 void expect_same_selection(const S& given, Index items, Index experts, Ranks ranks, const Case& sizes = {}) {
   Backends on;
@@ -97,8 +96,8 @@ double strange_rank(Index n, Index e) {
   return values[(n * 5 + e * (n % 4 + 1)) % 6];
 }
 
-/// Every kind of ranks, with few experts and with more than a warp has lanes.
-/// @param zeros  what is 0;  still  what is 0 without noise
+/// Checks every kind of ranks, with few experts and with more experts than a warp has lanes.
+/// @param zeros  the results that are 0; still: the results that are 0 without noise
 template <class T = double, class S>
 void expect_same_for_all_ranks(const S& policy, const std::vector<std::string>& zeros,
                                const std::vector<std::string>& still) {
@@ -139,7 +138,7 @@ TEST_CASE("TopK: one renormalised expert has no gradient") {
 TEST_CASE("ScheduledTopK: matches the naive backend") { expect_same_for_all_ranks(ScheduledTopK{.k = 2}); }
 TEST_CASE("ScheduledTopK: takes k from the call") {
   for (const Index k : {3, 6}) expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = k});
-  // One expert renormalised has no gradient, two have one.
+  // One renormalised expert has no gradient, two have one.
   expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = 1, .expected = {.zeros = {"dcandidates"}}});
 }
 TEST_CASE("Dense: matches the naive backend") { expect_same_for_all_ranks(Dense{}); }

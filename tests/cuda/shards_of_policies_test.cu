@@ -1,4 +1,4 @@
-// Shards on devices with gates and experts of many kinds.
+// Shards on devices, with gates and experts of many kinds.
 
 #include <doctest/doctest.h>
 
@@ -24,7 +24,7 @@ using test::OnDeviceOf;
 
 namespace {
 
-/// u, dx and gradients of three shards on two devices beside those of one process.
+/// Compares u, dx and gradients of three shards on two devices with those of one process.
 template <class T, class B, class M>
 void expect_one_process(const M& mixture, const Extra<M, T, B>& extra, Index length, double tolerance) {
   constexpr Index sequences = 7, dim = test::run_dim;
@@ -128,7 +128,7 @@ TEST_CASE("cuda: other gates and experts on shards match one process") {
   }
   SUBCASE("bfloat16") {
     const Mixture mixture{top_k, mlp};
-    // Floats of sums in another order (the gate's gradient), 7 terms of which 2^-24 may be lost each.
+    // The gate's gradient sums 7 floats in another order; each addition may lose 2^-24.
     expect_one_process<float, CudaBf16>(mixture, {}, 1, 1e-6);
   }
 }

@@ -34,7 +34,7 @@ using test::ShardRun;
 
 namespace {
 
-/// The training on so many shards of so many processes, which are threads of this one.
+/// Trains on `shards` shards of `processes` processes, which are threads of this one.
 ShardRun run_on(Index shards, int on_devices, int processes = 1, bool moves = false) {
   Processes all(processes);
   ShardRun found;
@@ -111,7 +111,7 @@ TEST_CASE("cuda: experts on shards have the bits of one process") {
       OnDeviceOf{on_devices}(shard.index());
       Cuda::Context ctx;
       const dist::ExpertParallel branch{mixture, &shard, placement};
-      // Shard 1 has no items, and shard 0 one.
+      // Shard 0 has one item, shard 1 none.
       const auto first = shard.index() == 0 ? Index(0) : Index(1), count = shard.index() == 0   ? Index(1)
                                                                            : shard.index() == 1 ? Index(0)
                                                                                                 : items - 1;
@@ -144,7 +144,7 @@ TEST_CASE("cuda: experts on shards have the bits of one process") {
 
 TEST_CASE("cuda: gates on shards have the bits of one process") {
   constexpr Index items = 150, dim = 6;
-  for (const Index experts : {5, 12, 40}) {  // two lanes, four, four; beyond 64 the product is cuBLAS's
+  for (const Index experts : {5, 12, 40}) {  // two lanes, four, four; with more than 64 the product is cuBLAS's
     CAPTURE(experts);
     const SoftmaxTopK gate{.scores = {.model_dim = dim, .experts = experts}, .selection = {.k = 2}};
     using Plan = Plan<SoftmaxTopK, double, Cuda>;
@@ -238,7 +238,7 @@ TEST_CASE("cuda: batch norms of rules and optimizers match one process") {
                 Element<double>{}};
   const std::vector<double> expected = losses_of(whole, {0, items});
   const int on_devices = devices();
-  for (const Index shards : {3, 12}) {  // of twelve, one has no items
+  for (const Index shards : {3, 12}) {  // of twelve shards, one has no items
     std::vector<double> found;
     Processes alone(1);
     Processes::World world{&alone, 0};
@@ -272,7 +272,7 @@ TEST_CASE("cuda: all_reduce: sums table rows touched by any shard") {
     test::TablePack pack;
     pack.table.resize(5, 2);
     zero(ctx, pack.table);
-    // Shards 0 and 1 touch row 1, shard 1 row 3 too.
+    // Shards 0 and 1 both touch row 1; shard 1 also touches row 3.
     const std::vector<std::vector<unsigned char>> touched{{0, 1, 0, 0, 0}, {0, 1, 0, 1, 0}, {0, 0, 0, 0, 0}};
     const std::vector<std::vector<double>> rows{
         {0, 0, 1, 2, 0, 0, 0, 0, 0, 0}, {0, 0, 10, 20, 0, 0, 5, 6, 0, 0}, std::vector<double>(10)};

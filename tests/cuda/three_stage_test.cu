@@ -1,4 +1,4 @@
-// Data of the theory papers and their training on the device: what comes out is what comes out on the host.
+// Data of the theory papers and their three-stage training: the device gives the results of the host.
 
 #include <doctest/doctest.h>
 
@@ -20,7 +20,7 @@ constexpr Index experts = 3, items = 24;
 const SignalMixture data{
     .clusters = 3, .model_dim = 10, .length = 5, .feature = {0.5, 2}, .center = {1, 2}, .decay = 0.7};
 
-/// One draw on each backend.
+/// One random sample on one backend.
 template <class T, class B>
 struct Drawn {
   SignalMixture::Signals<T, B> directions;
@@ -46,7 +46,7 @@ void check_data() {
   expect_same(on, "place", naive.items.place, cuda.items.place, {});
 }
 
-/// Six epochs, two in each stage, from the same parameters on both backends.
+/// Trains six epochs, two in each stage, from the same parameters on both backends.
 template <class T, class M, class StagesT>
 void check_stages(const M& mixture, const StagesT& stages) {
   Backends on;

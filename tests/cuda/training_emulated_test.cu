@@ -1,5 +1,5 @@
-// What a training step asks of CUDA, counted by the emulator: no memory, no waiting (once for cuBLAS experts), and a
-// graph that repeats it.
+// What a training step asks of CUDA, counted by the emulator: no memory, no waiting (one wait with cuBLAS experts), and
+// a graph that repeats the step.
 
 #include <doctest/doctest.h>
 
@@ -31,7 +31,7 @@ const Residual follower{
     update::HeavyBall{},
     Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 5}, .selection = {.k = 2}}, Linear{.model_dim = dim}}};
 
-/// A Trainer's step written out, without its one copy of the loss to the host.
+/// A Trainer's step written out, without its copy of the loss to the host.
 template <class L, class OptimizerT>
 struct Training {
   Cuda::Context& ctx;
@@ -72,7 +72,7 @@ struct Training {
 template <class L, class O>
 Training(Cuda::Context&, L, O) -> Training<L, O>;
 
-/// Every parameter, on the host.
+/// Returns every parameter on the host.
 template <class TrainingT>
 std::vector<double> values(const TrainingT& training) {
   std::vector<double> all;
@@ -85,7 +85,7 @@ std::vector<double> values(const TrainingT& training) {
   return all;
 }
 
-/// The launches and cuBLAS calls of f.
+/// Returns the kernel launches and cuBLAS calls of f.
 template <class F>
 std::uint64_t launches_of(const F& f) {
   calls().by_name.clear();
@@ -111,7 +111,7 @@ void expect_no_allocation(const L& model) {
   }
 }
 
-/// How often the host waits for the device in f. Whatever is copied there is waited for.
+/// Returns how often the host waits for the device in f. Every copy to the host is a wait.
 template <class F>
 std::uint64_t waits_of(const F& f) {
   calls().by_name.clear();
@@ -142,7 +142,7 @@ void expect_waits_of_blas_experts(const L& model, std::uint64_t mixtures) {
   CHECK(waits_of([&] { training.update(); }) == 0);
 }
 
-/// The verdict on loss and gradients comes with the loss.
+/// Checks that a step waits once: the check of loss and gradients for finite values arrives with the loss.
 template <class O>
 void expect_one_wait(const O& optimizer) {
   Cuda::Context ctx;
@@ -156,7 +156,7 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-/// After one step and then `launches` launches of a captured one, the parameters of as many steps more.
+/// Returns whether `launches` launches of a captured step leave the parameters that as many plain steps leave.
 template <class L, class O>
 bool graph_repeats(const L& model, const O& optimizer, int launches) {
   Cuda::Context ctx, other;
@@ -198,7 +198,7 @@ TEST_CASE("cuda: a graph of a training step repeats it") {
 }
 
 TEST_CASE("cuda: a graph keeps host counters from its capture") {
-  const optim::AdamW adamw{.lr = 0.01};  // its bias corrections are those of step 2 in every launch
+  const optim::AdamW adamw{.lr = 0.01};  // its bias corrections stay those of step 2 in every launch
   CHECK(graph_repeats(mixture, adamw, 1));
   CHECK_FALSE(graph_repeats(mixture, adamw, 2));
 }
@@ -218,7 +218,7 @@ TEST_CASE("cuda: capturing the first step throws") {
 
 namespace {
 
-/// Launches by name: of kernels and of cuBLAS's products.
+/// Launches by name, of kernels and of cuBLAS's products.
 using Launches = std::map<std::string, std::uint64_t>;
 template <class F>
 Launches named_launches_of(const F& f) {
@@ -231,7 +231,7 @@ Launches named_launches_of(const F& f) {
   return launches;
 }
 
-/// What a launch of this name is for.
+/// Returns what launches of this name are for.
 std::string purpose_of(const std::string& name) {
   const std::pair<const char*, const char*> purposes[] = {{"RouteRow", "gating"},
                                                           {"table_", "dispatch"},
@@ -251,7 +251,7 @@ std::string purpose_of(const std::string& name) {
   return name;
 }
 
-/// The launches that `more` has beyond those of `less`, as "combine 1, dispatch 1".
+/// Returns the launches that `more` has beyond those of `less`, as "combine 1, dispatch 1".
 std::string beyond(const Launches& less, const Launches& more) {
   Launches purposes;
   for (const auto& [name, count] : more) {
@@ -264,7 +264,7 @@ std::string beyond(const Launches& less, const Launches& more) {
   return text;
 }
 
-/// What a layer adds to the launches of each part of a step.
+/// The launches that one layer adds to each part of a step.
 struct LayerLaunches {
   Launches inference{}, forward{}, backward{}, update{};
 
@@ -293,7 +293,7 @@ struct LayerLaunches {
 
 }  // namespace
 
-// Each list is that of docs/explanation/gpu_speed.md.
+// Each list is also in docs/explanation/gpu_speed.md.
 TEST_CASE("cuda: kernel launches of a layer in training") {
   const LayerLaunches one(mixture, 1), two(mixture, 2), three(mixture, 3);
   for (const auto& [less, more] : {std::pair{&one, &two}, {&two, &three}}) {

@@ -1,4 +1,4 @@
-// Optimizers on the device, and models that learn there as they do on the host.
+// Optimizers on the device, and models that learn there as on the host.
 
 #include <doctest/doctest.h>
 
@@ -16,17 +16,18 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Two experts; a tensor of more numbers than one row of NormalizedGd steps, and empty biases.
+/// Two experts. One tensor has more numbers than one row of NormalizedGd updates, and the biases are empty.
 constexpr Mlp<Gelu> expert{.model_dim = 37, .hidden_dim = 120, .bias = false};
 constexpr Index experts = 2;
 
-/// The parameters of experts below the name that a mixture gives them.
+/// The parameters of experts under the name that a mixture gives them.
 template <class T, class B>
 struct OfMixture {
   Params<Mlp<Gelu>, T, B> expert;
   GATEFOLD_PACK(expert)
 };
-/// Three steps with random gradients: parameters and state after each. The first expert gets no gradient in the second.
+/// Compares parameters and state after each of three steps with random gradients. In the second step the first expert
+/// has no gradient.
 template <class T, class OptimizerT>
 void check(const OptimizerT& optimizer) {
   using P = OfMixture<T, Naive>;
@@ -99,7 +100,7 @@ namespace {
 
 constexpr Index dim = 12, items = 24, classes = 5;
 
-/// What five steps on one batch leave: losses before each step and after the last, auxiliary losses.
+/// The losses before each of five steps on one batch and after the last, and the auxiliary losses.
 struct Curve {
   std::vector<double> losses, auxiliary;
 };
@@ -114,7 +115,7 @@ Curve learn(TrainerT& trainer, const X& x, const Target& target, const E& extra)
   return curve;
 }
 
-/// Rounding grows with every step, so that curves may be further apart than what one step computes.
+/// Rounding errors grow with every step, so curves may differ more than the results of one step.
 constexpr double curve_tolerance = 1e-10;
 
 void expect_same_curve(const std::vector<double>& expected, const std::vector<double>& actual) {
@@ -148,12 +149,12 @@ void check_training(const L& model, Index length = 0, Cuda::Options options = {}
   using CudaExtra = typename decltype(cuda)::Extra;
   const Curve expected = learn(naive, x, labels, extra_of<NaiveExtra>(c, in));
   const Curve actual = learn(cuda, cuda_x, cuda_labels, extra_of<CudaExtra>(c, cuda_in));
-  CHECK(expected.losses.back() < 0.95 * expected.losses.front());  // it learns
+  CHECK(expected.losses.back() < 0.95 * expected.losses.front());  // the model learns
   expect_same_curve(expected.losses, actual.losses);
   expect_same_curve(expected.auxiliary, actual.auxiliary);
   expect_same(on, "params", naive.params, cuda.params, {.scale = curve_tolerance / relative_tolerance<double>});
 
-  // A batch that is not finite is no step: every value stays.
+  // A batch that is not finite makes no step: every value stays.
   auto bad_x = zeros_like(on.naive, x);
   copy_pack(on.naive, x, bad_x);
   bad_x(items - 1, dim - 1) = std::nan("");

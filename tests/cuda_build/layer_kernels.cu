@@ -1,5 +1,5 @@
-// The kernels of layers of every kind: trained in float and double, and with the experts' products in bfloat16; run
-// with frozen weights in bfloat16.
+// The kernels of all kinds of layers: trained in float and double, trained with the experts' products in bfloat16, and
+// run with frozen weights in bfloat16.
 // cmake/gpu_report.sh compiles this file for several architectures and writes what ptxas says into docs/how-to/gpu.md.
 #include <gatefold/gatefold.cuh>
 #include <utility>
@@ -33,7 +33,8 @@ void train(C& ctx, const L& model, const OptimizerT& optimizer) {
   trainer.step(x, x);
 }
 
-/// Experts whose products have a text of their own, both mixings, gates that drop, choose and mix, every update rule.
+/// Trains experts whose products have their own epilogues, both mixings, gates that drop, choose and mix, and every
+/// update rule.
 template <class T>
 void train_all(Cuda::Context& ctx) {
   const Linear linear{.model_dim = kDim};
@@ -68,7 +69,8 @@ void serve(C& ctx, const L& model, const FreezeOptions& how) {
   infer<float, B>(model, ctx, frozen, x, carry, y);
 }
 
-/// What is another text where products round: experts' products of every kind; plain, gated, and an activation.
+/// Trains what compiles to other code where products round: the products of every kind of experts (plain, gated), and
+/// an activation.
 void round_all() {
   CudaBf16::Context ctx;
   const auto gated_mixture = mixture(SoftmaxTopK{}, gated);
