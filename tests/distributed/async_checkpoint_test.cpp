@@ -110,7 +110,7 @@ TEST_CASE("AsyncCheckpoint: a failed run leaves existing files in place") {
   CHECK(folder.entries() == 1);
   std::filesystem::remove(folder.file());
   CHECK_THROWS_AS(on_shards(3, program(2)), FileError);
-  CHECK(folder.entries() == 1);  // the first of the two was whole before the second began
+  CHECK(folder.entries() == 1);  // the first save was complete before the second began
 }
 
 TEST_CASE("AsyncCheckpoint: waiting in different orders throws, writes no file") {
@@ -146,10 +146,10 @@ void stay(const support::SystemCall& call) {
 
 namespace {
 
-std::atomic<bool> fails = false;  // the next sync, whoever asks for it
+std::atomic<bool> fails = false;  // makes the next sync of any thread fail
 void fail_once(const support::SystemCall& call) {
   if (call.kind != support::SystemCall::sync || !fails.exchange(false)) return;
-  const int other = ::open("/dev/null", O_RDONLY);  // which cannot be synced
+  const int other = ::open("/dev/null", O_RDONLY);  // a file that cannot be synced
   ::dup2(other, call.file);
   ::close(other);
 }
@@ -157,7 +157,7 @@ void fail_once(const support::SystemCall& call) {
 }  // namespace
 
 TEST_CASE("AsyncCheckpoint: a write error throws on all shards, training continues") {
-  if (!support::hears_system_calls) return;  // other builds do
+  if (!support::hears_system_calls) return;  // other builds can observe them
   const support::TempDirectory folder;
   const std::string sentence = folder.file().string() + ": cannot write: Invalid argument";
   const auto run = [&](bool goes_wrong) {

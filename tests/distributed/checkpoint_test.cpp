@@ -31,7 +31,7 @@ namespace {
 
 constexpr Index dim = 5, items = 20;
 
-// Experts of two kinds, a gate that adapts without learning, an optimizer with moments.
+// Experts of two kinds, a gate that adapts without gradients, and an optimizer with moments.
 const Mixture mixture{
     SigmoidTopK{.scores = {.experts = 6}, .selection = {.k = 2}},
     Experts<Mlp<Gelu>, Linear>{.kinds = {Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}, Linear{.model_dim = dim}},
@@ -50,7 +50,7 @@ void step(auto& shard, auto& trainer) {
   const auto y = uniform_tensor<float>(trainer.context(), Seed{90 + seed}, 1, items, dim);
   trainer.step(x.view().rows(mine.first, mine.count), y.view().rows(mine.first, mine.count));
 }
-/// A run on shards: from a file, if there is one, some steps, to a file.
+/// Runs some steps on shards, beginning from a file if there is one, and saves to a file.
 void run_on(Index shards, const std::filesystem::path& from, int steps, const std::filesystem::path& to,
             const dist::Placement& placement = {}, const io::SaveOptions& options = {}) {
   dist::Alone world;
@@ -85,7 +85,7 @@ TEST_CASE("checkpoint: initial file does not depend on number of shards") {
   Plain plain;
   save_checkpoint(folder.path / "plain", plain.trainer, {{"note", "kept"}});
   const std::string expected = support::read_bytes(folder.path / "plain");
-  for (Index shards : {1, 2, 4, 7}) {  // of seven, one has no expert
+  for (Index shards : {1, 2, 4, 7}) {  // of seven shards, one has no expert
     CAPTURE(shards);
     run_on(shards, {}, 0, folder.file());
     CHECK(support::read_bytes(folder.file()) == expected);
@@ -122,7 +122,7 @@ TEST_CASE("checkpoint: 4, 3 and 1 shards continue with equal bits") {
   CHECK(plain.trainer.state.step == 3);
   save_checkpoint(path("plain"), plain.trainer, {{"note", "kept"}});
   CHECK(support::read_bytes(path("plain")) == support::read_bytes(path("3")));
-  // Steps on in between: those of a run that began from the same file and has never been on other shards.
+  // Steps after that equal those of a run that began from the same file and was never on other shards.
   run_on(3, path("3"), 2, path("3.on"));
   run_on(3, path("plain"), 2, path("plain.on"), dist::Placement{{2, 2, 0, 0, 0, 2}});
   CHECK(support::read_bytes(path("3.on")) == support::read_bytes(path("plain.on")));
@@ -346,8 +346,8 @@ TEST_CASE("checkpoint: shards read only their experts and exchange no tensors") 
                     dist::DataParallel{optim::AdamW{}, &shard}, Seed{3}};
     dist::save_checkpoint(shard, folder.file(), trainer);
     dist::load_checkpoint(shard, folder.file(), trainer);
-    // An expert has 16·500·2 numbers of parameters and twice as many of moments: what crosses are names and numbers to
-    // compare.
+    // An expert has 16·500·2 parameters and twice as many moments. Only names and sizes, which the shards compare, may
+    // cross.
     CHECK(shard.traffic().given < 16 * 1024);
   });
   CHECK(support::read_bytes(folder.file()).size() > 8 * 16000 * 3 * sizeof(float));
@@ -391,7 +391,7 @@ void lose_what_is_begun(const support::SystemCall& call) {
 }
 void fail_to_sync(const support::SystemCall& call) {
   for_this_shard(call, support::SystemCall::sync, [&] {
-    const int other = ::open("/dev/null", O_RDONLY);  // which cannot be synced
+    const int other = ::open("/dev/null", O_RDONLY);  // a file that cannot be synced
     ::dup2(other, call.file);
     ::close(other);
   });
@@ -407,7 +407,7 @@ TEST_CASE("checkpoint: after a failed save all shards continue training") {
   run_on(3, {}, 3, once.file());
   const std::string expected = support::read_bytes(once.file());
   struct Way {
-    Index shard;  // that fails
+    Index shard;  // the shard that fails
     void (*hook)(const support::SystemCall&);
     const char *path, *sentence;
     io::Metadata metadata{};
@@ -427,7 +427,7 @@ TEST_CASE("checkpoint: after a failed save all shards continue training") {
        {{"gatefold.x", ""}}},
   };
   for (const Way& way : ways) {
-    if (way.hook && !support::hears_system_calls) continue;  // other builds do
+    if (way.hook && !support::hears_system_calls) continue;  // other builds can observe them
     CAPTURE(way.sentence);
     const support::TempDirectory folder;
     const std::filesystem::path path = folder.path / way.path;

@@ -12,7 +12,7 @@ using namespace gatefold;
 
 namespace {
 
-/// On how many of five shards an E with the sentence is caught; all of them take the same sums afterwards.
+/// Returns on how many of five shards an E with this message is caught. Afterwards all shards must still agree on sums.
 template <class E>
 int caught(const std::string& sentence, const auto& f) {
   std::atomic<int> count = 0, wrong = 0;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr Index items = 24, words = 13, dim = 6, experts = 4, classes = 5, steps = 5;
 
-/// Losses, and parameters in the order of the model with all experts.
+/// The losses of a run, and its parameters in the order of the model with all experts.
 struct Run {
   std::vector<double> losses;
   std::vector<std::vector<double>> params;
@@ -33,7 +33,7 @@ auto model_of(const auto& branch) {
                Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, branch}},
                Linear{.model_dim = dim, .output_dim = classes}};
 }
-/// Batches by step: ids and labels, some of which do not count.
+/// Ids and labels of each step's batch; some labels do not count.
 std::vector<Index> ids(Index step) {
   std::vector<Index> all;
   for (Index n = 0; n < items; ++n) all.push_back((n * 5 + step * 3) % (words - 2));
@@ -76,7 +76,7 @@ void check_run(const O& optimizer) {
       Run& run = runs[static_cast<std::size_t>(shard.index())];
       for (Index i = 0; i < steps; ++i) {
         auto mine = shard.part_of(items);
-        if (i == 1 && shards > 1) {  // the first shard has no items
+        if (i == 1 && shards > 1) {  // shard 0 has no items in this step
           const auto others = dist::Range::of(items, shard.index() - 1, shards - 1);
           mine = shard.index() == 0 ? dist::Range{} : others;
         }
@@ -88,12 +88,12 @@ void check_run(const O& optimizer) {
                       trainer.params);
     });
     CAPTURE(shards);
-    for (const Run& run : runs) CHECK(run.losses == runs[0].losses);  // the same on all shards, to the bit
+    for (const Run& run : runs) CHECK(run.losses == runs[0].losses);  // all shards have the same losses, bit for bit
     for (std::size_t i = 0; i < expected.losses.size(); ++i)
       CHECK(std::abs(runs[0].losses[i] - expected.losses[i]) <= 1e-13 * expected.losses[i]);
     for (std::size_t i = 0; i < expected.params.size(); ++i) {
       std::vector<double> all;
-      if (runs[0].params[i].size() == expected.params[i].size()) {  // of all shards
+      if (runs[0].params[i].size() == expected.params[i].size()) {  // a tensor that all shards hold
         all = runs[0].params[i];
         for (const Run& run : runs) CHECK(run.params[i] == all);
       } else {
@@ -103,7 +103,7 @@ void check_run(const O& optimizer) {
       double difference = 0;
       for (std::size_t k = 0; k < all.size(); ++k)
         difference = support::larger(difference, std::abs(all[k] - expected.params[i][k]));
-      CHECK(difference <= 1e-11);  // Adam divides by √v, which is small where gradients are
+      CHECK(difference <= 1e-11);  // Adam divides by √v, which is small where gradients are small
     }
   }
 }
@@ -204,7 +204,7 @@ TEST_CASE("DataParallel: ExpertRates of experts held by all shards") {
 }
 
 TEST_CASE("DataParallel: partial batches accumulate, clipping uses the global norm") {
-  // Two parts and one whole: the same gradient, so the same step.
+  // Two parts of a batch and the whole batch give the same gradient, so the same step.
   const auto run = [&](bool parts, Index shards) {
     std::vector<double> first;
     std::mutex mutex;
@@ -212,7 +212,7 @@ TEST_CASE("DataParallel: partial batches accumulate, clipping uses the global no
     dist::run(world, shards, [&](auto& shard) {
       Cpu::Context ctx(1);
       const Mixture plain{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
-                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};  // no loss of a batch
+                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};  // without a loss of the whole batch
       Trainer trainer{ctx,
                       model_of(dist::ExpertParallel{plain, &shard}),
                       dist::LossOfShards{CrossEntropy{.ignore = -1}, &shard},
@@ -305,12 +305,12 @@ TEST_CASE("DataParallel: gradients of shards add up to one process") {
     });
     Values found = sums[0], partial = terms[0];
     for (std::size_t t = 0; t < expected.size(); ++t) {
-      if (found[t].size() == expected[t].size()) {  // of what all hold
+      if (found[t].size() == expected[t].size()) {  // a tensor that all shards hold
         for (const Values& of : sums) CHECK(of[t] == found[t]);
         continue;
       }
       for (std::size_t j = 1; j < sums.size(); ++j) {
-        CHECK(sums[j][t] == terms[j][t]);  // whole where the expert is
+        CHECK(sums[j][t] == terms[j][t]);  // the gradient of an expert is complete where the expert is
         found[t].insert(found[t].end(), sums[j][t].begin(), sums[j][t].end());
       }
       partial[t] = found[t];

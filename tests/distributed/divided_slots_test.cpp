@@ -15,7 +15,7 @@ using dist::Placement;
 
 TEST_CASE("equation (1): slots of all shards are divided among holders") {
   constexpr Index shards = 4, experts = 5;
-  // Expert 0 lies on one shard, 1 on two, 2 on all, 3 on three, 4 on two; shard 2 has no items.
+  // Expert 0 is on one shard, 1 on two, 2 on all, 3 on three, 4 on two. Shard 2 has no items.
   const Placement placement{{3, 2, 0, 1, 3}, {{1, 0}, {2, 3}, {2, 1}, {2, 2}, {3, 3}, {3, 0}, {4, 0}}};
   const std::vector<std::vector<Index>> holders{{3}, {0, 2}, {0, 1, 2, 3}, {0, 1, 3}, {0, 3}};
   std::mt19937 generator(5);
@@ -24,7 +24,7 @@ TEST_CASE("equation (1): slots of all shards are divided among holders") {
     for (Index j = 0; j < shards; ++j)
       for (Index e = 0; e < experts; ++e)
         counts[static_cast<std::size_t>(j)][static_cast<std::size_t>(e)] =
-            j == 2 ? 0 : static_cast<Index>(generator() % (round % 2 ? 3 : 9));  // of 3: more copies than slots
+            j == 2 ? 0 : static_cast<Index>(generator() % (round % 2 ? 3 : 9));  // below 3: more copies than slots
     std::mutex mutex;
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
@@ -34,7 +34,7 @@ TEST_CASE("equation (1): slots of all shards are divided among holders") {
       for (Index e = 0; e < experts; ++e) {
         const auto& on = holders[static_cast<std::size_t>(e)];
         const auto c = static_cast<Index>(on.size());
-        // Whom each of all slots goes to.
+        // The shard to which each slot of all shards goes.
         std::vector<Index> whom;
         Index all = 0, before = 0;
         for (std::size_t j = 0; j < counts.size(); ++j) {

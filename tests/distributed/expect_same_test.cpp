@@ -20,7 +20,7 @@ constexpr Index dim = 4;
 auto mixture_of(Index hidden) {
   return Mixture{SoftmaxTopK{.scores = {.experts = 6}}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = hidden}};
 }
-/// What a program on three shards throws.
+/// Returns the message of what a program on three shards throws.
 std::string message_of(const auto& program) {
   dist::Alone world;
   try {
@@ -131,7 +131,7 @@ TEST_CASE("expect_same: optimizer options show in parameters after a step") {
   };
   CHECK(said([](bool) { return optim::AdamW{}; }) == "");
   CHECK(differs([](bool odd) { return optim::AdamW{.beta1 = odd ? 0.5 : 0.9}; }));
-  CHECK(differs([](bool odd) { return optim::AdamW{.beta2 = odd ? 0.5 : 0.999}; }));  // its moments
+  CHECK(differs([](bool odd) { return optim::AdamW{.beta2 = odd ? 0.5 : 0.999}; }));  // the beta of its moments
   CHECK(differs([](bool odd) { return optim::Clipped{optim::Sgd{.lr = 0.1}, odd ? 1e-4 : 1e-3}; }));
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("expect_same: compares a user's number of any type") {
           "options: k: expected the same value on all shards, got a different one on shard 2 than on shard 0");
   };
   check(Index(2), Index(3));
-  check(Index(1) << 60, (Index(1) << 60) + 1);  // one double
+  check(Index(1) << 60, (Index(1) << 60) + 1);  // both round to the same double
   check(0.5, 0.25);
   check(true, false);
   check(0.5L, 0.25L);
@@ -187,7 +187,7 @@ TEST_CASE("expect_same: throws if shards run different programs") {
                   "shard 0: the shards do not run the same program" ||
          other == "save_checkpoint: call: expected the same call on all shards, got a different one on shard 1 than on "
                   "shard 0: the shards do not run the same program"));
-  for (const Index n : {1, 3, 8}) {  // what steps exchange
+  for (const Index n : {1, 3, 8}) {  // the counts of values that steps exchange
     const std::string stepping = said(compare("move_experts"), [n](auto& shard) {
       std::vector<double> values(static_cast<std::size_t>(n));
       shard.sum(values.data(), n);

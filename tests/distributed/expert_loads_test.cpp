@@ -41,7 +41,7 @@ TEST_CASE("ExpertLoads: loads equal the picks of all shards' plans") {
         trainer.step(x.view().rows(mine.first, mine.count), x.view().rows(mine.first, mine.count));
         loads.add(shard, trainer);
         std::size_t layer = 0;
-        for_each_mixture(trainer.saved, [&](const auto& saved) {  // its plan is of all shards' items
+        for_each_mixture(trainer.saved, [&](const auto& saved) {  // its plan holds the items of all shards
           for (Index p = 0; p < saved.plan.expert.size(); ++p)
             ++expected[layer][static_cast<std::size_t>(saved.plan.expert(p))];
           ++layer;
@@ -74,7 +74,7 @@ TEST_CASE("ExpertLoads: counts a step once, empty batches add zero") {
         for (const Index n_of_expert : counts) sum += n_of_expert;
       return sum;
     };
-    const Index picks = 2 * 2;  // of an item, in two layers
+    const Index picks = 2 * 2;  // picks of an item in two layers
     const Index before_any = step(0), one = step(10), empty = step(0), two = step(7);
     trainer.params = init_params<float, Cpu>(trainer.layer(), ctx, Seed{4});
     loads.add(shard, trainer);

@@ -11,7 +11,8 @@
 
 using namespace gatefold;
 
-// Every gate, rule and expert on shards: tests/descriptors/shards.hpp. Here what compositions do not vary.
+// tests/descriptors/shards.hpp tests every gate, rule and expert on shards. This file tests what those compositions do
+// not vary.
 namespace {
 
 constexpr Index dim = 6;
@@ -21,7 +22,7 @@ auto mixture_of(Index experts) {
                  Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
 }
 
-/// u of the shards, forward and infer, beside that of one process: differing elements.
+/// Returns how many elements of u differ between the shards (forward and infer) and one process.
 template <class T, class B, class M>
 int differences(const M& mixture, Index items, Index shards) {
   typename B::Context one(1);
@@ -157,7 +158,7 @@ TEST_CASE("ExpertParallel: errors name the wrong argument") {
   CHECK(placed({{0, 0, 1, 0}}) == "ExpertParallel: placement[2]: expected a shard in [0, 1), got 1");
   CHECK(placed({{0, -1, 0, 0}}) == "ExpertParallel: placement[1]: expected a shard in [0, 1), got -1");
 
-  // Parameters of a run on more shards.
+  // Parameters of a run on two shards.
   Params<dist::ExpertParallel<decltype(mixture_of(4).gate), decltype(mixture_of(4).expert), dist::Shard<dist::Alone>>,
          float, Cpu>
       of_two;
@@ -231,7 +232,7 @@ TEST_CASE("ExpertParallel: random experts draw the numbers of one process") {
     using MixtureT = std::remove_cvref_t<decltype(mixture)>;
     Cpu::Context one(1);
     const auto params = init_params<double, Cpu>(mixture, one, Seed{1});
-    // Every item the same: what differs is what was dropped.
+    // All items are equal, so they differ only by what was dropped.
     const Tensor<double, 2, Cpu> x = constant_tensor<double>(one, 1, items, dim),
                                  du = constant_tensor<double>(one, 1, items, dim);
     Tensor<double, 2, Cpu> u(items, dim), dx = constant_tensor<double>(one, 0, items, dim);
@@ -239,10 +240,10 @@ TEST_CASE("ExpertParallel: random experts draw the numbers of one process") {
     mixture.forward(one, params, x, u, saved, extra);
     auto grads = zeros_like(one, params);
     backward(mixture, one, params, x, saved, du, dx, grads, extra);
-    CHECK(!std::equal(u.data(), u.data() + dim, u.data() + 2 * dim));  // of another sequence
+    CHECK(!std::equal(u.data(), u.data() + dim, u.data() + 2 * dim));  // sequence 1 has other dropped values
     for (const dist::Placement& placement :
          {dist::Placement{}, dist::Placement{{0, 0, 0, 0}}, dist::Placement{{1, 0, 1, 0}}})
-      for (Index shards : {2, 3, 13}) {  // of thirteen, one has no items
+      for (Index shards : {2, 3, 13}) {  // of thirteen shards, one has no items
         CAPTURE(placement.shard_of);
         CAPTURE(shards);
         std::atomic<int> wrong = 0;
@@ -251,13 +252,13 @@ TEST_CASE("ExpertParallel: random experts draw the numbers of one process") {
           Cpu::Context ctx(1);
           const dist::ExpertParallel branch{mixture, &shard, placement};
           const auto of_part = init_params<double, Cpu>(branch, ctx, Seed{1});
-          const auto pairs = shard.part_of(items / 2);  // sequences
+          const auto pairs = shard.part_of(items / 2);  // sequences of two items
           const dist::Range mine{2 * pairs.first, 2 * pairs.count};
           const auto rows = [&](const auto& t) { return t.view().rows(mine.first, mine.count); };
           Tensor<double, 2, Cpu> v(mine.count, dim), dv = constant_tensor<double>(ctx, 0, mine.count, dim);
           Saved<std::remove_const_t<decltype(branch)>, double, Cpu> kept;
           auto of_shard = extra;
-          if (shard.index() > 0) of_shard.noise = {};  // shard 0's is drawn from
+          if (shard.index() > 0) of_shard.noise = {};  // shard 0's noise is the one used
           branch.forward(ctx, of_part, rows(x), v, kept, of_shard);
           auto g = zeros_like(ctx, of_part);
           backward(branch, ctx, of_part, rows(x), kept, rows(du), dv, g, of_shard);
@@ -314,7 +315,7 @@ TEST_CASE("ExpertParallel: gradients of a gate with all items are bit-identical"
                     grads.gate);
     for (const auto& part : gate)
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-    CHECK(sum == expected);  // one shard has all of it
+    CHECK(sum == expected);  // one shard has the whole gradient
   }
 }
 
@@ -325,7 +326,7 @@ TEST_CASE("ExpertParallel: attention-aware gates match one process") {
     const auto block = [](const auto& branch) {
       return Block{Attention{.model_dim = dim, .heads = 2, .causal = true}, Residual{update::HeavyBall{}, branch}};
     };
-    using Outcome = std::vector<std::vector<double>>;  // y, dx, gradients
+    using Outcome = std::vector<std::vector<double>>;  // y, dx and gradients
     const auto trained = [&](const auto& model, Index first, Index count) {
       using ModelT = std::remove_cvref_t<decltype(model)>;
       Cpu::Context ctx(1);
@@ -354,7 +355,7 @@ TEST_CASE("ExpertParallel: attention-aware gates match one process") {
       return outcome;
     };
     const Outcome expected = trained(block(mixture), 0, items);
-    for (const Index shards : {2, 3, 7}) {  // of seven, one has no items
+    for (const Index shards : {2, 3, 7}) {  // of seven shards, one has no items
       CAPTURE(shards);
       std::vector<Outcome> parts(static_cast<std::size_t>(shards));
       dist::Alone world;
@@ -371,7 +372,7 @@ TEST_CASE("ExpertParallel: attention-aware gates match one process") {
           if (part[i].size() == sum.size())
             for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += part[i][k];
         }
-        if (joined.size() == expected[i].size()) {  // y, dx, and of experts those of each shard
+        if (joined.size() == expected[i].size()) {  // y, dx, and the gradients of experts, which one shard has
           CHECK(joined == expected[i]);
         } else {
           for (std::size_t k = 0; k < sum.size(); ++k) CHECK(sum[k] == doctest::Approx(expected[i][k]).epsilon(1e-12));

@@ -36,7 +36,7 @@ TEST_CASE("MixedRows: joins and splits rows and their adjoints") {
       CHECK(q(n, e) == static_cast<double>(200 + 10 * n + e));
     }
 
-  // Adjoints are added to the part that they are of.
+  // Each adjoint is added to its own part of dx.
   const Tensor<double, 2, Cpu> drank = constant_tensor<double>(ctx, 3, items, experts),
                                dq = constant_tensor<double>(ctx, 5, items, experts),
                                dlogits = constant_tensor<double>(ctx, 7, items, experts);
@@ -83,7 +83,7 @@ TEST_CASE("GivenScores: logits are the items, backward adds adjoints") {
 
 namespace {
 
-/// Adds up a row where it stands.
+/// Adds up a row in place.
 struct RowSum {
   double* sum;
   template <class Lanes>

@@ -21,17 +21,17 @@ static_assert(seen<ComposedGate<CosineScores, Independent, ExpertChoice, Balance
 static_assert(seen<ComposedGate<Scores, Independent, Capacity<TopK>>> == Sees::logits);
 static_assert(seen<ComposedGate<Scores, Independent, NoisyTop1<>>> == Sees::logits);
 static_assert(seen<ComposedGate<Scores, Independent, NoisyTopK<>>> == Sees::items);  // noise scales with x
-static_assert(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);  // learns
+static_assert(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);  // has parameters that adapt
 static_assert(seen<ComposedGate<Scores, TokenSimilarity, TopK>> == Sees::mixed);
 static_assert(seen<AttentionAware<SoftmaxTopK>> == Sees::mixed);
 static_assert(seen<ComposedGate<Jitter<Scores>, TokenSimilarity, TopK>> == Sees::items);
-static_assert(seen<ComposedGate<Jitter<Scores>, Independent, TopK>> == Sees::items);  // draws by item
+static_assert(seen<ComposedGate<Jitter<Scores>, Independent, TopK>> == Sees::items);  // draws numbers for each item
 static_assert(seen<HashGate> == Sees::own);
 static_assert(seen<SoftMoe> == Sees::own);
 
 namespace {
 
-/// A gate of one's own whose sequences are told to a part of it.
+/// A user's gate that passes the sequence length on to one of its parts.
 struct ComposedSoftMoe {
   SoftMoe gate;
   template <class T, class B>
@@ -54,8 +54,8 @@ struct ComposedSoftMoe {
   }
 };
 
-/// Plan and auxiliary losses of all shards, and of one process.
-/// @param sequence  items that lie on one shard
+/// Compares plan and auxiliary losses of all shards with those of one process.
+/// @param sequence  the number of items that must lie on the same shard
 template <class G>
 void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index sequence = 1) {
   const Index items = 29 * sequence;
@@ -68,7 +68,7 @@ void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index se
   const auto same = [](const auto& a, const auto& b) {
     return a.size() == b.size() && std::equal(a.data(), a.data() + a.size(), b.data());
   };
-  for (Index shards : {1, 2, 5, 40}) {  // of forty, some have no items
+  for (Index shards : {1, 2, 5, 40}) {  // of forty shards, some have no items
     std::atomic<int> wrong = 0;
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
@@ -81,7 +81,7 @@ void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index se
       if (!same(saved.plan.offsets, expected.offsets) || !same(saved.plan.expert, expected.expert) ||
           !same(saved.plan.weight, expected.weight) || !same(saved.gate.auxiliary, kept.auxiliary))
         ++wrong;
-      // Its own picks are those of its items, in their order.
+      // The own picks of a shard are those of its items, in their order.
       std::size_t next = 0;
       for (Index p = 0; p < expected.item.size(); ++p) {
         if (expected.item(p) < mine.first || expected.item(p) >= mine.first + mine.count) continue;
@@ -114,7 +114,7 @@ TEST_CASE("GlobalGate: replays the recorded experts of all shards") {
   Cpu::Context one(1);
   const auto params = init_params<double, Cpu>(gate, one, Seed{1});
   const auto x = uniform_tensor<double>(one, Seed{2}, 1, items, 6);
-  for (const Index shards : {1, 2, 4, 12}) {  // of twelve, some have no items
+  for (const Index shards : {1, 2, 4, 12}) {  // of twelve shards, some have no items
     std::atomic<int> wrong = 0;
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
@@ -142,7 +142,7 @@ TEST_CASE("GlobalGate: plan and losses equal one process's whole batch") {
   check_plan(ComposedGate<Scores, TokenSimilarity, TopK, Balance, ZLoss>{.scores = scores}, {.mixing = {.length = 4}},
              4);
   check_plan(ComposedGate<Scores, TokenSimilarity, Capacity<TopK>>{.scores = scores}, {.mixing = {.length = 3}}, 3);
-  check_plan(ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = scores});  // one sequence on all shards
+  check_plan(ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = scores});  // one sequence spans all shards
   check_plan(ComposedGate<Scores, Independent, NoisyTopK<>, Load>{.scores = scores, .selection = {.model_dim = 6}},
              {.selection = {Random{Seed{3}, 1}}});
   check_plan(ComposedGate<Scores, Independent, NoisyTop1<>>{.scores = scores}, {.selection = {Random{Seed{3}, 1}}});
@@ -172,7 +172,7 @@ TEST_CASE("GlobalGate: gates of whole sequences need a length on shards") {
   refused(soft, "extra.length");
   on(2, soft, {.length = 3});
   refused(ComposedSoftMoe{{.model_dim = 4, .count = 3}}, "extra.selection.length");
-  // Items of all shards meet in these, whose one sequence is the batch.
+  // In these gates items of all shards interact: their one sequence is the batch.
   on(2, ComposedGate<Scores, Independent, ExpertChoice>{.scores = {.model_dim = 4, .experts = 3}}, {});
   on(2, ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = {.model_dim = 4, .experts = 3}}, {});
 }
@@ -206,7 +206,7 @@ TEST_CASE("GlobalGate: different noise, k, lengths or tau throw on all") {
     dist::run(world, 3, [&](auto& shard) {
       Cpu::Context ctx(1);
       const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
-      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, shard.index() == 2 ? 0 : 4, 4);  // none on the last
+      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, shard.index() == 2 ? 0 : 4, 4);  // the last shard has none
       typename Gate::Saved saved;
       Extra<G, float, Cpu> extra{};
       change(extra, shard.index());

@@ -21,7 +21,7 @@ using support::Processes;
 namespace {
 
 std::size_t at(Index i) { return static_cast<std::size_t>(i); }
-/// What shard i gives shard j in round r, of some length.
+/// Returns what shard i sends shard j in round r. Its length varies.
 std::vector<std::byte> message(Index i, Index j, Index r) {
   std::vector<std::byte> bytes;
   for (Index k = 0; k < (5 * i + 3 * j + r) % 13; ++k) bytes.push_back(static_cast<std::byte>(i * 17 + j * 5 + r + k));
@@ -33,7 +33,7 @@ std::vector<std::byte> message(Index i, Index j, Index r) {
 TEST_CASE("Group: shards of several processes exchange all messages, count traffic") {
   for (const int processes : {1, 2, 3})
     for (const Index shards : {3, 5}) {
-      const bool meets = shards == 5;  // before each exchange: what is counted is the same
+      const bool meets = shards == 5;  // waiting before each exchange does not change the counts
       Processes all(processes);
       std::atomic<int> wrong = 0;
       std::vector<std::thread> threads;
@@ -107,7 +107,7 @@ TEST_CASE("Group: waiting time is counted for early shards only") {
 }
 
 TEST_CASE("Group: work runs during the exchange and is not waiting") {
-  /// One that knows where it stands.
+  /// A world that counts begun and finished halves of exchanges.
   struct Watched {
     Processes::World world;
     std::atomic<int> halves = 0;
@@ -149,7 +149,7 @@ TEST_CASE("Group: work runs during the exchange and is not waiting") {
       const auto begin = std::chrono::steady_clock::now();
       groups[process].exchange(dist::HostMemory{}, me, out, in, traffic, [&] {
         ++works;
-        if (me % 2 == 0) return;  // the other shard of this process comes late, and waits
+        if (me % 2 == 0) return;  // the other shard of this process arrives late, and this one waits
         if (!meets) wrong += !dist::wait_until(dist::Seconds(20), [&] { return worlds[process].halves == 1; });
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         wrong += worlds[process].halves != (meets ? 0 : 1);

@@ -48,7 +48,7 @@ void on_ranks(int ranks, const std::function<void(Processes::World)>& program) {
   for (int r = 0; r < ranks; ++r) threads.emplace_back([&, r] { program({&all, r}); });
   for (auto& thread : threads) thread.join();
 }
-/// 0 to 3 letters from each rank to each other one.
+/// Returns 0 to 3 letters from each rank to each other rank.
 Mail mail_of(int rank, int ranks, int round) {
   Mail mail;
   for (int k = 0; k < 3; ++k)
@@ -105,7 +105,7 @@ TEST_CASE("Hierarchical: all messages arrive in a split exchange") {
         const auto outgoing = mail.outgoing();
         const auto incoming = mail.incoming();
         nodes.begin(outgoing, incoming);
-        if (node == 2)  // else it is the world's
+        if (node == 2)  // otherwise the world itself throws
           wrong += support::message_of([&] { nodes.begin(outgoing, incoming); }) !=
                    "Hierarchical.begin: exchange: expected the previous exchange to be finished, got one in progress";
         nodes.finish();
@@ -117,7 +117,7 @@ TEST_CASE("Hierarchical: all messages arrive in a split exchange") {
 }
 
 TEST_CASE("Hierarchical: bytes leave a node once, by the matching rank") {
-  // Ranks 0 1 | 2 3: rank 0 has 1000 bytes for rank 3, which rank 1 sends, after the sizes of two parts.
+  // Nodes are {0, 1} and {2, 3}. Rank 1 sends rank 0's 1000 bytes to rank 3, after the sizes of two parts.
   std::atomic<std::size_t> bytes[4] = {};
   on_ranks(4, [&](Processes::World world) {
     Counted counted{world, 2};
@@ -146,7 +146,7 @@ TEST_CASE("Hierarchical: throws for uneven nodes or wrong sizes") {
   CHECK_THROWS_AS(dist::Hierarchical(world, 0), ArgumentError);
   CHECK_THROWS_AS(dist::Hierarchical(world, -2), ArgumentError);
 
-  // Ranks 0 and 1 send 3 and 5 bytes to rank 2, which expects 5 and 3: as many in all.
+  // Ranks 0 and 1 send 3 and 5 bytes to rank 2, which expects 5 and 3. The totals agree.
   std::string sentence;
   on_ranks(4, [&](Processes::World of) {
     dist::Hierarchical nodes(of, 2);
@@ -160,7 +160,7 @@ TEST_CASE("Hierarchical: throws for uneven nodes or wrong sizes") {
     try {
       nodes.exchange(outgoing, incoming);
     } catch (const DeviceError& error) {
-      sentence = error.what();  // of rank 2 alone
+      sentence = error.what();  // only rank 2 throws
     }
   });
   CHECK(sentence == "Hierarchical.exchange: rank 0 sends 3 bytes, expected 5");

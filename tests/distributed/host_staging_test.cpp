@@ -15,9 +15,9 @@ using namespace gatefold;
 
 namespace {
 
-/// One that may fail as it takes.
+/// Memory whose copies may fail when they finish.
 struct Failing : test::LateMemory {
-  bool* fails;  // once
+  bool* fails;  // whether the next copy fails
   void finish() const {
     if (*fails && !asked->empty()) {
       *fails = false;
@@ -27,7 +27,7 @@ struct Failing : test::LateMemory {
   }
 };
 
-/// Shards of `processes` give each other values that are made late. How many arrive wrong.
+/// Returns how many values arrive wrong if shards of `processes` processes exchange values that are ready late.
 int wrong_in(int processes, Index shards) {
   support::Processes all(processes);
   std::atomic<int> wrong = 0;

@@ -17,14 +17,15 @@ using dist::Placement;
 using Numbers = std::vector<Index>;
 
 TEST_CASE("equation (1): copies most loaded experts, then places longest first") {
-  // Six places: copies of 12, which is on both shards then, and of 4. Packed: 6 | 6, 6 + 2 | 6 + 2, 8 + 1 | 8, 9 | 8.
+  // Six places: one copy of the load 12, which is then on both shards, and one of the load 4. The shards' loads grow to
+  // 6 | 6, 6 + 2 | 6 + 2, 8 + 1 | 8, that is 9 | 8.
   const Placement found = HottestFirst{.extra = 1}.place({12, 4, 1, 0}, 2, {{0, 0, 1, 1}});
   CHECK(found.shards_of(0) == Numbers{0, 1});
   CHECK(found.shards_of(1) == Numbers{0, 1});
   CHECK(found.shards_of(2).size() == 1);
   CHECK(found.shards_of(3).size() == 1);
   CHECK(dist::loads_of_shards({12, 4, 1, 0}, found, 2) == Numbers{9, 8});
-  // Sixteen places, four copies: of 183, 165, 132 and 104; the next would be of 183 / 2.
+  // Sixteen places give four copies: of 183, 165, 132 and 104. The next would be a third copy of 183.
   const Numbers loads{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86};
   const Placement of_twelve = HottestFirst{.extra = 1}.place(loads, 4, Placement::even(12, 4));
   CHECK(of_twelve.copies.size() == 4);
@@ -44,7 +45,7 @@ TEST_CASE("HottestFirst: respects room, no duplicate copies, keeps every expert"
     for (Index& l : loads) l = static_cast<Index>(generator() % (i % 3 == 0 ? 3 : i % 3 == 1 ? 100 : 1000000));
     if (i % 4 == 0) loads[0] = 100000;
     const Placement now = Placement::even(experts, shards), found = HottestFirst{extra}.place(loads, shards, now);
-    CHECK(found.filled("test", experts, shards) == found);  // no shard twice
+    CHECK(found.filled("test", experts, shards) == found);  // no shard has an expert twice
     for (Index j = 0; j < shards; ++j) CHECK(found.count(j) <= (experts + shards - 1) / shards + extra);
     CHECK(HottestFirst{extra}.place(loads, shards, now) == found);
     for (Index e = 0; e < experts; ++e) {
@@ -55,7 +56,7 @@ TEST_CASE("HottestFirst: respects room, no duplicate copies, keeps every expert"
     const Numbers of = dist::loads_of_shards(loads, found, shards);
     const Index total = std::accumulate(loads.begin(), loads.end(), Index(0));
     CHECK(std::accumulate(of.begin(), of.end(), Index(0)) == total);
-    // How many each should have, in a loop; few find no shard with room.
+    // A loop computes how many copies each expert should have. Few of them find no shard with room.
     Numbers places(loads.size(), 1);
     for (Index free = shards * ((experts + shards - 1) / shards + extra) - experts; free > 0; --free) {
       double most = 0;
@@ -79,7 +80,7 @@ TEST_CASE("HottestFirst: copies divide a dominant expert, moving cannot") {
   const Numbers loads{1000, 10, 10, 10, 10, 10, 10, 10};
   const Placement now = Placement::even(8, 4);
   const auto imbalance = [&](const Placement& p) { return dist::imbalance(loads, p, 4); };
-  CHECK(imbalance(dist::LongestFirst{.gain = 0}.place(loads, 4, now)) > 3.7);  // of 4 at most
+  CHECK(imbalance(dist::LongestFirst{.gain = 0}.place(loads, 4, now)) > 3.7);  // 4 is the largest possible
   CHECK(imbalance(HottestFirst{.extra = 1}.place(loads, 4, now)) < 1.03);
 }
 

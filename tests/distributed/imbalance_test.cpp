@@ -32,7 +32,7 @@ TEST_CASE("(1), (2): experts with copies equal a loop over slots") {
       const auto c = static_cast<Index>(holders[e].size());
       for (Index s = 0; s < loads[e]; ++s) {
         Index i = 0;
-        while ((i + 1) * loads[e] / c <= s) ++i;  // the part that slot s is in
+        while ((i + 1) * loads[e] / c <= s) ++i;  // the part that slot s belongs to
         ++of[static_cast<std::size_t>(holders[e][static_cast<std::size_t>(i)])];
       }
     }

@@ -23,13 +23,13 @@ constexpr Index items = 12, dim = 5, experts = 4, steps = 3;
 template <class GateT>
 constexpr bool is_enough = dist::local::is_enough<GateT, Cpu>();
 
-/// A gate of one's own.
+/// A gate of a user.
 struct Own : SoftmaxTopK {};
 
 auto model_of(const auto& gate) {
   return Stack{Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}}}, 2};
 }
-/// Losses, then parameters.
+/// Returns losses, then parameters.
 std::vector<double> values_of(auto& trainer, const auto& part) {
   std::vector<double> all;
   for (Index i = 0; i < steps; ++i) {

@@ -16,7 +16,7 @@ using Numbers = std::vector<Index>;
 
 namespace {
 
-/// The least load of the busiest shard that any placement has, of few experts.
+/// Tries all placements of few experts and returns the least load of the busiest shard.
 Index best_of_all(const Numbers& loads, Index shards, Index room) {
   Placement p{Numbers(loads.size())};
   Index best = std::accumulate(loads.begin(), loads.end(), Index(0));
@@ -43,9 +43,9 @@ Index busiest(const Numbers& loads, const Placement& p, Index shards) {
 }  // namespace
 
 TEST_CASE("LongestFirst: longest expert first, to the least loaded shard") {
-  // 9 | 8, 9 | 8 + 5, 9 + 4 | 13, 13 + 4 | 13, and 1 to the one that has room.
+  // The loads grow as 9 | 8, 9 | 8 + 5, 9 + 4 | 13, 13 + 4 | 13, and 1 goes to the shard with room.
   CHECK(LongestFirst{.gain = 0}.place({4, 9, 5, 8, 4, 1}, 2, {{0, 0, 0, 0, 0, 0}}) == Placement{{0, 0, 1, 1, 0, 1}});
-  // Ties: the lower expert, then fewer experts, then the lower shard.
+  // Ties go to the lower expert, then to the shard with fewer experts, then to the lower shard.
   CHECK(LongestFirst{.gain = 0}.place({3, 3, 3, 3, 0, 0}, 2, {{1, 1, 1, 1, 1, 1}}).count(0) == 3);
 }
 
@@ -60,7 +60,8 @@ TEST_CASE("LongestFirst: at most 4/3 of the optimum if room suffices") {
     const Index best = best_of_all(loads, shards, experts);
     CAPTURE(loads);
     CHECK(3 * busiest(loads, found, shards) <= 4 * best);
-    // With room: at least as good as where they lay, and no shard has more than it may.
+    // With limited room the result is at least as good as the old placement, and no shard has more experts than
+    // allowed.
     const Placement even = Placement::even(experts, shards), kept = LongestFirst{}.place(loads, shards, even);
     CHECK(busiest(loads, kept, shards) <= busiest(loads, even, shards));
     for (Index j = 0; j < shards; ++j) CHECK(kept.count(j) <= (experts + shards - 1) / shards);
@@ -70,10 +71,11 @@ TEST_CASE("LongestFirst: at most 4/3 of the optimum if room suffices") {
 TEST_CASE("LongestFirst: keeps experts if the gain is small") {
   const Placement now{{1, 1, 0, 0}};
   CHECK(LongestFirst{}.place({5, 5, 5, 5}, 2, now) == now);                 // even already
-  CHECK(LongestFirst{}.place({0, 0, 0, 0}, 2, now) == now);                 // nothing is known
+  CHECK(LongestFirst{}.place({0, 0, 0, 0}, 2, now) == now);                 // no loads are known
   CHECK(LongestFirst{.gain = 0.1}.place({54, 50, 50, 46}, 2, now) == now);  // 104 to 100 of 200: 4 %
   CHECK(LongestFirst{.gain = 0.03}.place({54, 50, 50, 46}, 2, now) != now);
-  // {0, 1} and {2, 3} are even; the first part takes shard 1, where both lie: one expert moves.
+  // The parts {0, 1} and {2, 3} are even. The first part takes shard 1, where both of its experts are, so one expert
+  // moves.
   CHECK(LongestFirst{}.place({9, 1, 8, 2}, 2, {{1, 1, 1, 0}}) == Placement{{1, 1, 0, 0}});
 }
 

@@ -14,7 +14,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Value and adjoint on shards of unlike sizes, beside those of all items at once.
+/// Compares value and adjoint on shards of different sizes with those of all items at once.
 template <class L>
 void check_loss(const L& loss, const auto& target_of) {
   constexpr Index items = 11, width = 4;
@@ -65,7 +65,7 @@ TEST_CASE("LossOfShards: throws without a shard") {
 TEST_CASE("LossOfShards: mean over the targets of all shards, and adjoint") {
   const auto labels = [](Cpu::Context&, Index items, Index width) {
     std::vector<Index> all;
-    for (Index n = 0; n < items; ++n) all.push_back(n < 5 ? -1 : n % width);  // the first shards have none that counts
+    for (Index n = 0; n < items; ++n) all.push_back(n < 5 ? -1 : n % width);  // no target of the first shards counts
     return all;
   };
   check_loss(CrossEntropy{.ignore = -1}, labels);
@@ -134,7 +134,7 @@ TEST_CASE("LossOfShards: a learned loss adds the gradient of all targets") {
   Tensor<double, 2, Cpu> dy(items, dim);
   auto grads = zeros_like(one, params);
   const double value = run(loss, one, 0, items, dy, grads);
-  for (Index shards : {1, 2, 3, 4}) {  // of four, the first has no target that counts
+  for (Index shards : {1, 2, 3, 4}) {  // of four shards, the first has no target that counts
     std::vector<std::vector<double>> parts(static_cast<std::size_t>(shards));
     std::atomic<int> wrong = 0;
     dist::Alone world;

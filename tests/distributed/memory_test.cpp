@@ -9,7 +9,7 @@
 
 using namespace gatefold;
 
-// That of a device: tests/cuda/shards_test.cu.
+// The memory of a device is tested in tests/cuda/shards_test.cu.
 TEST_CASE("HostMemory: reads and writes in place") {
   Cpu::Context ctx(1);
   const auto memory = dist::memory_of(ctx);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr Index dim = 5, experts = 6, items = 40, layers = 2, steps = 6;
 
-// Experts of two kinds; a gate that adapts without learning.
+// Experts of two kinds, and a gate that adapts without gradients.
 auto model_of(auto& shard) {
   const Mixture mixture{
       SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
@@ -37,7 +37,7 @@ auto trainer_on(auto& shard, Cpu::Context& ctx, const auto& optimizer) {
   return Trainer{ctx, model_of(shard), dist::LossOfShards{MeanSquaredError{}, &shard},
                  dist::DataParallel{optimizer, &shard}, Seed{3}};
 }
-/// Items that are much alike: most of them go to the same experts.
+/// Steps on items that are much alike, so that most of them go to the same experts.
 double step(auto& shard, auto& trainer) {
   auto& ctx = trainer.context();
   const auto number = static_cast<std::uint64_t>(trainer.state.step);
@@ -49,7 +49,7 @@ double step(auto& shard, auto& trainer) {
   return trainer.step(x.view().rows(mine.first, mine.count), y.view().rows(mine.first, mine.count));
 }
 
-/// Somewhere else at each step: anywhere, all on one shard, even.
+/// Returns another placement at each step: anywhere, all on one shard, or even.
 std::vector<Placement> places(Index shards, Index step) {
   std::vector<Placement> all(layers);
   for (Index i = 0; i < layers; ++i)
@@ -59,7 +59,7 @@ std::vector<Placement> places(Index shards, Index step) {
 }
 enum class Moves { none, often, once };
 
-/// The losses of a run, and its file.
+/// The losses of a run, and the bytes of its file.
 struct Run {
   std::vector<double> losses;
   std::string file;
@@ -69,7 +69,7 @@ template <class F>
 Run run_of(Index shards, int threads, Moves moves, const F& optimizer_of) {
   const support::TempDirectory folder;
   Run result;
-  for (Index part = 0; part < 2; ++part) {  // the second half goes on from a file
+  for (Index part = 0; part < 2; ++part) {  // the second half continues from a file
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
       Cpu::Context ctx(threads);
@@ -88,7 +88,7 @@ Run run_of(Index shards, int threads, Moves moves, const F& optimizer_of) {
   return result;
 }
 
-/// What a program on two shards throws.
+/// Returns the message of what a program on two shards throws.
 std::string message_of(const auto& program) {
   dist::Alone world;
   try {
@@ -113,7 +113,7 @@ TEST_CASE("move_experts: losses, parameters and checkpoints do not change") {
     }
   };
   check([](auto&) { return optim::Clipped{optim::AdamW{.lr = 0.02, .decay = 0.1}, 0.1}; });
-  // States by rows and by groups, some of whose tensors are empty.
+  // States by rows and by groups; some of their tensors are empty.
   check([](auto& shard) {
     return optim::Clipped{
         dist::Zero{InGroups{is_weight, optim::AdamW{.lr = 0.02, .decay = 0.1}, optim::Sgd{.lr = 0.1, .momentum = 0.9}},
@@ -184,7 +184,7 @@ TEST_CASE("move_experts: invalid placements throw on all shards, move no experts
         }) ==
         "move_experts: optimizer.m.layers.1.branch.branch.expert.kinds.1.bias: expected 2 experts on shard 1, got 3");
 
-  // A run that was refused goes on.
+  // A run whose move was refused can continue.
   dist::Alone world;
   std::vector<double> losses[2];
   for (int i = 0; i < 2; ++i)
@@ -219,7 +219,7 @@ TEST_CASE("move_experts: a failure midway moves no experts") {
                   step(shard, trainer);
                   const auto placed = dist::placements(trainer);
                   const auto before = bytes();
-                  // Of the moments, which move last, one shard has rows of another width.
+                  // Moments move last. Those of one shard have rows of another width.
                   if (shard.index() == 1)
                     std::get<1>(trainer.state.v.layers[1].branch.branch.expert.part.kinds).weight.resize(2, dim, 1);
                   try {
@@ -259,8 +259,8 @@ TEST_CASE("move_experts: packs outside the trainer do not move and throw") {
     auto trainer = trainer_on(shard, ctx, optim::Sgd{.lr = 0.1});
     auto best = zeros_like(ctx, trainer.params);
     step(shard, trainer);
-    copy_pack(ctx, trainer.params, best);                                         // experts are where they were
-    const std::vector<Placement> swapped(layers, Placement{{1, 1, 0, 0, 0, 1}});  // as many on each shard
+    copy_pack(ctx, trainer.params, best);                                         // the experts have not moved yet
+    const std::vector<Placement> swapped(layers, Placement{{1, 1, 0, 0, 0, 1}});  // each shard has as many as before
     dist::move_experts(shard, trainer, swapped);
     const std::string message =
         "Sharded: packs: expected packs with their experts on the same shards, got a pack with experts on other shards "

@@ -19,7 +19,7 @@ using dist::mpi::Transfers;
 
 namespace {
 
-/// Whether all has arrived that nobody but the thread asks for.
+/// Returns whether transfers complete although only the progress thread asks MPI about them.
 bool arrives(Progress& progress, const Transfers& transfers) {
   return dist::wait_until(Seconds(20), [&] {
     const auto alone = progress.pause();

@@ -14,7 +14,7 @@
 #include "support/messages.hpp"
 #include "support/mpi_started.hpp"
 
-// Every rank runs all cases; tests/mpi starts 1 to 4 of them, and one is what a program alone is.
+// Every rank runs all cases. tests/mpi starts 1 to 4 ranks; a program that is started alone has one.
 
 using namespace gatefold;
 using support::Letter;
@@ -28,7 +28,7 @@ namespace {
 struct Started {
   Started() { support::start_mpi(); }
 };
-// A world of the processes that there are.
+// A world of the processes that were started.
 struct World : Started, dist::Mpi {
   explicit World(double timeout = 30, bool progress = false) : Mpi({.timeout = timeout, .progress = progress}) {}
 };
@@ -38,7 +38,7 @@ void exchange(World& world, Mail& mail) {
   CHECK(mail.right());
 }
 
-// What exchange throws, "" if nothing.
+// Returns the message of what exchange throws, "" if nothing.
 std::string thrown(World& world, Mail& mail) {
   try {
     world.exchange(mail.outgoing(), mail.incoming());
@@ -69,7 +69,7 @@ TEST_CASE("Mpi: an exchange with itself or missing ranks throws") {
     CHECK_THROWS_AS(world.exchange(outgoing, {}), ArgumentError);
     CHECK_THROWS_AS(world.exchange({}, incoming), ArgumentError);
   }
-  world.exchange({}, {});  // it has not failed
+  world.exchange({}, {});  // the world still works
   world.listen();
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("Mpi: any thread can finish a split exchange") {
     const auto incoming = mail.incoming();
     world.begin(outgoing, incoming);
     world.listen();
-    if (round % 5 == 4) {  // also where all has arrived
+    if (round % 5 == 4) {  // also if everything has arrived
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       CHECK_THROWS_AS(world.begin(outgoing, incoming), ArgumentError);
     }

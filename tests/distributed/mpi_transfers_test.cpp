@@ -62,7 +62,7 @@ TEST_CASE("Transfers: a wrong size throws on the receiver, also pieces") {
     std::size_t sent, expected;
     const char* says;
   };
-  // Pieces of 100,000 bytes: the last shows the end, also where the others fit.
+  // Messages travel in pieces of 100,000 bytes. The last piece shows the end, also if the others have the right size.
   for (const Case& c :
        {Case{4, 8, "sent 4 bytes, but 8 bytes"}, Case{8, 4, "sent more bytes, but 4 bytes"},
         Case{0, 1, "sent 0 bytes, but 1 bytes"}, Case{90000, 8, "sent more bytes, but 8 bytes"},

@@ -19,20 +19,20 @@
 using namespace gatefold;
 using support::Processes;
 
-// NCCL's own communicator: tests/backend/cuda/nccl_test.cu.
+// NCCL's own communicator is tested in tests/backend/cuda/nccl_test.cu.
 namespace {
 
-/// What ranks have in common.
+/// What the ranks share.
 struct Board {
   std::mutex mutex{};
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages{};
   std::atomic<int> left = 0, aborted = 0, delivered = 0;
-  int silent = -1;  // a rank whose messages never come
+  int silent = -1;  // a rank whose messages never arrive
   bool has_no_id = false;
 };
-Board* board = nullptr;  // of a test case
+Board* board = nullptr;  // that of the test case
 
-/// A communicator whose messages wait on the board.
+/// A communicator that keeps its messages on the board.
 class OnBoard {
  public:
   struct Id {
@@ -74,7 +74,7 @@ class OnBoard {
 using World = dist::Nccl<Processes::World, OnBoard>;
 static_assert(dist::DeviceWorld<World> && !dist::DeviceWorld<Processes::World>);
 
-/// f(world) of every process; what each of them throws.
+/// Runs f(world) on every process and returns the message of what each of them throws.
 std::vector<std::string> failures(int processes, Board& of, const auto& f) {
   board = &of;
   Processes all(processes);

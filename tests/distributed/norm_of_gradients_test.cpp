@@ -25,7 +25,7 @@ static_assert(!given<NormalizedGd> && !given<Clipped<Clipped<Sgd>>> && !given<Cl
 static_assert(!given<InGroups<Clipped<Sgd>, Sgd>> && !given<InGroups<Sgd, Scheduled<Clipped<Sgd>>>>);
 static_assert(!given<Clipped<InGroups<Sgd, InGroups<Sgd, NormalizedGd>>>>);
 static_assert(!given<dist::Zero<InGroups<Clipped<Sgd>, Sgd>, Shard>>);
-// Those that find the norm of all shards themselves; not inside Zero, which shows them some rows.
+// These find the norm of all shards themselves. They do not work inside Zero, which shows them only some rows.
 using Synced = dist::SyncNorm<NormalizedGd, Shard>;
 static_assert(given<Synced> && given<InGroups<Synced, Sgd>> && given<Clipped<Scheduled<Synced>>>);
 static_assert(!given<InGroups<Synced, NormalizedGd>>);

@@ -1,4 +1,4 @@
-// Rows that cross between shards as bfloat16 (dist::ExchangeOptions).
+// Rows that cross between shards in bfloat16 (dist::ExchangeOptions).
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace {
 constexpr auto anywhere = [](Index) {};
 const Linear linear{.model_dim = PayloadCase::dim, .output_dim = PayloadCase::out};
 
-/// u of a mixture with one pick of weight 1 for each item, on two shards.
+/// Returns u of a mixture on two shards, with one pick of weight 1 for each item.
 template <class B>
 Tensor<float, 2, B> results(dist::ExchangeOptions exchange) {
   constexpr Index items = 23, dim = 16;
@@ -62,7 +62,7 @@ TEST_CASE("payload: items, results and adjoints are rounded on every shard") {
         CHECK(wrong.operator()<Cpu>() == 0);
         CHECK(wrong.operator()<CpuBf16>() == 0);
       }
-    // Without the option these are other values.
+    // Without the option the values differ.
     dist::Alone world;
     CHECK(test::wrong_of_payload(c, test::run_payload<Cpu>(world, c, linear, 2, {}, {}, anywhere)) > 100);
   }
@@ -76,7 +76,7 @@ TEST_CASE("payload: rows have half the bytes, other traffic is unchanged") {
   const auto given = [&](dist::ExchangeOptions exchange, const auto& expert) {
     return test::run_payload<Cpu>(world, c, expert, shards, placement, exchange, anywhere).given;
   };
-  std::vector<std::uint64_t> rows(3), slots_from(3), slots_to(3);  // that a shard gives to, or has of, others
+  std::vector<std::uint64_t> rows(3), slots_from(3), slots_to(3);  // of a shard, to or from other shards
   for (Index i = 0; i < shards; ++i) {
     const auto mine = dist::Range::of(PayloadCase::items, i, shards);
     for (Index n = mine.first; n < mine.first + mine.count; ++n) {
@@ -97,9 +97,9 @@ TEST_CASE("payload: rows have half the bytes, other traffic is unchanged") {
   constexpr std::uint64_t in = PayloadCase::dim, out = PayloadCase::out;
   for (std::size_t i = 0; i < 3; ++i) {
     CAPTURE(i);
-    // x and du of rows, z and dslots of slots.
+    // x and du cross as rows, z and dslots as slots.
     CHECK(floats[i] - halves[i] == 2 * (rows[i] * (in + out) + slots_to[i] * (out + in)));
-    // dz of slots, in the place of du.
+    // dz crosses as slots, in the place of du.
     CHECK(floats_of_slots[i] - halves_of_slots[i] ==
           2 * (rows[i] * in + slots_from[i] * out + slots_to[i] * (out + in)));
   }
@@ -111,7 +111,7 @@ TEST_CASE("payload: on CpuBf16 it changes only the results") {
   for (Index i = 0; i < plain.size(); ++i)
     wrong += static_cast<double>(rounded.data()[i]) != test::to_bfloat16(static_cast<double>(plain.data()[i]));
   CHECK(wrong == 0);
-  // Others are not.
+  // With Cpu, products of rounded items differ too.
   const auto of_floats = results<Cpu>({}), of_rounded = results<Cpu>({.bfloat16 = true});
   for (Index i = 0; i < plain.size(); ++i)
     wrong += static_cast<double>(of_rounded.data()[i]) != test::to_bfloat16(static_cast<double>(of_floats.data()[i]));

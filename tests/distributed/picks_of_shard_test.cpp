@@ -13,7 +13,7 @@ TEST_CASE("picks: a range of items keeps its picks and order") {
   Cpu::Context ctx(1);
   SparsePlan<double, Cpu> all, own;
   all.resize(4, 3, 7);
-  // Of items 3, 1, 2, 1, 0, 2 and a place that no pick uses; item 2's first pick was dropped.
+  // Picks of items 3, 1, 2, 1, 0, 2, and a place that no pick uses. The first pick of item 2 was dropped.
   const std::vector<Index> item{3, 1, 2, 1, 0, 2, 1}, expert{0, 2, ~Index(1), 0, 1, 2, no_pick};
   for (Index p = 0; p < 7; ++p) {
     const auto i = static_cast<std::size_t>(p);

@@ -32,7 +32,7 @@ void step(auto& shard, auto& trainer, std::uint64_t number) {
   const auto mine = shard.part_of(items);
   trainer.step(x.view().rows(mine.first, mine.count), x.view().rows(mine.first, mine.count));
 }
-/// All experts on one shard.
+/// A planner that puts all experts on one shard.
 struct AllOn {
   Index shard;
   Placement place(const std::vector<Index>& loads, Index, const Placement&) const {
@@ -68,7 +68,7 @@ TEST_CASE("(1): imbalance before and after, experts move to even loads") {
           moved += begin[i].shard_of[e] != now[i].shard_of[e];
         }
         constexpr double mean = 2 * 2 * items / 3.0;  // steps, picks
-        // 1e-12: what is compared are a product and a quotient of whole numbers.
+        // The tolerance 1e-12 is for a product and a quotient of whole numbers.
         CHECK(found.before[i] ==
               doctest::Approx(*std::max_element(before.begin(), before.end()) / mean).epsilon(1e-12));
         CHECK(found.after[i] == doctest::Approx(*std::max_element(after.begin(), after.end()) / mean).epsilon(1e-12));
@@ -78,7 +78,7 @@ TEST_CASE("(1): imbalance before and after, experts move to even loads") {
       CHECK(found.moved == moved);
       CHECK(loads.slots.empty());
     }
-    // A planner of the program's; nothing moves a second time.
+    // With a planner of the program, experts move once and stay then.
     for (const Index moves : {1, 0}) {
       step(shard, trainer, 7);
       loads.add(shard, trainer);

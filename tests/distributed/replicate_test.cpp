@@ -28,7 +28,7 @@ auto mixture_of(Index k) {
 }
 auto model_of(const auto& branch) { return Stack{Residual{update::HeavyBall{.mu = 0.5}, branch}, layers}; }
 
-/// Any expert on any shard, and any of the others too.
+/// Puts each expert on a random shard, and copies of it on random others.
 std::vector<Placement> random_placements(Index shards, std::mt19937& generator) {
   std::vector<Placement> all(layers);
   for (Placement& p : all)
@@ -39,7 +39,7 @@ std::vector<Placement> random_placements(Index shards, std::mt19937& generator) 
     }
   return all;
 }
-/// Every expert everywhere.
+/// Puts every expert on every shard.
 std::vector<Placement> everywhere(Index shards) {
   std::vector<Placement> all(layers, Placement::even(experts, shards));
   for (Placement& p : all)
@@ -49,18 +49,18 @@ std::vector<Placement> everywhere(Index shards) {
   return all;
 }
 
-/// What a server has of a model: what ExpertLoads asks.
+/// The parts of a served model that ExpertLoads reads.
 template <class P, class S>
 struct Served {
   const P& params;
   const S& saved;
 };
 
-/// How items go: anywhere, all of them to expert 1, none to expert 3.
+/// Where items go: anywhere, all of them to expert 1, none to expert 3.
 enum class Routing { any, hot, cold };
 
-/// Differing elements of y, by infer and by forward, beside those without copies; and slots on another shard than naive
-/// loops say.
+/// Returns how many elements of y (infer and forward) differ from those without copies, plus the slots that are on
+/// another shard than naive loops say.
 template <class B>
 int differences(Index shards, int threads, Index items, Routing routing, Index k, unsigned seed,
                 const dist::ExchangeOptions& exchange = {}) {
@@ -112,7 +112,7 @@ int differences(Index shards, int threads, Index items, Routing routing, Index k
       wrong += output(false) != expected;
       wrong += output(true) != expected;
       wrong += loads_of() != loads;
-      // Slots [⌊i n/c⌋, ⌊(i+1) n/c⌋) of an expert's n.
+      // Copy i of c has slots [⌊i n/c⌋, ⌊(i+1) n/c⌋) of an expert's n.
       for (std::size_t l = 0; l < layers; ++l) {
         const Placement& p = placements[l];
         std::size_t here = 0;
@@ -134,7 +134,7 @@ int differences(Index shards, int threads, Index items, Routing routing, Index k
   return wrong;
 }
 
-/// What a program on two shards throws.
+/// Returns the message of what a program on two shards throws.
 std::string message_of(const auto& program) {
   dist::Alone world;
   try {
@@ -155,7 +155,7 @@ std::string message_of(const auto& program) {
 TEST_CASE("replicate: copies change no bits and share slots evenly") {
   unsigned seed = 1;
   for (const Index shards : {1, 2, 3, 4})
-    for (const Index items : {0, 1, 3, 40})  // of 1 and 3 some shards have none, and there are more copies than slots
+    for (const Index items : {0, 1, 3, 40})  // with 1 and 3 some shards have no item, and copies outnumber slots
       for (const Routing routing : {Routing::any, Routing::hot, Routing::cold}) {
         CAPTURE(shards);
         CAPTURE(items);
@@ -164,7 +164,7 @@ TEST_CASE("replicate: copies change no bits and share slots evenly") {
         CHECK(differences<CpuBf16>(shards, 2 - static_cast<int>(seed % 2), items, routing, 2 - seed % 2, seed) == 0);
         ++seed;
       }
-  for (const bool bfloat16 : {false, true})  // rows that cross in chunks, or rounded
+  for (const bool bfloat16 : {false, true})  // rows cross in chunks, rounded or not
     CHECK(differences<Cpu>(3, 1, 40, Routing::hot, 2, 70, {.bfloat16 = bfloat16, .chunks = 2}) == 0);
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("replicate: mixed kinds, frozen parameters and random experts") {
     const auto check = [&](const auto& mixture, const auto& extra, const Placement& placement) {
       const dist::ExpertParallel branch{mixture, &shard};
       auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
-      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 8 * (shard.index() % 2), dim);  // two shards without items
+      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 8 * (shard.index() % 2), dim);  // two shards have no items
       Tensor<float, 2, Cpu> u(x.extent(0), dim), v(x.extent(0), dim);
       infer(branch, ctx, params, x, u, extra);
       dist::replicate_experts(shard, ctx, params, {placement});
@@ -218,7 +218,7 @@ TEST_CASE("replicate: hot experts get copies, imbalance equals a loop") {
     for (auto& layer : trainer.params.layers)
       for (Index e = 0; e < experts; ++e) layer.branch.gate.scores.weight(0, e) = e == 2 ? 5.f : 0.f;
     auto batch = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
-    for (Index n = 0; n < items - 6; ++n) batch(n, 0) = 2;  // most go to expert 2
+    for (Index n = 0; n < items - 6; ++n) batch(n, 0) = 2;  // most items go to expert 2
     const auto mine = shard.part_of(items);
     const auto x = batch.view().rows(mine.first, mine.count);
     trainer.step(x, x);
@@ -238,7 +238,7 @@ TEST_CASE("replicate: hot experts get copies, imbalance equals a loop") {
     const auto found = dist::replicate(shard, ctx, params, loads, dist::HottestFirst{.extra = 1});
     infer(model, ctx, params, x, carry, y);
     // [/snippet]
-    const double step = trainer.step(x, x);  // the run goes on with its own
+    const double step = trainer.step(x, x);  // the run continues with its own parameters
     const auto placements = dist::placements(Served<decltype(params), int>{params, 0});
 
     const std::lock_guard lock(mutex);

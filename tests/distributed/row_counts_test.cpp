@@ -45,7 +45,7 @@ TEST_CASE("HeldRows: rows on a wrong shard throw on all shards") {
   };
   CHECK(check(3, 2, {&deal, {0, 5}}) == "");
   CHECK(check(1, 2, {&deal, {0, 3}}) == "");
-  CHECK(check(0, 0, {&deal, {0, 5}}) == "");  // of another group
+  CHECK(check(0, 0, {&deal, {0, 5}}) == "");  // no experts of this group
   CHECK(check(4, 2, {}) == "");               // dealt by rows
   CHECK(check(3, 3, {&deal, {0, 5}}) == "here: expert.up: expected 2 experts on shard 1, got 3");
   CHECK(check(5, 0, {&deal, {0, 5}}) == "here: expert.up: expected 3 experts on shard 0, got 5");

@@ -18,6 +18,6 @@ TEST_CASE("rows: rows follow the first extent, empty copies are valid") {
   dist::rows::copy(dist::HostMemory{}, std::as_const(all).data(), {1, 2}, 6, part.data());
   for (Index i = 0; i < part.size(); ++i) CHECK(part.data()[i] == static_cast<double>(6 + i));
   CHECK(dist::rows::width(Tensor<double, 1, Cpu>(5)) == 1);
-  double* volatile nowhere = nullptr;  // volatile: compilers warn of copies of nothing to what they know is null
+  double* volatile nowhere = nullptr;  // volatile: compilers warn about copies of no values to a known null
   dist::rows::copy<dist::HostMemory, double>({}, nowhere, {0, 0}, 6, nowhere);
 }

@@ -19,7 +19,7 @@ TEST_CASE("PackedRows: adjacent ranges become one run, listed or in place") {
   for (const bool listed : {false, true}) {
     CAPTURE(listed);
     const dist::PackedRows<Cpu> rows{listed ? View<const Index, 1, Cpu>(list) : View<const Index, 1, Cpu>{}, 7, ranges};
-    std::vector<std::array<Index, 3>> runs;  // the first row of the packed ones, of the others, and how many
+    std::vector<std::array<Index, 3>> runs;  // first packed row, first other row, number of rows
     rows.each_run(of.view(), packed.view(), [&](const auto& of_run, const auto& from, const auto& in_packed) {
       CHECK(of_run.empty() == !listed);
       const Index first = (from.data() - of.data()) / 3;
@@ -37,7 +37,7 @@ TEST_CASE("carried rows: shards send rows to the requested places") {
     const Index me = shard.index();
     Tensor<float, 2, Cpu> from(3, 2);
     for (Index r = 0; r < 3; ++r) from(r, 0) = static_cast<float>(10 * me + r), from(r, 1) = -from(r, 0);
-    // Row 2 to shard 0, row 0 to shard 1; taken as rows 1 and 0.
+    // Each shard sends row 2 to shard 0 and row 0 to shard 1, and writes what it gets to rows 1 and 0.
     Tensor<Index, 1, Cpu> gives(2), takes(2);
     gives(0) = 2, gives(1) = 0, takes(0) = 1, takes(1) = 0;
     const std::vector<dist::Range> each{{0, 1}, {1, 1}};

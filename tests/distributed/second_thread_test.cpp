@@ -35,7 +35,7 @@ auto model(const auto& branch, Interruption& at) {
   const Residual layer{update::HeavyBall{.mu = 0.7, .gamma = 0.9}, branch};
   return Chain{layer, Interrupted{kDim, &at}, layer};
 }
-/// Items of a shard.
+/// Returns the items of a shard.
 auto batch(auto& shard, std::uint64_t seed) {
   Cpu::Context ctx(1);
   return uniform_tensor<float>(ctx, Seed{seed}.fork(static_cast<std::uint64_t>(shard.index())), 1, kItems, kDim);

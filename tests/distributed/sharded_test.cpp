@@ -11,7 +11,7 @@ using namespace gatefold;
 
 namespace {
 
-/// The parts of all shards, one after the other, of every tensor; and the whole.
+/// Compares every tensor of the whole with the parts of all shards one after the other.
 template <class E>
 void check_parts(const E& expert, Index experts, Index shards) {
   Cpu::Context ctx(1);
@@ -21,7 +21,7 @@ void check_parts(const E& expert, Index experts, Index shards) {
   for (Index j = 0; j < shards; ++j) {
     dist::Sharded<Params<E, double, Cpu>> part;
     dist::take_experts(ctx, expert, placement, j, shards, part, all);
-    // The shapes that its policy asks for.
+    // The part has the shapes that its policy expects.
     dist::some_experts(expert, placement, j, {0, experts}).validate(part.part, placement.count(j));
     std::size_t i = 0;
     for_each_tensor(
@@ -76,7 +76,7 @@ TEST_CASE("take_experts: throws if the first extent is not the expert") {
   CHECK_THROWS_WITH_AS(dist::take_experts(ctx, Linear{}, dist::Placement::even(3, 2), 0, 2, part, all),
                        "ExpertParallel: weight: expected a first extent of 3 (the number of experts), got 4",
                        ArgumentError);
-  // Of the second kind the last tensor.
+  // The last tensor of the second kind has a wrong extent.
   using Kinds = Experts<Linear, Linear>;
   const Kinds kinds{.kinds = {Linear{.model_dim = 3}, Linear{.model_dim = 3}}, .counts = {2, 1}};
   auto several = kinds.init<double, Cpu>(ctx, 3, Seed{1});
@@ -93,7 +93,7 @@ TEST_CASE("take_experts: mixed kinds in any placement keep their rows") {
       .kinds = {Linear{.model_dim = 2}, {.kinds = {Linear{.model_dim = 2}, Linear{.model_dim = 2}}, .counts = {1, 2}}},
       .counts = {2, 3}};
   auto all = experts.init<double, Cpu>(ctx, 5, Seed{1});
-  Index expert = 0;  // its number is its bias
+  Index expert = 0;  // each expert's bias is its number
   for_each_tensor(
       [&](const Name& at, auto& t) {
         if (at.part != "bias") return;
@@ -117,7 +117,7 @@ TEST_CASE("take_experts: mixed kinds in any placement keep their rows") {
     dist::sharded::Visitor<false, decltype(look)>{look}.sharded(Name{}, mine);
     CHECK(found == expected[static_cast<std::size_t>(j)]);
     CHECK(dealt == found);
-    CHECK(zeros_like(ctx, mine).deal == mine.deal);  // packs that are made like it
+    CHECK(zeros_like(ctx, mine).deal == mine.deal);  // packs made from it have the same experts
   }
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("Sharded: tensor names are unchanged, visitors can detect it") {
 
 namespace {
 
-/// Its parameter is written out, and it gives something back.
+/// A visitor whose `sharded` names its parameter type and returns a value.
 struct TypedNames {
   std::vector<std::string> seen{};
   void operator()(const Name& at, const auto&) { seen.push_back(at.str()); }

@@ -17,7 +17,7 @@ using namespace gatefold;
 
 namespace {
 
-/// A byte to each shard and from it, and work meanwhile.
+/// Exchanges a byte with each shard and runs `work` meanwhile.
 template <class Work>
 void exchange_beside(auto& shard, const Work& work) {
   std::vector<std::byte> give(static_cast<std::size_t>(shard.count())), take(give.size());
@@ -29,7 +29,7 @@ void exchange_beside(auto& shard, const Work& work) {
   }
   shard.exchange(dist::HostMemory{}, out, in, work);
 }
-/// What shard i gives shard j in round r: so many values, each a function of all four numbers.
+/// What shard i sends shard j in round r: length(i, j, r) values, each a function of i, j, r and its index.
 Index length(Index i, Index j, Index r) { return (7 * i + 3 * j + 5 * r) % 11; }
 std::int64_t value(Index i, Index j, Index r, Index k) { return ((i * 100 + j) * 100 + r) * 100 + k; }
 
@@ -103,7 +103,7 @@ TEST_CASE("Shard: gathered values are in order of shards") {
 TEST_CASE("Shard: sums are a binary tree, for any length") {
   for (Index shards = 1; shards <= 7; ++shards)
     for (Index n : {0, 1, 2, 5, 64}) {
-      // Terms whose sum depends on the order in which they are added.
+      // Terms whose sum depends on the order of addition.
       std::vector<std::vector<float>> terms(static_cast<std::size_t>(shards));
       std::mt19937 generator(static_cast<unsigned>(shards * 100 + n));
       for (auto& t : terms)
@@ -156,7 +156,7 @@ TEST_CASE("run: an exception ends all shards with the first message") {
           if (shard.index() != 2) shard.barrier();
         }).find("the shards do not run the same program") != std::string::npos);
   CHECK(message_of(3,
-                   [](auto& shard) {  // they come when one has left
+                   [](auto& shard) {  // the others arrive after one has left
                      if (shard.index() != 2) {
                        std::this_thread::sleep_for(std::chrono::milliseconds(100));
                        shard.barrier();
@@ -165,13 +165,13 @@ TEST_CASE("run: an exception ends all shards with the first message") {
             .find("the shards do not run the same program") != std::string::npos);
   const std::string unequal = message_of(2, [](auto& shard) {
     std::int32_t give[4] = {}, take[8];
-    const Index more = shard.index();  // the second expects 8 bytes more
+    const Index more = shard.index();  // shard 1 expects 8 bytes more
     const dist::Bytes out[] = {shard.bytes(give, 2), shard.bytes(give, 2)};
     const dist::Room in[] = {shard.room(take, 2 + more * 2), shard.room(take + 4, 2 + more * 2)};
     shard.exchange(out, in);
   });
   CHECK(unequal.find("sends shard 1 8 bytes, but that shard expects 16") != std::string::npos);
-  // While an exchange is under way: others wait for it, compute themselves, or have yet to come.
+  // An exception during an exchange: the other shards wait for it, still compute, or have not arrived.
   for (const int others : {0, 1, 2}) {
     CAPTURE(others);
     std::string sentence;
@@ -204,7 +204,7 @@ TEST_CASE("run: an exception ends all shards with the first message") {
 
 #ifdef __GLIBC__
 TEST_CASE("run: throws if a shard's thread cannot start") {
-  // Threads from here on ask for a stack that no machine has.
+  // Threads that start from here on get a stack larger than any machine has.
   struct HugeStacks {
     pthread_attr_t before, huge;
     HugeStacks() {
@@ -234,7 +234,7 @@ TEST_CASE("run: throws if a shard's thread cannot start") {
     sentence = e.what();
   }
   CHECK(sentence.starts_with(expected));
-  CHECK(sentence.size() > std::string(expected).size());  // and what the system says
+  CHECK(sentence.size() > std::string(expected).size());  // followed by the message of the system
   CHECK(ended == 1);
 }
 #endif

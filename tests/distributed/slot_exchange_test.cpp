@@ -13,7 +13,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Slots of one shard: rows of experts, expert by expert; now and then none, or a row twice for one expert's shard.
+/// Returns random slots of one shard: for each expert the rows that it reads. Some experts read none.
 std::vector<std::vector<Index>> random_slots(Index shard, Index experts, Index rows, unsigned seed) {
   std::mt19937 generator(seed * 100 + static_cast<unsigned>(shard));
   std::vector<std::vector<Index>> slots(static_cast<std::size_t>(experts));
@@ -22,7 +22,7 @@ std::vector<std::vector<Index>> random_slots(Index shard, Index experts, Index r
       if (generator() % 3 == 0) of.push_back(r);
   return slots;
 }
-/// Even and in order, all on one shard, or anywhere.
+/// Returns a placement: even and in order, all on one shard, or anywhere.
 dist::Placement placement_of(Index experts, Index shards, unsigned seed) {
   auto placement = dist::Placement::even(experts, shards);
   std::mt19937 generator(seed);
@@ -56,7 +56,7 @@ TEST_CASE("SlotExchange: rows arrive by expert and shard, slots return") {
             offsets.push_back(static_cast<Index>(row.size()));
           }
           const Index own = static_cast<Index>(row.size());
-          // As from a plan that has dropped picks: more room than slots.
+          // Like a plan with dropped picks, the slots have more room than is used.
           row.resize(row.size() + 2, -1);
           Tensor<double, 2, Cpu> x(rows, width), of_slots(own + 2, width), back(own + 2, width);
           for (Index r = 0; r < rows; ++r)
@@ -71,7 +71,7 @@ TEST_CASE("SlotExchange: rows arrive by expert and shard, slots return") {
           constexpr double unwritten = -7;
           auto arrived = constant_tensor<double>(ctx, unwritten, slots.rows(), width),
                slots_here = constant_tensor<double>(ctx, unwritten, here.slots, width);
-          // As chunks of experts come, they have the rows that they read.
+          // When the chunks of some experts have arrived, the rows that these experts read are there.
           Index chunk_end = 0;
           for (Index c = 0; c < chunks; ++c) {
             slots.bring_rows(shard, ctx, x, arrived, false, c);
@@ -137,9 +137,9 @@ TEST_CASE("SlotExchange: slots of copied experts keep their global numbers") {
   const dist::Placement placement{{2, 0, 1, 1}, {{0, 0}, {1, 1}, {1, 2}, {3, 0}}};
   const std::vector<std::vector<Index>> holders{{0, 2}, {0, 1, 2}, {1}, {0, 1}};
   const auto rows_of = [](Index shard) { return shard == 1 ? Index(0) : 5 + shard; };
-  for (const bool of_items : {true, false})  // slots that read rows of items, or rows of their own
+  for (const bool of_items : {true, false})  // slots read rows of items, or their own rows
     for (unsigned seed = 0; seed < 8; ++seed) {
-      // The slots of all shards, by expert and then by shard: which shard and row they are of, and their numbers.
+      // The slots of all shards in the order of experts and then shards, with shard, row and number.
       struct Slot {
         Index shard, row, number;
       };

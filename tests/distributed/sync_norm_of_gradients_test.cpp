@@ -20,7 +20,7 @@ namespace {
 constexpr Index experts = 5, dim = 4;
 const Mlp<Gelu> expert{.model_dim = dim, .hidden_dim = 3};
 
-/// Two layers of experts, and something with a row for each expert that all shards hold.
+/// Two layers of experts, and a tensor with a row for each expert that all shards hold.
 template <class ExpertsP>
 struct Bank {
   ExpertsP first, second;
@@ -41,7 +41,7 @@ Whole random_bank(Cpu::Context& ctx, std::uint64_t seed) {
   for_each_tensor(fill, bank);
   return bank;
 }
-/// The experts of the layers lie differently.
+/// The two layers have different placements.
 OfShard part_of(Cpu::Context& ctx, Index shard, Index shards, Whole& whole) {
   Placement other{{}};
   for (Index e = 0; e < experts; ++e) other.shard_of.push_back(e * e % shards);
@@ -53,7 +53,7 @@ OfShard part_of(Cpu::Context& ctx, Index shard, Index shards, Whole& whole) {
   return part;
 }
 
-/// What a step leaves, in loops.
+/// Computes a step in loops.
 Whole stepped(Cpu::Context& ctx, const optim::NormalizedGd& gd, std::uint64_t seed) {
   Whole p = random_bank(ctx, 100), g = random_bank(ctx, seed);
   std::vector<double> norm(gd.per_expert ? experts : 1), squares = norm;
@@ -91,7 +91,7 @@ Values values_of(const auto& params) {
   return all;
 }
 constexpr Index items = 9, steps = 4;
-/// The optimizer of a run: of experts alone, or of everything.
+/// The optimizer of a run, which uses gd for experts only.
 auto of_experts(const auto& gd) { return InGroups{is_expert, gd, optim::Sgd{.lr = 0.1}}; }
 template <class F>
 Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& gd, const F& optimizer_of) {

@@ -22,7 +22,7 @@ using Numbers = std::vector<double>;
 constexpr Index dim = 4, experts = 3, layers = 2;
 constexpr double rho = 0.4;
 
-/// Every item goes to every expert, so that the loss is smooth.
+/// Sends every item to every expert, so that the loss is smooth.
 auto mixture() {
   return Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = experts}},
                  Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}};
@@ -30,14 +30,14 @@ auto mixture() {
 auto model_of(const auto& rule, const auto& branch) { return Stack{Residual{rule, branch}, layers}; }
 const update::SharpnessAware of_batch{.rho = rho, .gamma = 0.9, .norm = update::Norm::batch};
 
-/// What the items have, in their order, and the gradients of all parameters.
+/// Results of all items in their order, and the gradients of all parameters.
 struct Found {
   Numbers y, inferred, dx;
   std::vector<Numbers> grads;
 };
 void append(Numbers& to, const Numbers& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// Of these items, and the adjoint of Σ dy·y.
+/// Runs a model on items x, with the adjoint of Σ dy·y.
 template <class L, class V>
 Found pass(const L& model, Cpu::Context& ctx, const V& x, const V& dy) {
   auto p = support::pass<double>(ctx, model, x.extent(0), Seed{4});
@@ -53,7 +53,7 @@ Found pass(const L& model, Cpu::Context& ctx, const V& x, const V& dy) {
   for_each_tensor([&](const Name&, const auto& g) { found.grads.push_back(values(g)); }, p.grads);
   return found;
 }
-/// The same of the shards: the items' one after the other, gradients of experts too, others added up.
+/// Joins the results of the shards: items and experts' gradients one after the other, sums of the other gradients.
 Found pass_on_shards(Index shards, int threads, const Tensor<double, 2, Cpu>& x, const Tensor<double, 2, Cpu>& dy,
                      const update::SharpnessAware& rule = of_batch) {
   std::vector<Found> parts(static_cast<std::size_t>(shards));
@@ -90,7 +90,7 @@ double largest(const Numbers& a) {
   for (const double v : a) m = support::larger(m, std::abs(v));
   return m;
 }
-/// Relative to the largest.
+/// Returns the largest difference relative to the largest value of b.
 double difference(const Numbers& a, const Numbers& b) {
   REQUIRE(a.size() == b.size());
   Numbers d(a.size());
@@ -106,7 +106,7 @@ TEST_CASE("SyncNorm (1): values and gradients match one process within rounding"
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
              dy = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
   const Found one = pass(model_of(of_batch, mixture()), ctx, x.view(), dy.view());
-  for (const Index shards : {1, 2, 3, 7}) {  // of seven, one has no items
+  for (const Index shards : {1, 2, 3, 7}) {  // of seven shards, one has no items
     CAPTURE(shards);
     const Found all = pass_on_shards(shards, 1, x, dy);
     CHECK(difference(all.y, one.y) <= 1e-14);

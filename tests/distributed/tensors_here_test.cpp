@@ -75,7 +75,7 @@ TEST_CASE("TensorsHere: a reader takes its experts and shared tensors") {
     const std::uint64_t experts[] = {2, 0, 3};
     CHECK(bytes["gate.scores.weight"] == 3 * 5 * 4);
     CHECK(bytes["expert.up"] == experts[shard.index()] * 3 * 4 * 4);
-    // Neighbours in one piece: shard 2 has the experts 0 and 2, 3.
+    // Neighbouring experts form one slice: shard 2 has expert 0, and 2 and 3 together.
     for (const auto& entry : here.list)
       if (entry.name == "expert.up" && shard.index() == 2) {
         REQUIRE(entry.here.size() == 2);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr Index items = 18, words = 11, dim = 5, classes = 3;
 
-/// A table, a router, a norm, experts and an output layer; two groups of parameters.
+/// A table, a router, a norm, experts and an output layer; their parameters form two groups.
 auto model_of(auto& shard) {
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
                         Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};
@@ -30,7 +30,8 @@ auto model_of(auto& shard) {
 }
 const InGroups groups{is_weight, optim::AdamW{.lr = 0.02, .decay = 0.1}, optim::AdamW{.lr = 0.01}};
 
-/// The file after some steps, of which the last go on from a file; the values of states that shards hold.
+/// Trains in two parts, the second of which loads a file, and returns the last file. `held` gets how many state values
+/// each shard holds.
 template <class MakeOptimizer>
 std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::filesystem::path& folder,
                     std::vector<Index>* held = nullptr, bool moves = false, const NotTrained& except = {}) {
@@ -93,7 +94,7 @@ TEST_CASE("Zero: same bits and checkpoints as an undivided state") {
           [&](auto& shard) {
             return dist::DataParallel{around(dist::Zero{base, &shard}), &shard};
           },
-          folder.path, &some, true, except);  // among experts that move
+          folder.path, &some, true, except);  // while experts move
       CHECK(found.size() > 1000);
       CHECK(found == expected);
       Index of_all = 0, of_some = 0;
@@ -109,7 +110,7 @@ TEST_CASE("Zero: same bits and checkpoints as an undivided state") {
   check(groups, [](const auto& o) {
     return optim::Scheduled{optim::Clipped{o, 0.3}, optim::WarmupCosine{.warmup = 2, .total = 9}};
   });
-  // Some parameters are not trained.
+  // Cases in which some parameters are not trained.
   for (const char* pattern : {"layers.1.layers.*.branch.branch.expert", "layers.1.layers.0", "layers.0", "layers.2.*"})
     check(
         groups,
