@@ -13,7 +13,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Remembers nothing; records what a selection is shown.
+/// A selection that saves nothing and records what it is shown.
 struct Spy {
   template <class T, class B>
   struct Saved {
@@ -27,7 +27,7 @@ struct Spy {
     saved.q = c.q;
     TopK{}.forward(ctx, Nothing<T, B>{}, c, plan, nothing<T, B>(), Nothing<T, B>{});
   }
-  /// Adds 1, 2 and 3 to the three adjoints, so that the test sees which of them go where.
+  /// Adds 1, 2 and 3 to the three adjoints, so that the test sees where each of them goes.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>&,
                 const Saved<T, B>&, const typename SparsePlan<T, B>::Grad&, const CandidatesGrad<T, B>& d,
@@ -62,7 +62,7 @@ TEST_CASE("Candidates: a selection reads items, logits as rank, and softmax") {
   CHECK(saved.selection.q.data() == saved.probabilities.data());
 
   SUBCASE("adjoints reach x, through the logits if necessary") {
-    // dq constant per row is annihilated by the softmax (rows sum to 1), so dz = drank = 2 and
+    // A dq that is constant per row gives no gradient through the softmax, whose rows sum to 1. So dz = drank = 2 and
     // dx = 1 + Σ_e 2 W[d,e]; dW[d,e] = Σ_n 2 x[n,d]; db = 2 N.
     Tensor<double, 2, Cpu> dx(5, 3);
     set_zero(ctx, dx);
@@ -85,7 +85,8 @@ TEST_CASE("Candidates: a selection reads items, logits as rank, and softmax") {
 
 namespace {
 
-/// The best experts until their probabilities sum to p: places that no pick uses stand as no_pick, also row by row.
+/// Picks the best experts until their probabilities sum to p. Places that no pick uses hold no_pick, also where rows
+/// are selected one by one.
 struct TopP {
   double p = 0.6;
   Index most = 3;

@@ -25,7 +25,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// TopK with a row functor that gets only the number of its row.
+/// TopK with a row functor whose call gets only the number of the row.
 template <class PickT>
 struct Numbered {
   PickT pick;
@@ -62,7 +62,7 @@ struct NumberedTopK {
   }
 };
 
-/// Independent, that ranks by an item too few.
+/// Independent, whose ranks lack the last item.
 struct RanksOneFewer {
   Independent mixing{};
   template <class T, class B>
@@ -230,7 +230,7 @@ TEST_CASE("ComposedGate: NaN in padding reaches nothing (transformers #45621, py
     for (Index d = 0; d < 5; ++d) padded.x(n, d) = quiet_nan;
   padded.forward();
   padded.backward();
-  // The same four items without the others: sums of a gradient may differ in rounding, an item's own numbers may not.
+  // The same four items alone. Sums of a gradient may differ in rounding, but an item's own numbers must be the same.
   auto alone = pass<double>(ctx, layer, 4);
   const Index kept[] = {0, 2, 3, 5};
   for (Index n = 0; n < 4; ++n)
@@ -252,7 +252,7 @@ TEST_CASE("ComposedGate: NaN in padding reaches nothing (transformers #45621, py
 
 namespace {
 
-/// infer and forward of one gate, which must agree in every bit.
+/// Checks that infer and forward of a gate agree in every bit.
 template <class Gate>
 void check_infer(const Gate& gate, const Extra<Gate, float, Cpu>& extra, Index items) {
   std::vector<float> first;
@@ -272,7 +272,7 @@ void check_infer(const Gate& gate, const Extra<Gate, float, Cpu>& extra, Index i
     CHECK(values(plan.item_slots) == values(inferred.item_slots));
     const auto bytes = ctx.capacity();
     const float* const weights = inferred.weight.data();
-    gate.infer(ctx, params, x, inferred, extra);  // in the memory it has
+    gate.infer(ctx, params, x, inferred, extra);  // reuses its memory
     CHECK(ctx.capacity() == bytes);
     CHECK(inferred.weight.data() == weights);
     const std::vector<float> now(plan.weight.data(), plan.weight.data() + plan.weight.size());
@@ -398,13 +398,13 @@ TEST_CASE("ComposedGate: without experts, mixing and selection get the scores' s
   using Gate = ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>;
   const Gate gate{.scores = {.model_dim = 2, .experts = 3, .length = 2}, .mixing = {.learned_metric = true}};
   const auto params = init_params<double, Cpu>(gate, ctx, Seed{1});
-  CHECK(params.mixing.metric.extent(0) == 4);  // an item of 2 positions
+  CHECK(params.mixing.metric.extent(0) == 4);  // each item has 2 positions
   const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 5, 4);
   SparsePlan<double, Cpu> plan;
   Saved<Gate, double, Cpu> saved;
   gate.forward(ctx, params, x, plan, saved, {});
   CHECK(plan.items() == 5);
-  // And checks its inputs by itself.
+  // The mixing checks its inputs itself, too.
   const std::vector<double> mask{1, 0};
   Extra<Gate, double, Cpu> extra;
   extra.valid = mask;

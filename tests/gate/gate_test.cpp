@@ -16,7 +16,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// A gate of a user: item n goes to expert n mod E with a fixed weight, every fourth item to none.
+/// A gate of a user: item n goes to expert n mod E with a fixed weight; every fourth item goes to no expert.
 struct RoundRobin {
   Index number = 3;
 
@@ -75,10 +75,10 @@ TEST_CASE("Gate: an item without picks has output and gradient 0") {
   auto clean = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 8),
        poisoned = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 8);
   for (auto* p : {&clean, &poisoned}) p->forward();
-  // Two picks of eight are dropped: slots 6 and 7 belong to nobody.
+  // Two picks of eight are dropped, so slots 6 and 7 are unused.
   REQUIRE(clean.saved.branch.plan.offsets(3) == 6);
   {
-    // The scratch memory of the backward pass holds NaN for them.
+    // The scratch memory of the backward pass holds NaN in these slots.
     auto mark = ctx.mark();
     fill(ctx, ctx.scratch<double>(1000), quiet_nan);
   }

@@ -1,4 +1,4 @@
-// Gates of probabilities and plain selections against PyTorch: tests/golden/gate_cases.py.
+// Gates of probabilities and plain selections, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

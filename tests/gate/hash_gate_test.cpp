@@ -29,7 +29,7 @@ SparsePlan<double, Cpu> route(const HashGate& gate, const Ids& ids) {
   gate.forward(ctx, none, x, plan, none, HashGate::Extra<double, Cpu>{View<const Index, 1, Cpu>(ids)});
   return plan;
 }
-/// Equations (1) and (2) with an explicit list of the experts left.
+/// Equations (1) and (2) with a list of the experts that are left.
 Ids experts_of(const HashGate& gate, Index id) {
   Ids left, picked;
   for (Index e = 0; e < gate.count; ++e) left.push_back(e);
@@ -43,7 +43,7 @@ Ids experts_of(const HashGate& gate, Index id) {
   return picked;
 }
 
-/// Ids of a batch, for the conformance check.
+/// The ids of a batch for the conformance check.
 struct WithIds {
   Ids ids{5, 3, 5, 0, 99, 3, 7};
   template <class T>
@@ -87,7 +87,7 @@ TEST_CASE("HashGate: tokens spread evenly; the seed changes the experts") {
     ++pairs[plan.expert(2 * n)][plan.expert(2 * n + 1)];
     moved += plan.expert(2 * n) != other.expert(2 * n);
   }
-  double chi = 0;  // 56 ordered pairs of 16000/56 each; a fair draw exceeds 110 once in 10⁵
+  double chi = 0;  // 56 ordered pairs, 16000/56 each; fair draws exceed 110 once in 10⁵
   for (int a = 0; a < 8; ++a)
     for (int b = 0; b < 8; ++b) {
       if (a == b) CHECK(pairs[a][b] == 0);

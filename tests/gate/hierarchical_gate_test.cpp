@@ -137,7 +137,7 @@ TEST_CASE("HierarchicalGate: float agrees with loops in double") {
   const Levels of{4, 4, 2, 2, true};
   auto p = pass<float>(ctx, mixture(of), 300);
   p.forward();
-  CHECK(difference(values(p.y), in_loops(p, of)) <= 1e-5);  // sums of some ten floats
+  CHECK(difference(values(p.y), in_loops(p, of)) <= 1e-5);  // sums of about ten floats
 }
 
 TEST_CASE("HierarchicalGate: softmax over all groups and experts, Jordan and Jacobs") {

@@ -11,7 +11,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Write down what they are asked for, in turn.
+/// Functors that log their calls in order.
 struct Mix {
   std::string* log;
   template <class Lanes>

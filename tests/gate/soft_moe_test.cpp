@@ -39,7 +39,7 @@ double length_of(const SoftMoe& gate, const std::vector<double>& v) {
   return std::sqrt(square) + (gate.norm == UnitNorm::outside ? gate.epsilon : 0);
 }
 
-/// Equations (1)-(3) and the mixture, by loops over the items of one sequence: y = x + u.
+/// Equations (1)-(3) and the mixture in loops over the items of one sequence: y = x + u.
 template <class P>
 std::vector<double> soft(const SoftMoe& gate, const P& p, const std::vector<std::vector<double>>& x) {
   const auto& phi = p.branch.gate.phi;
@@ -84,7 +84,7 @@ std::vector<double> row_of(const Tensor<double, 2, Cpu>& y, Index n) { return na
 
 const SoftMoe presets[] = {SoftMoe{}, SoftMoe::vmoe(), SoftMoe::reference()};
 
-/// All items in one sequence; or sequences of three, one item of them padding.
+/// All items in one sequence, or sequences of three items, one of which is padding.
 struct Sequences {
   bool padded = false;
   std::vector<double> valid{1, 1, 0, 1, 1, 1};
@@ -201,7 +201,7 @@ TEST_CASE("SoftMoe: padding with NaN reaches nothing; its output is 0") {
         CHECK(difference(row_of(padded.y, n), row_of(shorter.y, at)) <= 1e-14);
         CHECK(difference(row_of(padded.dx, n), row_of(shorter.dx, at++)) <= 1e-13);
       } else {
-        CHECK(row_of(padded.carry.p, n) == std::vector<double>(dim, 0));  // the mixture of padding
+        CHECK(row_of(padded.carry.p, n) == std::vector<double>(dim, 0));  // the mixture gives padding 0
         CHECK(row_of(padded.dx, n) == std::vector<double>(dim, 0));
       }
     }
@@ -241,7 +241,7 @@ TEST_CASE("SoftMoe: φ starts as N(0, 1/D), σ as 1") {
     mean += v / 20000;
     square += v * v / 20000;
   }
-  CHECK(std::abs(mean) < 0.005);  // five standard deviations, as the next
+  CHECK(std::abs(mean) < 0.005);  // five standard deviations, as for the next check
   CHECK(square == doctest::Approx(1.0 / 50).epsilon(0.05).scale(0));
 }
 

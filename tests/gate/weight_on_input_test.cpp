@@ -28,7 +28,7 @@ namespace {
 
 SoftmaxTopK softmax(Index experts) { return {.scores = {.experts = experts}, .selection = {.k = 2}}; }
 
-/// (1) of one item, with the softmax over the picked logits as weights.
+/// Equation (1) of one item, with the softmax over the picked logits as weights.
 template <class P>
 std::vector<double> mixture(const P& p, const std::vector<double>& x, Index k) {
   const naive::Row z = naive::logits(p.gate.gate.scores, x);
@@ -52,7 +52,7 @@ TEST_CASE("WeightOnInput (1): equals loops over items and picks") {
     Cpu::Context ctx(threads);
     auto p = pass<double>(ctx, Mixture{WeightOnInput{softmax(5)}, Mlp<Gelu>{.model_dim = 6, .hidden_dim = 9}}, 40);
     auto bias = p.params.branch.expert.up_bias.view();
-    fill_uniform(ctx, Seed{9}, -1, 1, bias);  // an expert of 0 is not 0
+    fill_uniform(ctx, Seed{9}, -1, 1, bias);  // so that expert(0) is not 0
     p.forward();
     for (Index n = 0; n < 40; ++n)
       CHECK(difference(naive::row(p.y, n), mixture(p.params.branch, naive::row(p.x, n), 2)) <= 1e-13);
@@ -76,7 +76,7 @@ TEST_CASE("WeightOnInput: gradients and conformance with several gates") {
 
 TEST_CASE("WeightOnInput: linear experts give the values of a plain Mixture") {
   Cpu::Context ctx(1);
-  // A linear expert without bias: expert(w x) = w expert(x), so both orders give the same values.
+  // For a linear expert without bias expert(w x) = w expert(x), so both orders give the same values.
   const Linear expert{.model_dim = 5, .bias = false};
   auto on_input = pass<double>(ctx, Mixture{WeightOnInput{softmax(3)}, expert}, 12);
   auto on_output = pass<double>(ctx, Mixture{softmax(3), expert}, 12);

@@ -102,7 +102,7 @@ TEST_CASE("auxiliary losses: gradients equal finite differences and are added") 
 }
 
 TEST_CASE("auxiliary losses: padding does not count (transformers #28255, pytorch #193633)") {
-  // The same items, with padding of three kinds among them.
+  // Returns the same items with padding items 1 and 4 among them, whose q, z and picks are given.
   const std::vector<double> mask{1, 0, 1, 1, 0, 1};
   auto with_padding = [&](double q, double z, Index pick) {
     auto o = random_outcome(mask);
@@ -130,7 +130,7 @@ TEST_CASE("auxiliary losses: padding does not count (transformers #28255, pytorc
         CHECK(dz(n, e) == 1);
         CHECK(dq(n, e) == 1);
       }
-    // The value is that of the batch without its padding.
+    // The value is that of the batch without the padding.
     Tensor<double, 2, Cpu> q(4, 4), z(4, 4);
     Index to = 0;
     for (const Index n : {0, 2, 3, 5}) {
@@ -170,7 +170,7 @@ TEST_CASE("auxiliary losses: gradients through the gate") {
   extra.valid = mask;
   const auto masked = check::gradients(ctx, balanced(), {}, extra);
   CHECK_MESSAGE(masked, masked.str());
-  // The task gives the router of k = 1 no gradient: what it gets is the losses'.
+  // With k = 1 the task gives the router no gradient, so all of its gradient comes from the losses.
   const auto top1 = check::gradients(ctx, balanced(1));
   CHECK_MESSAGE(top1, top1.str());
   const auto dense = check::gradients(
@@ -188,7 +188,7 @@ TEST_CASE("auxiliary losses: count once under a rule that evaluates twice") {
   CHECK(check::auxiliary_of(twice.saved) == check::auxiliary_of(once.saved));
   CHECK(twice.saved.calls[0].gate.auxiliary.size() == 2);
   CHECK(twice.saved.calls[1].gate.auxiliary.size() == 0);
-  // Without a task gradient, what is left is the losses' gradient.
+  // Without a gradient of the task only the losses' gradient remains.
   set_zero(ctx, once.dy);
   set_zero(ctx, twice.dy);
   once.backward();

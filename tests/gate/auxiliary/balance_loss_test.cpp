@@ -14,7 +14,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// (1) in loops.
+/// Equation (1) in loops.
 double balance(const Outcome& o, double weight, bool per_pick) {
   const Index items = o.q.extent(0), experts = o.q.extent(1);
   double sum = 0;

@@ -20,7 +20,7 @@ Outcome run(const std::vector<double>& v, const CvSquared& cv, double weight = 1
   functor::CvSquaredValue<double, Cpu>{v, cv, weight, {&o.value, 1}, o.slope}(0);
   return o;
 }
-/// (1), the variance as a mean of squared differences of pairs.
+/// Equation (1) with the variance as a mean of squared differences of pairs.
 double naive(const std::vector<double>& v, const CvSquared& cv) {
   double pairs = 0, mean = 0;
   const double count = double(v.size());
@@ -43,7 +43,7 @@ TEST_CASE("CvSquared (1): both forms equal loops, slopes equal finite difference
       auto up = v, down = v;
       up[e] += 1e-5;
       down[e] -= 1e-5;
-      // Central differences: h² = 1e-10, 2^-53 / h.
+      // The error of central differences: h² = 1e-10, and 2^-53 / h for rounding.
       CHECK(o.slope[e] == doctest::Approx(0.7 * (naive(up, cv) - naive(down, cv)) / 2e-5).epsilon(1e-8));
     }
   }

@@ -24,7 +24,7 @@ GateAlone<Gate> alone(Index k, double factor = infinity, Index items = 7, View<c
           items,
           {.valid = valid}};
 }
-/// (1) in loops.
+/// Equation (1) in loops.
 double gshard(const GateAlone<Gate>& a, Index k) {
   const auto& q = a.saved.probabilities;
   double mean = 0, items = 0;
@@ -42,7 +42,7 @@ double gshard(const GateAlone<Gate>& a, Index k) {
   return 3 * mean * double(q.extent(1) * q.extent(1));
 }
 
-/// ExpertChoice, which does not say that its picks are by expert.
+/// An ExpertChoice that wrongly says that its picks are by item.
 struct Unaware : ExpertChoice {
   static constexpr bool picks_by_item = true;
   Unaware with_experts(Index) const { return *this; }

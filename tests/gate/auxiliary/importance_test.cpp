@@ -18,7 +18,7 @@ const std::vector<double> mask{1, 0, 1, 1, 0, 1, 1};
 GateAlone<Gate> alone(const Importance& loss, Index items = 7, View<const double, 1, Cpu> valid = {}) {
   return {{.scores = {.experts = 3}, .auxiliary = {loss}}, items, {.valid = valid}};
 }
-/// (1) in loops.
+/// Equation (1) in loops.
 double importance(const GateAlone<Gate>& a, const Importance& loss) {
   const auto& q = a.saved.probabilities;
   const double experts = double(q.extent(1));

@@ -39,7 +39,7 @@ GateAlone<Gate> alone(const Case& c, Index items = 7, View<const double, 1, Cpu>
       items,
       {.selection = drawn, .valid = valid}};
 }
-/// (1), (2) in loops, from sorted noisy values.
+/// Equations (1) and (2) in loops, from sorted noisy values.
 double smooth_load(const GateAlone<Gate>& a, const Case& c, const Load& loss) {
   const auto& s = a.saved.selection;
   std::vector<double> v(static_cast<std::size_t>(c.experts), 0);
@@ -51,7 +51,7 @@ double smooth_load(const GateAlone<Gate>& a, const Case& c, const Load& loss) {
         if (!c.excluding || f != e) values.push_back(s.value(n, f));
       std::sort(values.rbegin(), values.rend());
       if (static_cast<Index>(values.size()) < c.k) {
-        v[static_cast<std::size_t>(e)] += 1;  // nobody else is left to take the place
+        v[static_cast<std::size_t>(e)] += 1;  // no other expert is left to take the place
         continue;
       }
       const double u = (a.saved.logits(n, e) - values[static_cast<std::size_t>(c.k - 1)]) / s.deviation(n, e);
@@ -120,7 +120,7 @@ TEST_CASE("Load: without noise or items the loss is 0") {
 
 TEST_CASE("Load: deviation 0 gives a finite Φ without slope") {
   using FloatGate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Load>;
-  for (const double step : {-60.0, -95.0, -103.0, -120.0})  // 1e-26 … subnormal … 0
+  for (const double step : {-60.0, -95.0, -103.0, -120.0})  // 1e-26, subnormal numbers, 0
     for (const auto& loss : {Load{.weight = 1}, Load::shazeer({.weight = 1})}) {
       CAPTURE(step);
       Cpu::Context ctx(1);
@@ -134,7 +134,7 @@ TEST_CASE("Load: deviation 0 gives a finite Φ without slope") {
       Saved<FloatGate, float, Cpu> saved;
       const FloatGate::Extra<float, Cpu> extra{.selection = noise};
       gate.forward(ctx, p, x, plan, saved, extra);
-      // Every item takes the same expert, surely: v = (0, 0, N), or N/2 where the threshold is the expert itself.
+      // Every item surely takes the same expert: v = (0, 0, N), or N/2 if the threshold is the expert itself.
       CHECK(saved.auxiliary(0) == rounded<float>(2));
       auto dplan = plan.grad(ctx);
       ExtraGrad<FloatGate, float, Cpu> dextra;
@@ -204,6 +204,6 @@ TEST_CASE("Load: one expert, or equal logits, gives a finite loss") {
   const GateOutcome<double, Cpu> a{rank, rank, plan, {}, rank, {value, deviation}};
   for (const auto& l : {Load{}, Load::shazeer()}) {
     l.forward<double, Cpu>(ctx, a, loss);
-    CHECK(loss(0) == 0);  // every expert has chance 1/2
+    CHECK(loss(0) == 0);  // each expert has probability 1/2
   }
 }

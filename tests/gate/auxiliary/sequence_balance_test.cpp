@@ -21,7 +21,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// (1) to (3) in loops.
+/// Equations (1) to (3) in loops.
 double in_loops(const Outcome& o, const SequenceBalance& of) {
   const Index items = o.q.extent(0), experts = o.q.extent(1), length = of.length > 0 ? of.length : items;
   double sum = 0, sequences = 0;

@@ -15,7 +15,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// (2) in loops.
+/// Equation (2) in loops.
 double z_loss(const Outcome& o, double weight) {
   double sum = 0, real = 0;
   for (Index n = 0; n < o.logits.extent(0); ++n) {
@@ -48,7 +48,7 @@ TEST_CASE("ZLoss: large logits do not overflow") {
 
 TEST_CASE("ZLoss: logits with a large common part keep their gradient") {
   auto o = random_outcome();
-  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = 1e15;  // beside it log 4 has one digit
+  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = 1e15;  // log 4 is lost in rounding next to it
   const auto [dz, dq] = o.gradients(ZLoss{.weight = 1});
   for (Index i = 0; i < dz.size(); ++i) CHECK(dz.data()[i] == doctest::Approx(2e15 / 6 / 4).epsilon(1e-12));
 }

@@ -40,7 +40,7 @@ auto block(const AttentionPosterior& mixing, bool causal, Index heads = 2) {
                                         Linear{.model_dim = model_dim}}}};
 }
 
-/// An attention and a mixing that looks at it, on items and logits of their own.
+/// An attention and a mixing that follows it, with their own items and logits.
 struct Alone {
   Cpu::Context ctx{1};
   Attention attention;
@@ -51,7 +51,7 @@ struct Alone {
   Saved<AttentionPosterior, double, Cpu> saved;
   Index length;
   std::vector<double> mask{};       // of the attention
-  std::vector<double> gate_mask{};  // or empty: the same
+  std::vector<double> gate_mask{};  // of the gate; empty: the same
 
   Alone(const AttentionPosterior& m, bool causal, Index heads, Index items, Index sequence)
       : attention{.model_dim = model_dim, .heads = heads, .causal = causal},
@@ -74,7 +74,7 @@ struct Alone {
     mixing.forward(ctx, none, x, z, q, saved, extra);
   }
   Index first(Index i) const { return i / length * length; }
-  /// To the attention and to the gate.
+  /// Returns whether item n is padding neither for the attention nor for the gate.
   bool real(Index n) const {
     for (const auto* m : {&mask, &gate_mask})
       if (!m->empty() && (*m)[static_cast<std::size_t>(n)] == 0) return false;
@@ -82,7 +82,7 @@ struct Alone {
   }
   bool sees(Index i, Index j) const {
     if (attention.causal && j > i) return false;
-    if (!real(i) || !real(j)) return false;  // padding mixes into nobody and nobody into it
+    if (!real(i) || !real(j)) return false;  // padding neither gives nor receives
     return !mixing.only_confident || j == i || naive::entropy(r(j)) <= naive::entropy(r(i));
   }
   std::vector<double> r(Index n) const { return naive::softmax(naive::row(z, n)); }
@@ -96,7 +96,7 @@ struct Alone {
     for (Index d = 0; d < model_dim; ++d) v += in(n, d) * w(d, c);
     return v;
   }
-  /// A_h[i,:] over the sequence of i, all of attention's own rules and none of the gate's.
+  /// Returns A_h[i,:] over the sequence of i by the attention's own rules, without those of the gate.
   std::vector<double> probabilities(Index h, Index i) const {
     const Index width = model_dim / attention.heads;
     std::vector<double> a;
@@ -113,7 +113,7 @@ struct Alone {
     for (double& v : a) v = total > 0 ? v / total : 0;
     return a;
   }
-  /// exp(−‖u_i − m_h,j‖² / 2σ²), the direct form
+  /// Returns exp(−‖u_i − m_h,j‖² / 2σ²) in its direct form.
   double likelihood(Index h, Index i, Index j) const {
     const Index width = model_dim / attention.heads;
     double square = 0;
@@ -125,14 +125,14 @@ struct Alone {
     }
     return std::exp(-square / (2 * mixing.sigma * mixing.sigma));
   }
-  /// A_h[i,j] L_h[i,j] over the sequence; the sum is the head's mass.
+  /// Returns A_h[i,j] L_h[i,j] over the sequence; the sum is the mass of head h.
   std::vector<double> joint(Index h, Index i) const {
     auto a = probabilities(h, i);
     for (Index j = 0; j < length; ++j)
       a[static_cast<std::size_t>(j)] *= sees(i, first(i) + j) ? likelihood(h, i, first(i) + j) : 0;
     return a;
   }
-  /// The head of lowest mean entropy over items [first, last].
+  /// Returns the head with the lowest mean entropy over items [from, last].
   Index lowest_entropy(Index from, Index last) const {
     Index best = 0;
     double least = infinity;
@@ -151,7 +151,7 @@ struct Alone {
     const auto w = weights(i);
     return w.empty() ? r(i) : naive::mixed(w, rows(i));
   }
-  /// S[i,:] over the sequence; empty for an item that sees nobody.
+  /// Returns S[i,:] over the sequence, or nothing for an item that sees no item.
   std::vector<double> weights(Index i) const {
     std::vector<double> w(static_cast<std::size_t>(length));
     double total = 0;
@@ -367,7 +367,7 @@ TEST_CASE("AttentionPosterior: limits of sigma: the attention, or the nearest to
       CHECK(difference(naive::row(wide.q, i), naive::mixed(wide.probabilities(wide.saved.head(i), i), wide.rows(i))) <
             1e-9);
       Index nearest = narrow.first(i);
-      narrow.mixing.sigma = 1;  // compare likelihoods where they do not underflow
+      narrow.mixing.sigma = 1;  // a sigma at which likelihoods do not underflow
       const Index h = narrow.saved.head(i);
       for (Index j = narrow.first(i); j < narrow.first(i) + 6; ++j)
         if (narrow.sees(i, j) && narrow.likelihood(h, i, j) > narrow.likelihood(h, i, nearest)) nearest = j;
@@ -424,7 +424,7 @@ TEST_CASE("AttentionPosterior: padding of the attention is padding of the gate")
   Cpu::Context ctx(1);
   const std::vector<double> mask{1, 1, 0, 1, 0, 1};
   auto zeros = pass<double>(ctx, block({}, false), 6), changed = pass<double>(ctx, block({}, false), 6);
-  for (auto* p : {&zeros, &changed}) p->extra.attention.valid = mask;  // nothing is said to the gate
+  for (auto* p : {&zeros, &changed}) p->extra.attention.valid = mask;  // the gate gets no mask
   for (const Index n : {2, 4})
     for (Index d = 0; d < model_dim; ++d) changed.x(n, d) = -2 * changed.x(n, d);
   zeros.forward();
@@ -435,8 +435,8 @@ TEST_CASE("AttentionPosterior: padding of the attention is padding of the gate")
 
 namespace {
 
-/// The trace of attention to a window, of numbers of its own: log-sum-exps and entropies are what the attention says,
-/// which saw keys that are no part of the trace.
+/// A trace of windowed attention with random numbers. The attention reports log-sum-exps and entropies that include
+/// keys outside the trace.
 struct Windowed {
   static constexpr Index heads = 2, width = model_dim / heads;
   Cpu::Context ctx{1};
@@ -479,7 +479,7 @@ struct Windowed {
     mixing.validate(none, x.extent(0), extra);
     mixing.forward(ctx, none, x, z, mixed, saved, extra);
   }
-  /// (1)-(3) in their direct form.
+  /// Equations (1)-(3) in their direct form.
   std::vector<double> expected(Index i) const {
     const AttentionTrace<const double, Cpu>& a = extra.trace.value;
     const Index first = i / a.length * a.length, begin = a.window.first(i - first);
@@ -530,7 +530,7 @@ TEST_CASE("AttentionPosterior (1)-(3): equals loops for attention to a window") 
           w.forward();
           for (Index i = 0; i<2 * length; i += length> 6 ? 7 : 1)
             REQUIRE(difference(naive::row(w.mixed, i), w.expected(i)) <= 1e-12);
-          // Where no item sees itself, the first sees nobody and keeps its own.
+          // If no item sees itself, the first item sees no item and keeps its own probabilities.
           if (!itself) CHECK(difference(naive::row(w.mixed, length), naive::softmax(naive::row(w.z, length))) <= 1e-15);
         }
 }

@@ -43,7 +43,7 @@ struct Given {
     for (Index h = 0; h < heads; ++h)
       for (Index i = 0; i < items; ++i) log_sum_exp(i, h) = std::log(weights(h, i).second);
   }
-  /// exp(scale ⟨q, k⟩) over the sequence of i, and its sum.
+  /// Returns exp(scale ⟨q, k⟩) over the sequence of i, and its sum.
   std::pair<std::vector<double>, double> weights(Index h, Index i) const {
     std::vector<double> w;
     double total = 0;
@@ -82,8 +82,8 @@ TEST_CASE("attention_entropies: equals the entropy of each row of A") {
 }
 
 TEST_CASE("follow_head: picks the lowest entropy sum; ties: lower index") {
-  // Sums over sequence 0 (items 0 to 5): so far head 1, then 0 ties with 1 and wins, then 2; sequence 1 ties
-  // throughout.
+  // In sequence 0 (items 0 to 5) the lowest sum so far is first that of head 1, then 0 ties with 1 and wins, then 2
+  // wins. In sequence 1 all heads tie throughout.
   const double rows[items][heads] = {{2, 1, 3}, {1, 2, 2}, {9, 9, 0}, {3, 3, 0}, {2, 3, 0}, {0, 9, 5},
                                      {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {4, 4, 4}, {1, 1, 1}, {3, 3, 3}};
   for (const bool causal : {true, false}) {
@@ -91,7 +91,7 @@ TEST_CASE("follow_head: picks the lowest entropy sum; ties: lower index") {
     for (Index i = 0; i < items; ++i)
       for (Index h = 0; h < heads; ++h) g.entropy(i, h) = rows[i][h];
     g.trace.entropy = g.entropy;
-    // Item 2 is padding and keeps the choice before it: sums are 3 3 5, 3 3 5, 6 6 5, 8 9 5, 8 18 10.
+    // Item 2 is padding and keeps the choice before it: the sums are 3 3 5, 3 3 5, 6 6 5, 8 9 5, 8 18 10.
     const std::vector<Index> so_far{1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0}, whole(items, 0);
     CHECK(g.followed(FollowedHead::lowest_entropy) == (causal ? so_far : whole));
     CHECK(g.followed(FollowedHead::lowest_entropy_of_sequence) == whole);

@@ -1,4 +1,4 @@
-// Items that follow what they attend to, in a block, against PyTorch: tests/golden/mixings.py.
+// Gates whose items follow what they attend to, in a block, compared with PyTorch: tests/golden/mixings.py.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-// Items that share their probabilities with similar ones against PyTorch: tests/golden/mixings.py.
+// Gates whose items share their probabilities with similar items, compared with PyTorch: tests/golden/mixings.py.
 
 #include <doctest/doctest.h>
 

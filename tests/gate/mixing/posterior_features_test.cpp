@@ -18,7 +18,7 @@ namespace {
 constexpr Index items = 6, heads = 2, width = 3, dim = heads * width;
 constexpr double precision = 0.8, alpha = 2, scale = 0.6;
 
-/// Items u and the trace of an attention, with the features (1) of every head, or of the one each item follows.
+/// Items u and the trace of an attention, with the features (1) of every head or of the head that each item follows.
 struct Given {
   Cpu::Context ctx{1};
   bool every;
@@ -60,7 +60,7 @@ struct Given {
         {queries, keys, detail_::attending::following<Cpu::Context, Cpu>(ctx, followed, every ? 1 : heads, items)}};
     for (auto* t : {&queries, &keys}) fill(ctx, t->view(), 0);
   }
-  /// (v_h O_h)[n, d]
+  /// Returns (v_h O_h)[n, d].
   double written(Index n, Index h, Index d) const {
     double m = 0;
     for (Index c = h * width; c < (h + 1) * width; ++c) m += v(n, c) * output(c, d);
@@ -103,7 +103,7 @@ TEST_CASE("PosteriorFeatures (1): query times key is the log posterior") {
         for (Index d = 0; d < dim; ++d) square += g.written(n, h, d) * g.written(n, h, d);
         off = support::larger(off, std::abs(g.norm(h, n) - square));
         CHECK(g.features.has_query(n, h) == (every || g.head[static_cast<std::size_t>(n)] == h));
-        CHECK(g.features.has_key(n, h));  // items of the sequence follow either head
+        CHECK(g.features.has_key(n, h));  // some item of the sequence follows each head
         if (!g.features.has_query(n, h)) continue;
         for (Index j = 0; j < items; ++j)
           off = support::larger(off, std::abs(g.product(h, n, j) - g.log_posterior(h, n, j)));

@@ -20,7 +20,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Inputs of a mixing with H heads, and what it writes.
+/// Inputs of a mixing with H heads, and its results.
 template <class T>
 struct Mixing {
   Cpu::Context ctx;
@@ -54,7 +54,7 @@ struct Mixing {
     mask = std::move(valid);
     visible.valid = mask;
   }
-  /// Each item sees what a window reaches, which has keys of places.
+  /// Gives each item a window of earlier items, whose keys include places.
   void reach(Index width, bool itself) {
     visible.window = {visible.length, 0, width, itself};
     places = uniform_tensor<T>(ctx, Seed{9}, 1, width, queries.extent(2));
@@ -65,7 +65,7 @@ struct Mixing {
   }
 };
 
-/// Equations (1) and (2) for item i, all weights first.
+/// Equations (1) and (2) for item i, with all weights computed first.
 template <class T>
 std::vector<double> naive_q(const Mixing<T>& m, Index i, bool log_domain) {
   const Index first = i / m.visible.length * m.visible.length, experts = m.r.extent(1);
@@ -208,7 +208,7 @@ TEST_CASE_TEMPLATE("streamed mixing: log q is exact if q almost underflows", T, 
   const bool wide = std::is_same_v<T, double>;
   for (const bool small_weights : {false, true}) {
     CAPTURE(small_weights);
-    // Expert 1 is known to the last 64 of 68 items: by weights as small as exp(level), or by r as small.
+    // The last 64 of 68 items know expert 1, by weights as small as exp(level) or by an r as small.
     const Index rows = 68, steps = 24;
     Mixing<T> m(1, 2 * steps * rows, rows, 1, 3, false);
     m.scale = 1;
@@ -242,7 +242,7 @@ TEST_CASE_TEMPLATE("streamed mixing: log q is exact if q almost underflows", T, 
 
 TEST_CASE_TEMPLATE("streamed mixing: the rank has a gradient unless q underflows", T, float, double) {
   using Limits = std::numeric_limits<T>;
-  using Wide = long double;  // 1 / q, and sums of them
+  using Wide = long double;  // holds 1 / q and sums of it
   const Index length = 4;
   const std::vector<double> levels{-3, -1, -0.5, 0.5, 1, 3, 8, 15, 16, 17, 20, 35, 36, 37, 40, 60};  // above log min
   const Index items = length * static_cast<Index>(levels.size());
@@ -263,7 +263,7 @@ TEST_CASE_TEMPLATE("streamed mixing: the rank has a gradient unless q underflows
   detail_::mixing::backward<Cpu::Context, T, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp, drank,
                                                   dq, dr, {dqueries, dkeys});
   std::vector<Wide> of_r(static_cast<std::size_t>(items)), of_query(of_r),
-      of_key(of_r);  // dr[:,1], first column of the others
+      of_key(of_r);  // dr[:,1], and the first columns of the others
   for (Index i = 0; i < items; ++i) {
     const Index first = i / length * length;
     Wide w[4], total = 0, q = 0;
@@ -367,7 +367,7 @@ TEST_CASE("streamed mixing: gradients cross blocks; any threads give equal bits"
     if (first.empty()) first = all;
     CHECK(same_bits(all, first));
     if (threads > 1) continue;
-    // Three values of key 5, seen from every block of rows, against a difference quotient.
+    // Compares three values of key 5, which every block of rows sees, with difference quotients.
     const auto f = [&] {
       m.forward();
       double v = 0;
@@ -391,8 +391,8 @@ TEST_CASE("streamed mixing: gradients cross blocks; any threads give equal bits"
 
 namespace {
 
-/// Items that follow one of several heads, and what says the same without `Following`: the features of all heads side
-/// by side, the query 0 but for the head followed.
+/// Items that each follow one of several heads, and an equivalent without `Following`: the features of all heads side
+/// by side, with a query that is 0 except for the followed head.
 struct Followed {
   Mixing<double> one, all;  // one: [1, N, F] queries in rows, [1, heads · N, F] keys
   Tensor<Index, 1, Cpu> head;
@@ -445,7 +445,7 @@ TEST_CASE("streamed mixing: followed heads equal all heads computed together" * 
         REQUIRE(difference(values(f.one.q), values(f.all.q)) <= 1e-13);
         for (Index n = 0; n < items; ++n) {
           const double got = f.one.log_sum_exp(n), expected = f.all.log_sum_exp(n);
-          REQUIRE((got == expected || std::abs(got - expected) <= 1e-13));  // -infinity: sees nobody
+          REQUIRE((got == expected || std::abs(got - expected) <= 1e-13));  // -infinity: the item sees no item
         }
         for (Index n = 0; n < f.one.log_q.size(); ++n)
           REQUIRE(f.one.log_q.data()[n] == doctest::Approx(f.all.log_q.data()[n]).epsilon(1e-12));

@@ -34,7 +34,7 @@ auto layer(const TokenSimilarity& mixing) {
                                         Mlp<Gelu>{.model_dim = model_dim, .hidden_dim = 3}}},
       2};
 }
-/// One mixing on items and logits of its own.
+/// A mixing with its own items and logits.
 template <class T>
 struct Alone {
   Cpu::Context ctx{1};
@@ -54,7 +54,7 @@ struct Alone {
   }
   void forward() { mixing.forward(ctx, params, x, z, q, saved, extra); }
   std::vector<double> r(Index n) const { return naive::softmax(naive::row(z, n)); }
-  /// S[i,:] of equation (1) over the sequence of i, from loops; 0 where i does not see.
+  /// Returns S[i,:] of equation (1) over the sequence of i in loops, 0 where i does not see.
   std::vector<double> weights(Index i) const {
     const Index length = extra.length ? extra.length : x.extent(0), first = i / length * length;
     const double tau = extra.tau.value_or(mixing.tau);
@@ -137,7 +137,7 @@ TEST_CASE("TokenSimilarity: the learned metric starts as the identity") {
 TEST_CASE("TokenSimilarity: limits of tau: own probabilities, or the mean") {
   Alone<double> cold({.tau = 1e-4, .causal = false}, 8, 4), hot({.tau = 1e9, .causal = false}, 8, 4);
   for (auto* a : {&cold, &hot}) {
-    for (Index n = 0; n < 8; ++n) {  // equal norms
+    for (Index n = 0; n < 8; ++n) {  // makes all norms equal
       double square = 0;
       for (Index d = 0; d < model_dim; ++d) square += a->x(n, d) * a->x(n, d);
       for (Index d = 0; d < model_dim; ++d) a->x(n, d) /= std::sqrt(square);
@@ -146,7 +146,7 @@ TEST_CASE("TokenSimilarity: limits of tau: own probabilities, or the mean") {
   }
   for (Index i = 0; i < 8; ++i) {
     CHECK(difference(naive::row(cold.q, i), cold.r(i)) < 1e-12);
-    // 1/τ of distances up to 2.
+    // The error is 1/τ times distances up to 2.
     CHECK(difference(naive::row(hot.q, i), naive::mixed(std::vector<double>(4, 0.25), hot.rows(i))) < 1e-8);
   }
 }
@@ -183,7 +183,7 @@ TEST_CASE("TokenSimilarity, paper 002 (17): the entropy bounds hold") {
       for (std::size_t j = 0; j < s.size(); ++j) bound += s[j] * naive::entropy(r[j]);
       const double h = naive::entropy(naive::row(a.q, i));
       CHECK(h <= bound + 1e-12);
-      // Every r_j in the mean is at least as sure as r_i.
+      // Every r_j in the mean has at most the entropy of r_i.
       CHECK(bound - naive::entropy(s) <= naive::entropy(a.r(i)) + 1e-12);
       if (tau == 1e-3) CHECK(h <= naive::entropy(a.r(i)) + 1e-10);
     }
@@ -235,7 +235,7 @@ TEST_CASE("TokenSimilarity: a later token changes no earlier output") {
   bool changed = false;
   for (Index n = 0; n < 80; ++n)
     for (Index d = 0; d < model_dim; ++d) {
-      if (n < 25 || n >= 40) CHECK(b.y(n, d) == a.y(n, d));  // the other sequence neither
+      if (n < 25 || n >= 40) CHECK(b.y(n, d) == a.y(n, d));  // nor does the other sequence change
       if (n == 26) changed = changed || b.y(n, d) != a.y(n, d);
     }
   CHECK(changed);

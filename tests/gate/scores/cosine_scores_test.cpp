@@ -24,7 +24,7 @@ Tensor<T, 2, Cpu> score(const CosineScores& scores, const CosineScores::Params<T
   scores.forward(ctx, p, x, z);
   return z;
 }
-/// Loops over the equation: ⟨r, v⟩ and the lengths of both.
+/// Computes ⟨r, v⟩ and both lengths in loops.
 struct Angle {
   double dot = 0, item = 0, expert = 0;
   Angle(const CosineScores::Params<double, Cpu>& p, const Tensor<double, 2, Cpu>& x, Index n, Index e) {
@@ -78,7 +78,7 @@ TEST_CASE("CosineScores (2): reference() divides only by the expert's length") {
       const Angle a(p, x, n, e);
       CHECK(z(n, e) == doctest::Approx(a.dot / a.expert).epsilon(1e-12));
     }
-  // The code rewrites embeddings to length 1.5, which changes nothing here.
+  // The reference code rescales embeddings to length 1.5, which changes nothing here.
   for (Index e = 0; e < 4; ++e) {
     double square = 0;
     for (Index j = 0; j < 8; ++j) square += p.embedding(e, j) * p.embedding(e, j);
@@ -120,7 +120,7 @@ TEST_CASE("CosineScores: zero items and embeddings score 0, without NaN") {
   m.forward();
   m.backward();
   const auto& z = m.saved.branch.gate.logits;
-  for (Index e = 0; e < 3; ++e) CHECK(z(2, e) == 0);  // equal logits: the lower experts, evenly
+  for (Index e = 0; e < 3; ++e) CHECK(z(2, e) == 0);  // equal logits: the lower experts, with equal weights
   CHECK(m.saved.branch.plan.expert(4) == 0);
   CHECK(m.saved.branch.plan.expert(5) == 1);
   CHECK(m.saved.branch.plan.weight(4) == 0.5f);

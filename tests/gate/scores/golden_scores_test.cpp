@@ -1,4 +1,4 @@
-// Scores of other kinds, and a gate without picks, against PyTorch: tests/golden/gate_cases.py.
+// Scores of other kinds, and a gate without picks, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

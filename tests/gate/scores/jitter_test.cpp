@@ -30,7 +30,7 @@ struct WithNoise {
   }
 };
 
-/// (1) in loops, with factor(i) for element i of x [6, 4]: scores [6, 3].
+/// Equation (1) in loops, with factor(i) for element i of x [6, 4]; scores are [6, 3].
 template <class P, class F>
 std::vector<double> jittered_scores(const P& scores, const Tensor<double, 2, Cpu>& x, const F& factor) {
   std::vector<double> z;
@@ -54,7 +54,7 @@ TEST_CASE("Jitter (1): the router reads x ⊙ ξ") {
   jitter.forward(ctx, p, x, z, Noise{Random{Seed{9}, 4}});
   const auto factor = [](std::uint64_t i) { return 0.9 + 0.2 * uniform<double>(Seed{9}, 4, i); };
   CHECK(difference(values(z), jittered_scores(p.scores, x, factor)) <= 1e-14);
-  // Without noise the scores are those it holds, bit for bit.
+  // Without noise the results are those of the inner scores, bit for bit.
   jitter.forward(ctx, p, x, z, Noise{});
   jitter.scores.forward(ctx, p.scores, x, plain);
   CHECK(same_bits(values(z), values(plain)));
@@ -99,7 +99,7 @@ TEST_CASE("Jitter: the experts read x without noise") {
   const auto without = values(m.y);
   m.extra.scores.random = Random{Seed{9}, 4};
   m.forward();
-  CHECK(same_bits(values(m.y), without));  // one expert: whatever the router saw, its weight is 1
+  CHECK(same_bits(values(m.y), without));  // with one expert its weight is 1, whatever the router saw
 }
 
 TEST_CASE("Jitter: gradients and conformance, with and without noise") {

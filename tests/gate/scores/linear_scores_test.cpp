@@ -88,7 +88,7 @@ TEST_CASE("LinearScores: starts as U(±1/√D); the seed fixes the numbers") {
   }
   CHECK(largest <= 0.05);
   CHECK(largest >= 0.0499);
-  CHECK(std::abs(mean) <= 0.001);  // five standard deviations, as the next
+  CHECK(std::abs(mean) <= 0.001);  // five standard deviations, as for the next check
   CHECK(square == doctest::Approx(0.05 * 0.05 / 3).epsilon(0.032).scale(0));
   CHECK(p.bias.size() == 50);
 }

@@ -61,14 +61,14 @@ TEST_CASE("Annealed (5): 300 steps, each 1% of the remainder") {
 }
 
 TEST_CASE("Annealed (6): K grows as in SMoE-dropout, halves to even") {
-  // (Kmax − Kmin) · step / total = 0, 0.5, 1, 1.5, …: rounded to 0, 0, 1, 2, 2, 2, 3, 4, 4 before Kmin is added
+  // (Kmax − Kmin) · step / total = 0, 0.5, 1, 1.5, …; rounded it is 0, 0, 1, 2, 2, 2, 3, 4, 4, to which Kmin is added.
   const Annealed up{.from = 8, .to = 12, .total = 8};
   CHECK(counts(up, 9) == std::vector<Index>{8, 8, 9, 10, 10, 10, 11, 12, 12, 12});
   const Annealed odd{.from = 1, .to = 3, .total = 4};
   CHECK(counts(odd, 4) == std::vector<Index>{1, 1, 2, 3, 3});
   const Annealed down{.from = 4, .to = 1, .total = 6};
   CHECK(counts(down, 6) == std::vector<Index>{4, 4, 3, 2, 2, 2, 1});
-  // Rounded, then kept within the ends.
+  // The value is rounded, then kept within the two ends.
   CHECK(Annealed{.from = 1, .to = 1.6, .total = 1}.at(1) == 1.6);
   CHECK(Annealed{.from = 1, .to = 1.6, .total = 1}.count_at(1) == 1);
 }

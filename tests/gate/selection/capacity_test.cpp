@@ -22,8 +22,8 @@ namespace {
 
 const Noise noise{Random{Seed{5}, 2}};
 
-/// One place after another, in the order of the sentence: choices, then surer items (batch priority), then items.
-/// Rooms as (1). `dense` holds the picks before anything was dropped.
+/// Fills one place after another in the order that Capacity documents: by choice, then surer items first (batch
+/// priority), then by item. Rooms are those of (1). `dense` holds the picks before any were dropped.
 template <class S>
 Ids placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, Index k, const std::vector<double>& valid) {
   const Index items = dense.items(), size = policy.group > 0 ? policy.group : items;
@@ -51,7 +51,7 @@ Ids placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, Inde
 Index dropped(const Ids& experts) {
   return static_cast<Index>(std::count_if(experts.begin(), experts.end(), [](Index e) { return e < 0; }));
 }
-/// Ranks that prefer the first experts, so that they overflow.
+/// Returns ranks that prefer the first experts, so that these overflow.
 Tensor<double, 2, Cpu> uneven(Index items, Index experts) {
   auto rank = random_ranks(items, experts, 8);
   for (Index n = 0; n < items; ++n)
@@ -152,7 +152,7 @@ TEST_CASE("Capacity: batch priority orders by q, not by the weights") {
     CHECK(select(Capacity<>{.selection = {.k = 1, .renormalise = renormalise}, .slots = 1, .batch_priority = true},
                  rank())
               .experts() == Ids{~0, 0, ~0});
-  // Under noise the softmax of the noisy values, which are the weights of V-MoE.
+  // With noise the weights are the softmax of the noisy values, as in V-MoE.
   Capacity<NoisyTopK<>> policy{
       .selection = NoisyTopK<>::vmoe({.k = 2}), .factor = 0.6, .multiple_of = 1, .batch_priority = true};
   policy.selection.deviation = 8;
@@ -195,7 +195,7 @@ TEST_CASE("Capacity: a later first choice displaces an earlier second choice") {
   const TopK two{.k = 2, .renormalise = false};
   CHECK(select(two, rank()).experts() == Ids{0, 1, 0, 2, 1, 0});
   CHECK(select(Capacity<>{.selection = two, .slots = 1}, rank()).experts() == Ids{0, ~1, ~0, 2, 1, ~0});
-  // With priority the last item is the surest, and item 1 no surer than item 0.
+  // With priority the last item is the surest, and items 0 and 1 are equally sure.
   CHECK(select(Capacity<>{.selection = two, .slots = 1, .batch_priority = true}, rank()).experts() ==
         Ids{0, ~1, ~0, 2, 1, ~0});
   auto surer = rank();

@@ -18,7 +18,7 @@ namespace {
 using Gate = ComposedGate<LinearScores, Independent, ExpertChoice>;
 using Places = Sequence<double, Cpu>;
 
-/// The items that expert e takes of one sequence.
+/// Returns the items of one sequence that expert e takes.
 Ids taken_by(const SparsePlan<double, Cpu>& plan, Index e, Index first, Index length) {
   Ids items;
   for (Index s = plan.offsets(e); s < plan.offsets(e + 1); ++s)
@@ -66,7 +66,7 @@ TEST_CASE("ExpertChoice (1): picks the C most probable items per sequence") {
 }
 
 TEST_CASE("ExpertChoice: compares items by probability, not by logit") {
-  // Item 1 has the larger logits, item 0 is surer of expert 0.
+  // Item 1 has the larger logits, but item 0 has the larger probability of expert 0.
   const auto s = select(ExpertChoice{.factor = 1}, matrix<double>({{1, -3}, {8, 9}}));
   CHECK(taken_by(s.plan, 0, 0, 2) == Ids{0});
   CHECK(taken_by(s.plan, 1, 0, 2) == Ids{1});
@@ -113,10 +113,10 @@ TEST_CASE("ExpertChoice: sequences are independent; padding does not count") {
     for (const Index n : taken_by(alone.plan, e, 0, 4)) items.push_back(real[n]);
     CHECK(taken_by(padded.plan, e, 0, 6) == items);
   }
-  // What stays of a list is dropped picks of padding, so that auxiliary losses see nothing of them.
+  // An expert's list may still contain padding, but as dropped picks, so that auxiliary losses do not count it.
   for (Index p = 0; p < padded.plan.expert.size(); ++p)
     CHECK((padded.plan.expert(p) < 0) == (mask[static_cast<std::size_t>(padded.plan.item(p))] == 0));
-  // The mask of the gate serves where the sequence has none.
+  // If the sequence has no mask, that of the gate is used.
   Cpu::Context ctx(1);
   const auto through = select(ExpertChoice{}, random_ranks(12, 3), Places{6}, mask);
   for (Index p = 0; p < through.plan.expert.size(); ++p)
@@ -172,7 +172,7 @@ TEST_CASE("ExpertChoice: equal logits, NaN, empty batches and one expert work") 
   CHECK(empty.plan.expert.size() == 0);
   const auto one = select(ExpertChoice{.factor = 1}, random_ranks(3, 1));
   CHECK(values(one.plan.weight) == std::vector<double>{1, 1, 1});
-  // factor = experts: everybody everywhere, as Dense.
+  // With factor = experts every item goes to every expert, as with Dense.
   CHECK(select(ExpertChoice{.factor = 4}, random_ranks(5, 4)).plan.offsets(4) == 20);
   const auto padding = select(ExpertChoice{}, random_ranks(4, 2), {}, std::vector<double>(4, 0));
   CHECK(padding.plan.offsets(2) == 0);

@@ -38,7 +38,7 @@ auto with_balance(double weight) {
                      .scores = {.experts = experts}, .selection = {.k = k}, .auxiliary = {Balance{.weight = weight}}},
                  linear};
 }
-/// The mean probability of each expert, and the number of picks, as loops.
+/// Computes the mean probability of each expert and the number of picks in loops.
 struct Loads {
   naive::Row probability = naive::Row(experts, 0), picks = naive::Row(experts, 0);
 };

@@ -1,4 +1,4 @@
-// Gates whose experts have room for so many items against PyTorch: tests/golden/gate_cases.py.
+// Gates whose experts have room for a limited number of items, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

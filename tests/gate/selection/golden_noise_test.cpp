@@ -1,4 +1,4 @@
-// Gates under noise, with their published settings, against PyTorch: tests/golden/gate_cases.py.
+// Noisy gates with their published settings, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

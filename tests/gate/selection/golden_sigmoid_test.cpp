@@ -1,4 +1,4 @@
-// Sigmoid scores balanced by a bias, with published settings, against PyTorch: tests/golden/gate_cases.py.
+// Sigmoid scores that a bias balances, with published settings, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

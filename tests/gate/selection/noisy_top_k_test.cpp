@@ -17,7 +17,7 @@ namespace {
 const Noise noise{Random{Seed{5}, 2}};
 using Gate = ComposedGate<LinearScores, Independent, NoisyTopK<>>;
 
-/// W ≠ 0, so that the items reach the deviation.
+/// A policy with W ≠ 0, so that the items change the deviation.
 NoisyTopK<> learned(Index k, double epsilon = 0) {
   NoisyTopK<> p = NoisyTopK<>::reference({.k = k});
   p.epsilon = epsilon;
@@ -25,14 +25,14 @@ NoisyTopK<> learned(Index k, double epsilon = 0) {
   return p;
 }
 
-/// softplus(x[n] W)[e], x [N, 3].
+/// Returns softplus(x[n] W)[e] for x [N, 3].
 template <class S>
 double softplus_of(const S& s, Index n, Index e) {
   double dot = 0;
   for (Index d = 0; d < 3; ++d) dot += s.x(n, d) * s.params.noise(d, e);
   return std::log(1 + std::exp(dot));
 }
-/// The picks of item n are the k best of its noisy values, with weights of (1), or (2) of V-MoE.
+/// Checks that the picks of item n are the k best of its noisy values, with the weights of (1), or of (2) for V-MoE.
 void check_picks(const SparsePlan<double, Cpu>& plan, Index n, const naive::Row& value, Index k, bool vmoe) {
   const auto best = naive::best(value, k);
   naive::Row taken;
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("NoisyTopK (1), (2): any noise law equals loops, with gradien
     const auto report = alone.gradients();
     CHECK_MESSAGE(report, report.str());
   }
-  CHECK_FALSE(Policy::shows_noise);  // Load takes the noise for Gaussian
+  CHECK_FALSE(Policy::shows_noise);  // Load assumes Gaussian noise
 }
 
 TEST_CASE("NoisyTopK (1): initial deviations are log 2, plus epsilon") {
@@ -154,7 +154,7 @@ TEST_CASE("NoisyTopK: without noise it equals TopK, bit for bit") {
     CHECK(quiet.experts() == top.experts());
     CHECK(same_bits(values(quiet.plan.weight), values(top.plan.weight)));
     CHECK(quiet.policy.noisy(quiet.saved).value.data() == nullptr);
-    // Nor after a step with noise, which left memory behind.
+    // The same after a step with noise, which left its memory behind.
     const Candidates<double, Cpu> c{quiet.x, quiet.rank, quiet.q};
     quiet.policy.forward(quiet.ctx, quiet.params, c, quiet.plan, quiet.saved, noise);
     CHECK(quiet.policy.noisy(quiet.saved).value.data() != nullptr);

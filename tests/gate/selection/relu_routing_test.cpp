@@ -42,7 +42,7 @@ naive::Row weights(const naive::Row& z, Index most) {
   }
   return w;
 }
-/// The loss (2) and the number of active experts A as loops.
+/// Computes the loss (2) and the number of active experts A in loops.
 struct Loss {
   double value = 0, active = 0, items = 0;
 };

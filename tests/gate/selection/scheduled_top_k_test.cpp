@@ -62,7 +62,7 @@ TEST_CASE("ScheduledTopK: k outside 1 … experts throws") {
   const auto mixture = [](Index k) {
     return Mixture{ScheduledGate{.scores = {.experts = 3}, .selection = {.k = k}}, Linear{.model_dim = 2}};
   };
-  auto wide = pass<double>(ctx, mixture(4), 2);  // to be given with every call
+  auto wide = pass<double>(ctx, mixture(4), 2);  // K is given with every call
   CHECK(message_of([&] { wide.forward(); }) == "TopK: k: expected 1 <= k <= experts = 3, got 4");
   CHECK(wide.untouched());
   wide.extra.selection.k = 3;

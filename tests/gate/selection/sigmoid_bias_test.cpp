@@ -117,7 +117,7 @@ TEST_CASE("SigmoidBias: sqrt_softplus picks and weighs by √(log(1 + e^z))") {
       }
     }
   }
-  // Logits at which log(1 + e^z) underflows or is z: the weights are those of the limits √(e^z) and √z.
+  // At these logits log(1 + e^z) underflows or equals z: the weights are those of the limits √(e^z) and √z.
   const auto extreme = matrix<double>({{-1000, -1002, -3000}, {2500, 900, 400}, {-30, -30.5, -900}});
   const auto plan = select({.k = 2, .score = RouterScore::sqrt_softplus}, extreme, {});
   CHECK(plan.weight(0) == rounded(1 / (1 + std::exp(-1.0))));
@@ -211,11 +211,11 @@ TEST_CASE("SigmoidBias (4): NaN and infinities rank last in groups") {
   Tensor<double, 2, Cpu> rank(items, experts);
   for (Index n = 0; n < items; ++n)
     for (Index e = 0; e < experts; ++e) rank(n, e) = numbers[drawn(n, e)];
-  for (const bool without : {false, true}) {  // experts that a bias leaves out
+  for (const bool without : {false, true}) {  // whether the bias excludes experts
     std::vector<double> bias(experts, 0.0);
     for (Index e = 0; e < experts && without; ++e) bias[std::size_t(e)] = drawn(items, e) < 2 ? -infinity : 0;
     const auto plan = select({.k = k, .groups = groups, .top_groups = top}, rank, bias);
-    // A number that is none comes after all others; equal ones keep their order.
+    // NaN comes after all numbers; equal numbers keep their order.
     const auto in_order = [](std::vector<double> v) {
       std::vector<std::size_t> order(v.size());
       std::iota(order.begin(), order.end(), std::size_t(0));
@@ -313,9 +313,9 @@ TEST_CASE("SigmoidBias (3): backward computes E (mean load − load)") {
   m.backward();
   auto& grads = m.grads.branch.gate.selection;
   CHECK(values(grads.bias) == std::vector<double>{4 - 3 * 4, 4, 4});
-  m.backward();  // adds
+  m.backward();  // adds to the load
   CHECK(values(grads.bias) == std::vector<double>{-16, 8, 8});
-  grads.bias(2) = 0;  // load at the mean: stays
+  grads.bias(2) = 0;  // an expert with the mean load keeps its bias
   adapt_params(ctx, m.params, m.grads);
   CHECK(values(m.params.branch.gate.selection.bias) == std::vector<double>{-0.25, 0.25, 0});
 }
@@ -331,7 +331,7 @@ TEST_CASE("SigmoidBias (3): the load includes dropped picks") {
   Saved<Capacity<SigmoidBias>, double, Cpu> saved;
   Candidates<double, Cpu> c{rank, rank, rank};
   selection.forward(ctx, p, c, plan, saved, none);
-  CHECK(values(plan.offsets) == std::vector<double>{0, 1, 2, 3});  // one each, three dropped
+  CHECK(values(plan.offsets) == std::vector<double>{0, 1, 2, 3});  // one pick each, three dropped
   auto mark = ctx.mark();
   const auto dplan = plan.grad(ctx);
   auto dx = zeros_like(ctx, rank), drank = zeros_like(ctx, rank), dq = zeros_like(ctx, rank);
@@ -340,7 +340,7 @@ TEST_CASE("SigmoidBias (3): the load includes dropped picks") {
   };
   backward();
   CHECK(values(grads.bias) == std::vector<double>{6 - 3 * 4, 3, 3});
-  c.first_evaluation = false;  // the same step, evaluated again: counted already
+  c.first_evaluation = false;  // the same step evaluated again: already counted
   backward();
   CHECK(values(grads.bias) == std::vector<double>{-6, 3, 3});
   p.adapt(ctx, grads);

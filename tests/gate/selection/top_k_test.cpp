@@ -37,7 +37,7 @@ std::vector<Index> experts_of(const SparsePlan<double, Cpu>& plan) {
 }
 using Picks = std::vector<Index>;
 
-/// Random ranks with many ties, NaN and infinities among them.
+/// Returns random ranks with many ties, NaN and infinities.
 Tensor<double, 2, Cpu> wild(Index items, Index experts, unsigned seed) {
   std::mt19937 generator(seed);
   Tensor<double, 2, Cpu> rank(items, experts);
@@ -105,7 +105,7 @@ TEST_CASE("TopK: ties go to the lower index") {
   const auto rank = matrix<double>({{2, 2, 2, 2}, {1, 3, 3, 1}, {-1, -2, -1, -1}});
   CHECK(experts_of(select(TopK{.k = 2}, rank, rank)) == Picks{0, 1, 1, 2, 0, 2});
   CHECK(experts_of(select(TopK{.k = 4}, rank, rank)) == Picks{0, 1, 2, 3, 1, 2, 0, 3, 0, 2, 3, 1});
-  // The two zeros are equal.
+  // The two zeros count as equal.
   const auto zeros = matrix<double>({{-0.0, 0.0}});
   CHECK(experts_of(select(TopK{.k = 2}, zeros, zeros)) == Picks{0, 1});
 }
@@ -173,7 +173,7 @@ TEST_CASE("TopK: k = experts picks every expert once") {
     for (Index j = 0; j < 5; ++j) {
       seen.insert(plan.expert(n * 5 + j));
       sum += plan.weight(n * 5 + j);
-      // Nothing is cut off, so renormalising changes nothing.
+      // No expert is left out, so renormalising changes nothing.
       CHECK(plan.weight(n * 5 + j) ==
             doctest::Approx(all.saved.branch.gate.probabilities(n, plan.expert(n * 5 + j))).epsilon(1e-14));
     }
@@ -225,7 +225,7 @@ TEST_CASE("TopK: k = 1 with renormalise gives router gradient 0") {
   for (const double g : values(p.grads.branch.gate)) CHECK(g == 0);
   const auto report = check::gradients(ctx, mixture(4, 1, true), {.zero = {"gate.scores.weight", "gate.scores.bias"}});
   CHECK_MESSAGE(report, report.str());
-  // Without renormalising the router learns.
+  // Without renormalisation the router learns.
   auto learning = pass<double>(ctx, mixture(4, 1, false), 9);
   learning.forward();
   learning.backward();
@@ -233,7 +233,7 @@ TEST_CASE("TopK: k = 1 with renormalise gives router gradient 0") {
 }
 
 TEST_CASE("TopK: ranks by logits if float probabilities underflow") {
-  // x = 1, so that the weights are the logits. All probabilities but one are 0 in float.
+  // x = 1, so the weights are the logits. In float all probabilities but one are 0.
   Cpu::Context ctx(1);
   auto p = pass<float>(
       ctx, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 3}}, Linear{.model_dim = 1}}, 1);
