@@ -17,7 +17,7 @@ auto block_with(const AttentionT& attention, const AttentionPosterior& mixing) {
 }
 auto block_of(const AttentionPosterior& mixing, bool causal = true) { return block_with(attention(causal), mixing); }
 
-/// A block of attention and a gate that looks at it.
+/// Calls f with blocks of an attention and a gate that follows it.
 template <class F>
 void each_block(F&& f) {
   f("lowest entropy", block_of({}));

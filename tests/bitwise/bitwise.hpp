@@ -14,17 +14,17 @@
 #include "descriptors/extras.hpp"
 #include "gatefold/gatefold.hpp"
 
-/// Which bits must be the same: on 1, 2, 3 and 8 threads, alone and in any batch, in `infer` and in `forward`. A test
-/// of this folder runs a table of policies through these checks.
+/// Checks which results must have the same bits: on 1, 2, 3 and 8 threads, alone and in any batch, in `infer` and in
+/// `forward`. Each test of this folder runs a table of policies through these checks.
 namespace gatefold::bitwise {
 
-// Of the small models: a register's tail in float and double, some experts with few rows and some with many.
+// Sizes of the small models: rows end inside a register in float and double, and some experts have few rows, some many.
 inline constexpr Index dim = 37, experts = 5, few = 23;
 inline constexpr Index many = 4096;  // also whole sequences of 16
 
 using Inputs = rows::ExtraOptions;
 
-/// Numbers of one run under a name.
+/// The named numbers of one run.
 struct Part {
   std::string name;
   std::vector<double> values;  // a float's bits are those of its double
@@ -37,12 +37,13 @@ struct AddPart {
     if (!t.is_skipped()) parts.back().values.assign(t.data(), t.data() + t.size());
   }
 };
-/// What came out of one run: y, dx, the carry and its adjoint for each item; gradients and routing for all.
+/// The results of one run: y, dx, the carry and its adjoint by item; gradients and routing for all items.
 struct Outcome {
   std::vector<Part> of_items, of_all;
 };
 
-/// Where numbers first differ, "" if nowhere. What is not a number is a difference: it would hide others.
+/// Returns where numbers first differ, "" if nowhere. NaN and infinity count as differences, because they would hide
+/// others.
 inline std::string difference(const std::string& name, const double* a, const double* b, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i)
     if (!std::isfinite(a[i]) || std::memcmp(a + i, b + i, sizeof(double)) != 0)
@@ -61,7 +62,7 @@ inline std::string difference(const Outcome& a, const Outcome& b) {
   const std::string text = difference(a.of_items, b.of_items);
   return text.empty() ? difference(a.of_all, b.of_all) : text;
 }
-/// The same for items [first, first + count) of `items`, which `part` ran without the others.
+/// The same for items [first, first + count) of `items`; `part` ran without the other items.
 inline std::string difference(const std::vector<Part>& whole, Index items, Index first, const std::vector<Part>& part,
                               Index count) {
   for (std::size_t i = 0; i < part.size(); ++i) {
@@ -87,8 +88,8 @@ class Subject {
     dy_ = uniform_tensor<T>(ctx, Seed{3}, 1, items, layer_.out_dim());
   }
 
-  /// Forward and backward of items [first, first + count).
-  /// @param skipped  by tensor: gradients that are not computed, or empty. Of these the outcome has none
+  /// Runs forward and backward of items [first, first + count).
+  /// @param skipped  one entry per tensor: gradients that are not computed and not in the outcome; empty: none
   Outcome trained(typename B::Context& ctx, Index first, Index count, const std::vector<bool>& skipped = {}) const {
     const auto x = x_.view().rows(first, count), dy = dy_.view().rows(first, count);
     Tensor<T, 2, B> y(count, layer_.out_dim()), dx(count, layer_.in_dim());
@@ -98,7 +99,7 @@ class Subject {
       detail_::gradient_memory::shape(grads, params_, uses_of_all(), skipped);
       set_zero(ctx, grads);
     }
-    if (ctx.threads() > 1) {  // and the bits are those of zeros that are written
+    if (ctx.threads() > 1) {  // the bits must be those of zeros that are written
       for_each_tensor(
           [&](const Name&, auto& t) {
             if (!t.is_skipped()) fill(ctx, t.view(), std::numeric_limits<T>::quiet_NaN());
@@ -121,13 +122,13 @@ class Subject {
     add(o.of_all, "grads", grads);
     return o;
   }
-  /// How many tensors of parameters there are.
+  /// Returns the number of tensors of the parameters.
   std::size_t tensors() const { return count_tensors(params_); }
-  /// What Params say of their gradients, of every tensor that its backward can skip it.
+  /// Returns what the parameters say about their gradients, assuming that backward can skip every tensor.
   detail_::gradient_memory::Uses uses_of_all() const {
     return detail_::gradient_memory::uses<typename B::Context>(params_);
   }
-  /// y and carry of `infer`.
+  /// Returns y and carry of `infer`.
   std::vector<Part> inferred(typename B::Context& ctx, Index first, Index count) const {
     Tensor<T, 2, B> y(count, layer_.out_dim());
     Carry<Layer, T, B> carry;
@@ -172,7 +173,7 @@ class Subject {
       add(parts, "gate.auxiliary", mixture.gate.auxiliary);
     }
   }
-  /// Every item's numbers are its own, whatever the batch.
+  /// Gives every item its own random numbers, whatever the batch.
   template <int Rank>
   void randomise(Tensor<T, Rank, B>& d, Index first, Index count) const {
     if (count == 0) return;
@@ -192,7 +193,7 @@ class Subject {
   rows::Extras<T, B> extras_;
 };
 
-/// Forward, backward and infer, where loops are shared out if they are long, and (`eager`) however short.
+/// Runs forward, backward and infer. Loops are divided among threads if they are long; with `eager`, all are.
 template <class T, class B = Cpu, class L>
 void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs = {}) {
   const Subject<T, L, B> subject(part, items, inputs);
@@ -207,8 +208,8 @@ void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs
   }
 }
 
-/// Backward without the gradients of all parameters, and without those of one half or the other: adjoints and the other
-/// gradients have the bits of a backward that computes everything, and the skipped ones have no memory.
+/// Runs backward without the gradients of all parameters, and of each half of them. Adjoints and the other gradients
+/// must have the bits of a full backward pass, and the skipped gradients must have no memory.
 template <class T, class B = Cpu, class L>
 void without_gradients(const L& part, Index items, const Inputs& inputs = {}) {
   const Subject<T, L, B> subject(part, items, inputs);
@@ -235,13 +236,14 @@ void without_gradients(const L& part, Index items, const Inputs& inputs = {}) {
   }
 }
 
-/// Items by `unit` (1, or the length of a sequence) alone, by seven and by thousands: y and carry, and their adjoints.
-/// @param firsts  units that a part of the batch begins with
+/// Compares y, carry and their adjoints of items alone, by seven and by thousands, in units of `unit` items (1, or the
+/// length of a sequence).
+/// @param firsts  first units of the parts of the batch
 template <class T, class B = Cpu, class L>
 void in_any_batch(const L& part, const Inputs& inputs = {}, Index unit = 1,
                   std::initializer_list<Index> firsts = {0, 5, 100}, Index items = many) {
   Inputs without = inputs;
-  without.auxiliary = false;  // an auxiliary loss is of the batch
+  without.auxiliary = false;  // an auxiliary loss depends on the batch
   const Subject<T, L, B> subject(part, items, without);
   typename B::Context ctx(3), other(1);
   const Outcome whole = subject.trained(ctx, 0, items);
@@ -256,7 +258,7 @@ void in_any_batch(const L& part, const Inputs& inputs = {}, Index unit = 1,
   CHECK(difference(whole.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
 }
 
-/// Causal: y and carry of the first items are the same without the later ones.
+/// For causal layers: checks that y and carry of the first items do not depend on the later ones.
 template <class T, class L>
 void without_later_items(const L& part, const Inputs& inputs = {}) {
   const Index items = 300;
@@ -269,7 +271,7 @@ void without_later_items(const L& part, const Inputs& inputs = {}) {
   }
 }
 
-/// A mixture of small linear experts under a gate, with a carry.
+/// Returns a mixture of small linear experts behind a gate, with a carry.
 template <class G>
 auto layer_of(const G& gate) {
   return Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = dim}}};

@@ -1,4 +1,5 @@
-// Decoders of tests/golden/decoders: the same bits for a whole prompt and step by step, and on any number of threads.
+// Decoders of tests/golden/decoders give the same bits for a whole prompt and step by step, and on any number of
+// threads.
 #include <doctest/doctest.h>
 
 #include <algorithm>

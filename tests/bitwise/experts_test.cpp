@@ -3,10 +3,10 @@
 using namespace gatefold;
 using namespace gatefold::bitwise;
 
-// Experts of every kind are in the tests made of tests/descriptors; these are as wide as engines split.
+// The tests made from tests/descriptors check experts of every kind. These are as wide as engines divide among threads.
 
 TEST_CASE_TEMPLATE("wide experts: threads and batch change no bit", T, float, double) {
   const Mixture mixture{top_2, Mlp<Relu>{.model_dim = 300, .hidden_dim = 530}};
-  on_any_threads<T>(mixture, 700, false);  // as many items of an expert as there are rows in more than one block
+  on_any_threads<T>(mixture, 700, false);  // an expert has more items than one block has rows
   in_any_batch<T>(mixture, {}, 1, {0, 100}, 512);
 }

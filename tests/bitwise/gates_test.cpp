@@ -3,7 +3,7 @@
 using namespace gatefold;
 using namespace gatefold::bitwise;
 
-// Gates of few experts are in the tests made of tests/descriptors.
+// The tests made from tests/descriptors check gates of few experts.
 
 TEST_CASE_TEMPLATE("64 experts: threads and batch change no bit of gates", T, float, double) {
   const SoftmaxTopK gate{.scores = {.experts = 64}, .selection = {.k = 1, .renormalise = false}};

@@ -7,7 +7,7 @@ namespace {
 
 const Mixture mixture{top_2, Mlp<Silu>{.model_dim = dim, .hidden_dim = 53}};
 
-/// Compositions of layers whose items do not meet.
+/// Calls f with compositions of layers whose items do not interact.
 template <class F>
 void each_model(F&& f) {
   const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};

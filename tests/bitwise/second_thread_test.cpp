@@ -33,7 +33,7 @@ auto mixture() {
   return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                  Mlp<Gelu>{.model_dim = kDim, .hidden_dim = 7}};
 }
-/// Momentum crosses the place of the interruption.
+/// A model whose momentum crosses the place of the interruption.
 auto model(Interruption& at) {
   const Residual layer{update::HeavyBall{.mu = 0.7, .gamma = 0.9}, mixture()};
   return Chain{layer, Interrupted{kDim, &at}, layer};
@@ -55,8 +55,9 @@ struct Named {
   Call call;
 };
 
-/// Each function of `second` is refused in the middle of each one of `first`, whose results keep their bits.
-/// @param results  runs the functions of `first` and collects what there is to compare
+/// Checks that each function of `second` is refused in the middle of each function of `first`, whose results keep their
+/// bits.
+/// @param results  runs the functions of `first` and returns what to compare
 template <class MakeF>
 void check_second_thread(Interruption& at, const MakeF& make) {
   auto undisturbed = make();
@@ -82,7 +83,7 @@ void check_second_thread(Interruption& at, const MakeF& make) {
   }
 }
 
-/// An executor that reaches the interruption in its call number `place`: in the middle of a primitive.
+/// An executor that reaches the interruption in its `place`-th call, in the middle of a primitive.
 struct Calling {
   Interruption at{};
   int place = 0, calls = 0;

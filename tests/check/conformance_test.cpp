@@ -41,9 +41,9 @@ enum class Fault {
   grows_scratch,
 };
 
-int calls = 0;  // the hidden state
+int calls = 0;  // a hidden state
 
-/// dweight[d] += dy[n,d] · tanh(x[n,d]), whichever item comes first: no two at once, but sums are rounded.
+/// dweight[d] += dy[n,d] · tanh(x[n,d]) in the order in which items come: no two at once, but sums are rounded.
 template <class T, class B>
 struct AddAsTheyCome {
   View<const T, 2, B> x, dy;
@@ -55,7 +55,7 @@ struct AddAsTheyCome {
   }
 };
 
-/// y = weight ⊙ tanh(x), as a layer.
+/// A layer y = weight ⊙ tanh(x) with faults.
 struct Faulty {
   Index dim = 4;
   Fault fault = Fault::none;
@@ -124,7 +124,7 @@ struct Faulty {
   }
 };
 
-/// u[n] = scale[n] · x[n]: a branch that needs an extra input of its own for each item.
+/// u[n] = scale[n] · x[n]: a branch that needs an extra input for each item.
 struct Scaled {
   template <class T, class B>
   struct Extra {
@@ -146,7 +146,7 @@ struct Scaled {
   }
 };
 
-/// y = gain ⊙ x + shift, whose shift is in no list: its gradient has no memory.
+/// y = gain ⊙ x + shift, where no list contains the shift, so its gradient has no memory.
 struct LeftOut {
   template <class T, class B>
   struct Params {
@@ -172,7 +172,7 @@ struct LeftOut {
   }
 };
 
-/// p ← p / 2 + x, y = gain ⊙ p, where p is carried; what it keeps for backward is p.
+/// p ← p / 2 + x and y = gain ⊙ p, where p is carried. It saves p for backward.
 enum class Keeping { all, unlisted_carry, sums };
 template <Keeping how>
 struct Keeps {
@@ -239,7 +239,7 @@ check::ConformanceReport report_of(Fault fault, bool items_are_independent = fal
   return check::conformance<Cpu>(Faulty{.fault = fault}, {.items_are_independent = items_are_independent});
 }
 
-/// The only sentence, or how many there are.
+/// Returns the only sentence, or the number of sentences.
 std::string sentence_of(Fault fault, bool items_are_independent = false) {
   const auto report = report_of(fault, items_are_independent);
   if (!report.gradients) return "gradients: " + report.gradients.str();

@@ -42,7 +42,7 @@ enum class Fault {
   forward_nan,     // y is NaN
 };
 
-/// y = x tanh(x) ⊙ weight + bias + s, s ← 2 s + x: a layer with everything that can be wrong.
+/// y = x tanh(x) ⊙ weight + bias + s, s ← 2 s + x: a layer with every part that can be wrong.
 struct Faulty {
   Index dim = 3;
   Fault fault = Fault::none;
@@ -107,7 +107,7 @@ struct Faulty {
   }
 };
 
-/// u = 2 x: a branch that adds to dx, or forgets to.
+/// u = 2 x: a branch that adds to dx, or wrongly overwrites it.
 struct Double {
   bool overwrites;
   Index in_dim() const { return 2; }
@@ -125,10 +125,10 @@ struct Double {
   }
 };
 
-/// y = softmax(x + shift): a shift changes nothing, and its gradient Σ dz is what rounding leaves.
+/// y = softmax(x + shift). A shift changes nothing, so its gradient Σ dz is only rounding.
 struct Shifted {
   Index dim = 5;
-  double wrong = 0;  // what is added to the gradient of the shift
+  double wrong = 0;  // added to the gradient of the shift
 
   template <class T, class B>
   struct Params {
@@ -180,14 +180,14 @@ check::GradientReport report_of(Fault fault, const check::GradientOptions& optio
   return check::gradients(ctx, Faulty{.dim = 3, .fault = fault}, options);
 }
 
-/// True if one sentence begins with the name of a tensor.
+/// Returns whether a sentence begins with the name of the tensor.
 bool names(const check::GradientReport& report, const std::string& tensor) {
   for (const std::string& sentence : report.sentences)
     if (sentence.rfind(tensor + "[", 0) == 0 || sentence.rfind(tensor + ":", 0) == 0) return true;
   return false;
 }
 
-/// One tensor, a function of it, and what is said to be its gradient.
+/// One tensor, a function of it, and the claimed gradient.
 struct Problem {
   std::vector<double> value, gradient;
   check::GradientOptions options{};
@@ -254,7 +254,7 @@ TEST_CASE("gradients: an overwritten dx is found in a residual stream") {
   Cpu::Context ctx(1);
   CHECK(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = false}}));
   CHECK(names(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = true}}), "x"));
-  CHECK(check::gradients(ctx, Double{.overwrites = true}));  // alone it needs two passes: see conformance.hpp
+  CHECK(check::gradients(ctx, Double{.overwrites = true}));  // alone it shows only in two passes: see conformance.hpp
 }
 
 TEST_CASE("gradients: a fault deep inside is reported with its path") {
@@ -263,7 +263,7 @@ TEST_CASE("gradients: a fault deep inside is reported with its path") {
   const auto report = check::gradients(ctx, Stack{Faulty{.fault = Fault::sign_of_input}, 2});
   CHECK(names(report, "x"));
   CHECK(names(report, "layers.0.weight"));
-  CHECK_FALSE(names(report, "layers.1.weight"));  // nothing wrong comes between it and the output
+  CHECK_FALSE(names(report, "layers.1.weight"));  // no fault lies between it and the output
 }
 
 TEST_CASE("gradients: zero gradients fail unless listed in the options") {
@@ -271,7 +271,7 @@ TEST_CASE("gradients: zero gradients fail unless listed in the options") {
   CHECK_FALSE(report_of(Fault::zero_of_weight));
   CHECK(report_of(Fault::zero_of_weight, {.zero = {"weight"}}));
   CHECK(names(report_of(Fault::none, {.zero = {"bias"}}), "bias"));
-  CHECK_FALSE(report_of(Fault::no_bias, {.zero = {"bias"}}));  // zero by claim only: the loss depends on it
+  CHECK_FALSE(report_of(Fault::no_bias, {.zero = {"bias"}}));  // the loss depends on the bias, although zero is claimed
 }
 
 TEST_CASE("gradients (2): a gradient from rounding counts as zero") {
@@ -293,7 +293,7 @@ TEST_CASE("gradients (2): a wrong gradient above the floor is found") {
     CHECK(report.str().find("shift[0]: numeric ") != std::string::npos);
     CHECK_FALSE(check::gradients(ctx, Shifted{.wrong = wrong}, {.zero = {"shift"}}));
   }
-  // The other way: no gradient is claimed, of rounding or exactly 0, where there is one.
+  // The opposite case: there is a gradient, but 0 or a rounding error is claimed.
   const auto small = [](const std::vector<double>& v) { return 1 + 1e-8 * v[0]; };
   for (const double claimed : {0.0, 1e-17, -1e-8}) {
     CHECK_FALSE(Problem{{0.5}, {claimed}}.compare(small));
@@ -304,7 +304,7 @@ TEST_CASE("gradients (2): a wrong gradient above the floor is found") {
 }
 
 TEST_CASE("gradients (2): the floor scales with the loss") {
-  // Of a loss of order 1e-14 a gradient of that order is compared, as any other.
+  // A gradient as small as its loss (1e-14) is compared like any other.
   const auto tiny = [](const std::vector<double>& v) { return 1e-14 * sum_of_sines(v); };
   CHECK(Problem{{0.3}, {1e-14 * std::cos(0.3)}}.compare(tiny));
   for (const double factor : {-1.0, 0.0, 1 + 1e-4}) {
@@ -312,14 +312,14 @@ TEST_CASE("gradients (2): the floor scales with the loss") {
     CHECK_FALSE(report);
     CHECK(report.str().find("v[0]: numeric ") != std::string::npos);
   }
-  // Beside a loss of order 1 it is lost in rounding, right or wrong, and does not pass unseen.
+  // Next to a loss of order 1 such a gradient is lost in rounding, right or wrong, and the report says so.
   const auto hidden = [](const std::vector<double>& v) { return 1 + 1e-14 * std::sin(v[0]); };
   for (const double factor : {-1.0, 1.0}) {
     const auto report = Problem{{0.3}, {factor * 1e-14 * std::cos(0.3)}}.compare(hidden);
     CHECK_FALSE(report);
     CHECK(report.str().find("v: the gradient is zero to rounding") != std::string::npos);
   }
-  // Terms that cancel leave a loss near 0 whose rounding is theirs.
+  // Terms that cancel leave a loss near 0 with the rounding of the terms.
   const auto cancelling = [](const std::vector<double>& v) { return (1e3 + v[0]) - v[0] - 1e3; };
   Problem p{{0.3}, {1e-16}};
   const std::vector<check::GradientSlot> slots{{"v", p.value.data(), p.gradient.data(), 1}};
@@ -347,11 +347,11 @@ TEST_CASE("gradients: correct experts, mixtures and stacks pass") {
   CHECK_MESSAGE(branch, branch.str());
   const auto stack = check::gradients(ctx, Stack{Residual{update::HeavyBall{.mu = 0.6, .gamma = 0.8}, mixture}, 2});
   CHECK_MESSAGE(stack, stack.str());
-  // x and the parameters of two layers, and a carry as large as x.
+  // Slots: x and the parameters of two layers, and a carry as large as x.
   CHECK(stack.checked + stack.skipped == 2 * (branch.checked + branch.skipped));
 }
 
-// With k = 1 and renormalised weights the router gets no gradient from the task.
+// With k = 1 and renormalised weights the task gives the router no gradient.
 TEST_CASE("gradients: a router without gradient must be listed") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = 3}};
@@ -421,7 +421,7 @@ TEST_CASE("gradients: errors fail just above the tolerance, pass below") {
   CHECK(report.worst == doctest::Approx(3e-6).epsilon(0.01));
   CHECK(report.sentences.size() == 1);
   CHECK(report.sentences[0].rfind("v[0]: numeric 0.955", 0) == 0);
-  // Small entries are measured against the largest as well.
+  // Small entries, too, are compared relative to the largest one.
   auto linear = [](const std::vector<double>& v) { return 1000 * v[0] + 1e-6 * v[1]; };
   CHECK(Problem{{0, 0}, {1000, 1.5e-6}}.compare(linear));
   CHECK_FALSE(Problem{{0, 0}, {1000, 1e-5}}.compare(linear));
@@ -438,7 +438,7 @@ TEST_CASE("gradients: NaN on either side fails") {
 }
 
 TEST_CASE("gradients: values with routing changes are skipped, within a limit") {
-  // |v| has a kink; the routing says on which side of it a value is.
+  // |v| has a kink. The routing tells on which side of it a value is.
   auto f = [](const std::vector<double>& v) {
     double total = 0;
     for (const double x : v) total += std::abs(x);
@@ -451,7 +451,7 @@ TEST_CASE("gradients: values with routing changes are skipped, within a limit") 
   };
   Problem p{std::vector<double>(30, 1.0), std::vector<double>(30, 1.0)};
   p.value[4] = 1e-5;
-  p.gradient[4] = 123;  // not looked at
+  p.gradient[4] = 123;  // wrong, but skipped
   auto report = p.compare(f, sides);
   CHECK_MESSAGE(report, report.str());
   CHECK(report.skipped == 1);

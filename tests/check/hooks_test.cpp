@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// Heavy ball whose author mistyped two names: without them the library takes other ways, and says nothing.
+/// A heavy-ball rule with two misspelt names. Without these members the library silently does something else.
 struct Misspelt {
   double mu = 0.7;
   template <class T, class B>
@@ -41,7 +41,7 @@ struct Misspelt {
   }
 };
 
-/// One misspelt member of each family, and of nested types, and what it is called.
+/// Misspelt members of each family and of nested types.
 namespace odd {
 
 struct Rule {
@@ -97,7 +97,7 @@ struct Layer {
 
 }  // namespace odd
 
-/// One that a misspelt with_model_dim leaves without a dimension.
+/// An expert that has no dimension, because with_model_dim is misspelt.
 struct Refuses : Linear {
   template <class T, class B>
   Params<T, B> init(typename B::Context&, Index, Seed) const {
@@ -111,7 +111,7 @@ Names names_of(const std::vector<check::NamedHooks>& hooks, const std::string& p
   return {"no such part"};
 }
 
-/// What precedes "weight" in the names of the tensors of a model.
+/// Returns the parts of tensor names before "weight".
 template <class L>
 Names paths_of_weights(const L& model) {
   Cpu::Context ctx(1);

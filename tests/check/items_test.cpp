@@ -25,10 +25,10 @@ using support::message_of, support::same_bits, support::values;
 
 namespace {
 
-/// The least that reads ids: y[n] = weight[id[n]], as a branch.
+/// A minimal branch that reads ids: y[n] = weight[id[n]].
 struct LookUp {
   Index count = 5, dim = 3;
-  bool wrong = false;  // a fault: the gradient of the next row
+  bool wrong = false;  // a fault: it writes the gradient of the next row
 
   template <class T, class B>
   using Items = View<const Index, 1, B>;

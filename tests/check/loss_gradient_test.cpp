@@ -20,7 +20,7 @@ namespace {
 
 enum class Fault { none, sign, adds, one_item_short, first_weight };
 
-/// value = Σ w_j y_nj² / N, whose weights it learns.
+/// value = Σ w_j y_nj² / N with learned weights w.
 struct Weighted {
   Fault fault = Fault::none;
 
@@ -57,7 +57,7 @@ struct Weighted {
 Tensor<double, 2, Cpu> outputs(Cpu::Context& ctx, Index items = 5) {
   return uniform_tensor<double>(ctx, Seed{4}, 1, items, 3);
 }
-/// What its sentences are about.
+/// Returns the names that the sentences are about.
 std::vector<std::string> found(Fault fault) {
   Cpu::Context ctx(1);
   auto y = outputs(ctx);

@@ -40,7 +40,7 @@ enum class Fault {
 
 int steps_ever = 0;
 
-/// sum += 1 / (i + 3), whichever comes first.
+/// sum += 1 / (i + 3) in the order in which rows come.
 struct AddAsTheyCome {
   float* sum;
   std::mutex* one_at_a_time;
@@ -50,7 +50,7 @@ struct AddAsTheyCome {
   }
 };
 
-/// Descent at a rate that halves, with a mean of what it stepped.
+/// Gradient descent at a rate that halves, with a mean of its steps.
 template <Fault kFault>
 struct Halving {
   using IsOptimizer = void;

@@ -20,7 +20,7 @@ using Sentences = std::vector<std::string>;
 
 namespace {
 
-/// Independent, whose forward alone is wrong.
+/// An Independent mixing whose forward differs from its rows.
 struct OtherMixing : Independent {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
@@ -29,7 +29,7 @@ struct OtherMixing : Independent {
     q(1, 0) += T(0.25);
   }
 };
-/// TopK, whose forward alone takes fewer.
+/// A TopK whose forward takes fewer picks than its rows.
 struct OtherSelection : TopK {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,

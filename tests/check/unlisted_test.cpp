@@ -30,7 +30,7 @@ struct Whole {
     f("weight", p.weight...);
   }
 };
-/// Rank of the tensor that is left out, and whether it stands before or behind the other.
+/// A pack that leaves out a tensor of this rank, before or after another one.
 template <int Rank, bool First>
 struct Short;
 template <int Rank>
@@ -60,7 +60,7 @@ struct Namesakes {
     f("gain", p.bias...);
   }
 };
-/// Numbers of its own, too few for a tensor.
+/// A pack with its own numbers, whose bytes are too few for a tensor.
 struct Numbers {
   Index step = 0;
   bool warm = false;
@@ -77,12 +77,12 @@ struct Of {
     f("layers", p.layers...);
   }
 };
-/// It lists what a part has, and not the part.
+/// A pack that lists the tensors of its part instead of the part.
 struct Around {
   Whole inner;
   static void each(auto&& f, auto&... p) { Whole::each(f, p.inner...); }
 };
-/// What it lists lies elsewhere.
+/// A pack that lists a part behind a pointer.
 struct Behind {
   std::unique_ptr<Whole> inner = std::make_unique<Whole>();
   std::string text{};

@@ -3,7 +3,7 @@
 #include "descriptors/row.hpp"
 #include "gatefold/policies.hpp"
 
-// A loss is of the whole batch, and so is dx; outputs are not.
+// An auxiliary loss depends on the whole batch, and so does dx; outputs do not.
 namespace gatefold::rows {
 
 GATEFOLD_ROW(no_loss, (Absent{}))

@@ -7,8 +7,8 @@
 
 namespace gatefold::rows {
 
-/// A composition on CpuBf16: values, beside those in double that are rounded where floats are; bits, frozen ones among
-/// them. The compositions are made from the rows: see cover.sh.
+/// Checks a composition on CpuBf16: its values against those in double that are rounded where floats are, and its bits,
+/// also with frozen parameters. cover.sh makes the compositions from the rows.
 template <class C>
 void check_bfloat16(const C& c) {
   with_rounded<test::RoundedDouble>(c, [](const auto& rounded) {

@@ -25,7 +25,7 @@ ComposedGate<ScoresT, MixingT, SelectionT, AuxiliaryT...> composed(const ScoresT
   return {scores, mixing, selection, {auxiliary...}};
 }
 
-/// One row of each family, or `absent`. A whole gate stands in the place of a selection.
+/// One row of each family, or `absent`. A row for a whole gate takes the place of the selection.
 template <class ScoresR, class MixingR, class SelectionR, class AuxiliaryR, class LayerR, class RuleR, class ExpertR>
 struct Composition {
   ScoresR scores;
@@ -48,14 +48,14 @@ struct Composition {
   }
   auto make(const Size& s) const { return layer.make(s, rule.make(s), Mixture{gate(s), expert.make(s)}); }
 
-  /// A fact of all rows: the largest.
+  /// Returns the largest value of one fact among all rows.
   template <class F>
   F most(F Facts::*fact) const {
     const F all[] = {scores.facts.*fact, mixing.facts.*fact, selection.facts.*fact, auxiliary.facts.*fact,
                      layer.facts.*fact,  rule.facts.*fact,   expert.facts.*fact};
     return *std::max_element(std::begin(all), std::end(all));
   }
-  /// Gradients that are zero by design.
+  /// Returns the gradients that are zero by design.
   std::vector<std::string> zeros() const {
     std::vector<std::string> all;
     const auto add = [&](const Facts& of) {

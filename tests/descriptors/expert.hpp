@@ -51,7 +51,7 @@ GATEFOLD_ROW(attention_expert,
              (AttentionExpert{
                  .model_dim = s.width, .length = s.tokens, .outputs = s.item(), .initial = Initial::normal(1)}),
              .hooks = "validate")
-// With seeds 1 to 4 differences of a key are too coarse beside SoftMoe and Adam.
+// With seeds 1 to 4, difference quotients for a key are too coarse in compositions with SoftMoe or Adam.
 GATEFOLD_ROW(multi_head_expert,
              (MultiHeadExpert{.model_dim = s.width, .heads = s.heads, .length = s.tokens, .causal = true}),
              .hooks = "validate", .seed = 5)

@@ -7,7 +7,7 @@
 
 #include "gatefold/gatefold.hpp"
 
-/// Extra inputs of any layer, whatever its parts ask for.
+/// Extra inputs for any layer, whatever its parts need.
 namespace gatefold::rows {
 
 struct ExtraOptions {
@@ -15,7 +15,7 @@ struct ExtraOptions {
   bool noise = false, padding = false, auxiliary = true;
 };
 
-/// What extra inputs of `items` items of `width` values point to: masks, tokens, and what an attention would hand over.
+/// Owns what the extra inputs of `items` items of `width` values point to: masks, tokens, and an attention trace.
 template <class T, class B = Cpu>
 class Extras {
  public:
@@ -33,7 +33,7 @@ class Extras {
     output_ = uniform_tensor<T>(ctx, Seed{seed}, 1, width, width);
   }
 
-  /// Those of items [first, first + count).
+  /// Returns the extra inputs of items [first, first + count).
   template <class E>
   E of(const ExtraOptions& options, Index first, Index count) const {
     const auto part = [&]<class P>(std::type_identity<P>) { return of<P>(options, first, count); };
@@ -41,7 +41,7 @@ class Extras {
     if constexpr (requires(E e) { e.scores, e.mixing, e.selection; }) {
       auto scores = part(std::type_identity<decltype(E::scores)>{});
       if constexpr (requires { scores.random; })
-        if (scores.random) scores.random->step += 1;  // other noise than the selection's
+        if (scores.random) scores.random->step += 1;  // other noise than that of the selection
       return {scores, part(std::type_identity<decltype(E::mixing)>{}),
               part(std::type_identity<decltype(E::selection)>{}), valid, options.auxiliary};
     } else if constexpr (requires(E e) { e.primary, e.secondary; }) {

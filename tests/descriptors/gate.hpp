@@ -3,7 +3,7 @@
 #include "descriptors/row.hpp"
 #include "gatefold/policies.hpp"
 
-// Whole gates: in place of scores, mixing, selection and auxiliary losses.
+// Whole gates. They take the place of scores, mixing, selection and auxiliary losses.
 namespace gatefold::rows {
 
 GATEFOLD_ROW(hash_gate, (HashGate{.k = 2}), .hooks = "validate experts with_experts Plan.slot_weights")

@@ -11,10 +11,10 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Initial values of parts come from seeds of their own.
+/// Checks that initial values of different parts come from different seeds.
 namespace gatefold::rows {
 
-/// |correlation| of the first values of both.
+/// Returns |correlation| of the first values of both.
 inline double correlation(const std::vector<double>& a, const std::vector<double>& b) {
   const std::size_t n = std::min(a.size(), b.size());
   double of_a = 0, of_b = 0, aa = 0, bb = 0, ab = 0;
@@ -30,7 +30,7 @@ inline double correlation(const std::vector<double>& a, const std::vector<double
   return std::abs(ab) / std::sqrt(aa * bb);
 }
 
-/// No two tensors of the parameters, and no two experts of a tensor, are made of the same random numbers.
+/// Checks that no two tensors of the parameters, and no two experts in a tensor, use the same random numbers.
 template <class C>
 void check_initial_values(const C& c) {
   constexpr Index least = 10;  // fewer values may be alike by chance
@@ -45,7 +45,7 @@ void check_initial_values(const C& c) {
         const Index experts = t.rank >= 3 ? t.extent(0) : 1, size = t.size() / std::max<Index>(experts, 1);
         for (Index e = 0; e < experts && size >= least; ++e) {
           const auto *from = t.data() + e * size, *other = of_another_seed.data() + e * size;
-          if (std::equal(from, from + size, other)) continue;  // ones, say
+          if (std::equal(from, from + size, other)) continue;  // values that no seed changes, for example ones
           names.push_back(name.str() + "[" + std::to_string(e) + "]");
           drawn.emplace_back(from, from + size);
         }

@@ -5,10 +5,10 @@
 #include "descriptors/row.hpp"
 #include "gatefold/policies.hpp"
 
-// What stands around a mixture. These rows make it of a rule and a branch.
+// Layers around a mixture. These rows make them from a rule and a branch.
 namespace gatefold::rows {
 
-/// A residual stream by the rule, or none.
+/// Returns a residual stream with the rule, or the branch alone if there is no rule.
 template <class RuleT, class BranchT>
 auto in_stream(const RuleT& rule, const BranchT& branch) {
   if constexpr (std::is_same_v<RuleT, Absent>) {
@@ -51,7 +51,7 @@ GATEFOLD_LAYER_ROW(multi_gate,
                        "attention_posterior: see above, and needs a SparsePlan",
                    .hooks = "begin validate infer Saved.mixtures")
 
-// Any layer, to the bit (layer/recompute_test.cpp).
+// Recompute equals every layer to the bit, which layer/recompute_test.cpp tests.
 GATEFOLD_LAYER_ROW(recompute, (Stack{Recompute{in_stream(rule, branch)}, 2}),
                    .hooks = "begin validate infer at Saved.mixtures", .once = true)
 

@@ -14,11 +14,12 @@
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
 
-/// What is checked where two policies meet. The compositions are made from the rows: see cover.sh.
+/// Checks of compositions in which any two policies meet. cover.sh makes the compositions from the rows.
 namespace gatefold::rows {
 
-/// The optional members that a policy and its nested types name are those of its row: one that is misspelt shows. What
-/// nested types there are, gradients tell; a layer's Carry and Extra are those of its parts.
+/// Checks that a policy and its nested types have the optional members that its row lists. A misspelt member shows in
+/// this way. Nested types themselves need no check, because gradients show them; a layer's Carry and Extra belong to
+/// its parts.
 template <class Policy>
 void check_hooks(const Facts& facts, const std::string& of_parts = "") {
   std::string found;
@@ -39,8 +40,8 @@ void check_hooks_of_all(const C& c) {
   check_hooks<std::remove_cvref_t<decltype(c.make(tiny))>>(c.layer.facts, "Params Carry Extra ExtraGrad");
 }
 
-/// Whether a report says of nothing that it is wrong, but that a point says nothing: the routing changes there, or
-/// passes over what has a gradient.
+/// Returns whether no sentence of a report names a wrong gradient, only points that say nothing: the routing changes
+/// there, or does not reach something that has a gradient.
 inline bool says_nothing(const check::GradientReport& report) {
   return std::all_of(report.sentences.begin(), report.sentences.end(), [](const std::string& sentence) {
     return sentence.find("because the routing changes") != std::string::npos ||
@@ -49,8 +50,8 @@ inline bool says_nothing(const check::GradientReport& report) {
   });
 }
 
-/// Gradients of the layer's input, parameters and carry, in double. Where a point says nothing of one, at another: a
-/// new row deals all compositions anew, and with them the seeds.
+/// Checks gradients of the layer's input, parameters and carry in double. If a point says nothing about one of them,
+/// another seed gives another point. Every new row changes the seeds of all compositions.
 template <class C>
 void check_gradients(const C& c) {
   constexpr Index items = 8;
@@ -61,7 +62,7 @@ void check_gradients(const C& c) {
   check::GradientReport report;
   for (int seeds = 0; seeds < 3; ++seeds) {
     const Seed seed{static_cast<std::uint64_t>(c.most(&Facts::seed) + seeds)};
-    // The point is one where no choice is near its border; few values are skipped all the same.
+    // The seeds are chosen so that no choice is near its border; few values are skipped all the same.
     report = check::gradients(
         ctx, layer,
         {.items = items, .seed = seed, .most_skipped = 0.1, .moved = c.most(&Facts::moved), .zero = c.zeros()},
@@ -71,7 +72,7 @@ void check_gradients(const C& c) {
   CHECK_MESSAGE(report, report.str());
 }
 
-/// Bits: on any threads, in `infer` and in `forward`, and (unless items of a batch meet) in any batch.
+/// Checks the bits with any number of threads, in `infer` and `forward`, and in any batch unless items of a batch meet.
 template <class T, class B = Cpu, class C>
 void check_bits(const C& c) {
   using namespace bitwise;
@@ -83,7 +84,8 @@ void check_bits(const C& c) {
     in_any_batch<T, B>(layer, {.length = odd.sequence}, odd.sequence, {0, 2}, 9 * odd.sequence);
 }
 
-/// The same bits by size: work of many items is shared out by itself, and rows of an expert fill more than one block.
+/// Checks the same for larger sizes: work of many items is divided among threads, and an expert's rows fill more than
+/// one block.
 template <class T, class C>
 void check_bits_of_many(const C& c) {
   using namespace bitwise;
@@ -100,7 +102,7 @@ void check_bits_of_many(const C& c) {
   if (meets == Meets::batch) return;
   in_any_batch<T>(layer, {.length = odd.sequence}, unit);
   in_any_batch<T>(layer, {.length = odd.sequence, .padding = true}, unit);
-  in_any_batch<T>(layer, {.length = odd.sequence, .noise = true}, unit, {0});  // an item's noise goes by its place
+  in_any_batch<T>(layer, {.length = odd.sequence, .noise = true}, unit, {0});  // an item's noise depends on its place
 }
 
 }  // namespace gatefold::rows

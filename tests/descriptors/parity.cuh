@@ -7,10 +7,11 @@
 #include "gatefold/gatefold.cuh"
 #include "support/parity.hpp"
 
-/// A composition on the device and by the naive backend. The compositions are made from the rows: see cover.sh.
+/// Compares a composition on the device with the naive backend. cover.sh makes the compositions from the rows.
 namespace gatefold::rows {
 
-/// Two layers, where there is a stream, so that what travels in depth matters.
+/// Returns two layers in a residual stream, so that the carry between them matters; a layer without a stream stays
+/// alone.
 template <class LayerT>
 auto deep(const LayerT& layer) {
   return layer;
@@ -20,9 +21,9 @@ auto deep(const Residual<RuleT, BranchT>& layer) {
   return Stack{layer, 2};
 }
 
-/// Outputs, carry, routing, all that is kept, and every gradient. That none of them is zero is seen on the CPU, where
-/// they are compared with finite differences. If all experts begin alike (Facts::moved), the weights of a gate that
-/// renormalises have no effect, so that the gradients of its scores are 0 up to rounding.
+/// Compares outputs, carry, routing, everything that is saved, and every gradient. The CPU tests compare gradients with
+/// finite differences, which shows that none of them is zero. If all experts begin alike (Facts::moved), the weights of
+/// a renormalising gate have no effect, so the gradients of its scores are 0 up to rounding.
 template <class C>
 void check_parity(const C& c) {
   constexpr Size size{.width = 6, .tokens = 2, .hidden = 7, .heads = 2, .experts = 5, .sequence = 7};
@@ -35,8 +36,8 @@ void check_parity(const C& c) {
                                                 .rounding = c.most(&Facts::moved) > 0 ? 1e-13 : 0}});
 }
 
-/// Where experts multiply bfloat16: values, beside those in double that are rounded where floats are, and the same bits
-/// in `infer` and in a second run.
+/// Checks experts that multiply bfloat16: their values against those in double that are rounded where floats are, and
+/// the same bits in `infer` and in a second run.
 template <class C>
 void check_bfloat16(const C& c) {
   with_rounded<test::RoundedSlots>(c, [](const auto& rounded) {

@@ -9,14 +9,14 @@
 
 namespace gatefold::rows {
 
-/// f(rounded) of a composition as rounding_check.hpp has it, with items that are routed alike whichever way values
-/// close to a border are rounded.
+/// Calls f(rounded) with the rounded form of a composition (see rounding_check.hpp). Its items are routed alike
+/// whichever way values close to a rounding border are rounded.
 /// @tparam B  RoundedDouble or RoundedSlots
 template <class B, class C, class F>
 void with_rounded(const C& c, const F& f) {
   constexpr Size size{.width = 6, .tokens = 2, .hidden = 7, .heads = 2, .experts = 5, .sequence = 7};
   for (std::uint64_t seed = 1;; ++seed) {
-    REQUIRE(seed <= 5);  // routing that depends on so much in all of them would be a fault
+    REQUIRE(seed <= 5);  // if routing depended on rounding for all seeds, something would be wrong
     using Layer = decltype(c.make(size));
     const test::RoundedLayer<Layer, B> rounded(
         c.make(size), test::Case{.items = 2 * size.sequence, .length = size.sequence, .seed = {seed}},

@@ -2,8 +2,8 @@
 
 #include "gatefold/core/types.hpp"
 
-/// One row per policy, from which the tests of this library make compositions (cover.sh): a policy that is listed here
-/// is checked together with those of every other family. Scripts read rows as well (rows.awk).
+/// One row per policy, from which cover.sh makes the compositions of the tests. A policy that is listed here is checked
+/// together with those of every other family. Scripts (rows.awk) read the rows as well.
 namespace gatefold::rows {
 
 /// How large the parts of a composition are. An item is `tokens` tokens of `width` values; most policies take it whole.
@@ -14,10 +14,10 @@ struct Size {
   constexpr Index item() const { return width * tokens; }
 };
 inline constexpr Size tiny{};  // for finite differences
-/// For bits: widths that no register divides.
+/// For checks of bits: widths that no register size divides.
 inline constexpr Size odd{.width = 15, .tokens = 3, .hidden = 19, .heads = 3, .experts = 5, .sequence = 16};
 
-/// Whose output may depend on an item.
+/// Which outputs may depend on an item: its own, those of its sequence, or those of the batch.
 enum class Meets { itself, sequence, batch };
 
 struct Facts {
@@ -26,26 +26,27 @@ struct Facts {
   const char* zero = "";   // gradients that are zero by design, by the end of their name: "carry.p"
   const char* hooks = "";  // optional members that it and its nested types name (check/hooks.hpp): "begin Extra.at"
   Meets meets = Meets::itself;
-  bool once = false;      // an option of another row: in one composition with some of each family, instead of with all
-  double moved = 0;       // how far the gradient check moves parameters, where those of all experts begin alike
-  Index seed = 1;         // of the gradient check, where 1 meets a border of the routing, or differences are too coarse
-  double of_doubles = 1;  // times the tolerance of doubles on a device, where the policy computes them from floats
+  bool once = false;      // an option of another row: in one composition with some rows of each family, not with all
+  double moved = 0;       // how far the gradient check moves parameters if those of all experts begin alike
+  Index seed = 1;         // of the gradient check if 1 meets a border of the routing, or differences are too coarse
+  double of_doubles = 1;  // times the tolerance of doubles on a device if the policy computes them from floats
 };
 
-/// What stands for a family that a composition does without.
+/// Takes the place of a family that a composition does without.
 struct Absent {};
 
 }  // namespace gatefold::rows
 
-/// GATEFOLD_ROW(name, (policy), facts...): a row of the family that its header is named after. The policy is made at a
-/// Size `s`, with options at which no gradient is nearly zero. (A struct and no lambda: nvcc.)
+/// GATEFOLD_ROW(name, (policy), facts...) defines a row of the family that its header is named after. The policy is
+/// made for a Size `s`, with options at which no gradient is nearly zero. The row is a struct and no lambda because of
+/// nvcc.
 #define GATEFOLD_ROW(name, policy, ...)                                 \
   struct RowOf_##name {                                                 \
     static auto make([[maybe_unused]] const Size& s) { return policy; } \
     static constexpr Facts facts{__VA_ARGS__};                          \
   };                                                                    \
   inline constexpr RowOf_##name name{};
-/// The same for what stands around a branch: made of a rule (or Absent) and the branch as well.
+/// Defines a row of a layer around a branch, which is made from a rule (or Absent) and the branch.
 #define GATEFOLD_LAYER_ROW(name, layer, ...)                                                                  \
   struct RowOf_##name {                                                                                       \
     static auto make([[maybe_unused]] const Size& s, [[maybe_unused]] const auto& rule, const auto& branch) { \

@@ -11,10 +11,11 @@
 #include "descriptors/extras.hpp"
 #include "support/pass.hpp"
 
-/// What backward says to a `saved` that is not that of its forward.
+/// Checks what backward says about a `saved` of another forward pass.
 namespace gatefold::rows {
 
-/// Give what layers and mixtures keep of their x the right extents, so that backward goes on to what their parts kept.
+/// Sets the recorded extents of x in layers and mixtures to the right ones, so that backward also checks what their
+/// parts saved.
 template <class S>
 void restamp(S& saved, const BatchStamp& as) {
   if constexpr (requires { saved.batch; }) saved.batch = as;
@@ -29,8 +30,9 @@ void restamp(S& saved, const BatchStamp& as) {
   }
 }
 
-/// Saved of nobody, of fewer or more items, or of wider or narrower ones is refused before anything is written. That of
-/// the same composition with other experts, slots or heads is refused, or gives the right gradients.
+/// Checks that backward refuses an empty `saved`, and one of fewer, more, wider or narrower items, before it writes
+/// anything. The `saved` of the same composition with other experts, slots or heads is refused or gives the right
+/// gradients.
 template <class C>
 void check_saved(const C& c) {
   constexpr Index items = 2 * odd.sequence;
@@ -48,7 +50,7 @@ void check_saved(const C& c) {
   auto run = forward_of(layer, odd, items, extras);
   const BatchStamp stamp{.items = items, .width = odd.item()};
   std::vector<double> before, after;
-  const auto backward = [&] {  // whether it took what was saved
+  const auto backward = [&] {  // returns whether it accepted what was saved
     set_zero(ctx, run.grads);
     fill(ctx, run.dx, 0.25f);
     layer.begin(ctx, run.params, items, run.dcarry);
@@ -60,7 +62,8 @@ void check_saved(const C& c) {
   CHECK(backward());
   const std::vector<double> right = after;
 
-  // A `saved` that is taken gives the right gradients, but where what differs left no extent behind: `seen` is false.
+  // A `saved` that is accepted gives the right gradients, unless the difference changed no recorded extent (`seen` is
+  // false).
   const auto check = [&](auto& saved, bool refused, bool seen = true) {
     std::swap(run.saved, saved);
     const bool taken = backward();
@@ -69,7 +72,7 @@ void check_saved(const C& c) {
     if (!refused && taken && seen) CHECK(support::same_bits(after, right));
     return support::same_bits(after, before);
   };
-  const bool adds_first = std::is_same_v<std::remove_cvref_t<decltype(c.layer)>, RowOf_skip>;  // dy to dx
+  const bool adds_first = std::is_same_v<std::remove_cvref_t<decltype(c.layer)>, RowOf_skip>;  // adds dy to dx first
   const auto check_refused = [&](auto& saved, bool parts) {
     const bool untouched = check(saved, true);
     CHECK((untouched || adds_first));
@@ -90,7 +93,8 @@ void check_saved(const C& c) {
     auto other = forward_of(c.make(size), size, items, of_size);
     check_refused(other.saved, false);
   }
-  // Only numbers tell: a Recompute keeps nothing of its layer, and no extent is the width that cosines are taken in.
+  // Here only the values differ: a Recompute saves nothing of its layer, and no recorded extent is the width of the
+  // cosines.
   constexpr bool seen = !std::is_same_v<std::remove_cvref_t<decltype(c.layer)>, RowOf_recompute>;
   constexpr bool cosine = std::is_same_v<std::remove_cvref_t<decltype(c.scores)>, RowOf_cosine_scores>;
   Size all[] = {odd, odd, odd, odd};

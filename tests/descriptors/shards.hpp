@@ -14,24 +14,24 @@
 #include "gatefold/gatefold.hpp"
 #include "support/larger.hpp"
 
-/// A composition whose batch and experts lie on several shards, beside one that has all of them.
+/// Compares a composition whose batch and experts are on several shards with one that has all of them.
 namespace gatefold::rows {
 
-/// y, carry and dx have the bits of one process that has everything; so have the experts' gradients but for the order
-/// of their sums, and what the shards found of all others adds up to them.
+/// Checks that y, carry and dx have the bits of one process, and that experts' gradients have them up to the order of
+/// sums. The shards' parts of all other gradients must add up to those of one process.
 template <class C>
 void check_shards(const C& c) {
   const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
   using GateT = std::remove_cvref_t<decltype(mixture.gate)>;
-  // What follows an attention must be scored and mixed where its sequences are.
+  // A gate that follows an attention must compute scores and mixing on the shards of the sequences.
   constexpr bool follows = !std::is_same_v<WithoutTrace<Extra<GateT, double, Cpu>>, Extra<GateT, double, Cpu>>;
   constexpr bool stays = dist::global::sees<GateT, double, Cpu>() == dist::global::Sees::mixed;
-  if (c.rule.facts.meets == Meets::batch) return;  // a rule's norm of the batch is that of its shard
+  if (c.rule.facts.meets == Meets::batch) return;  // each shard has its own norm of the batch
   constexpr bool takes_mixture = std::is_same_v<decltype(c.layer), RowOf_latent_mixture> ||
-                                 std::is_same_v<decltype(c.layer), RowOf_multi_gate>;  // and no ExpertParallel
+                                 std::is_same_v<decltype(c.layer), RowOf_multi_gate>;  // these take no ExpertParallel
   if constexpr (!takes_mixture && (!follows || stays)) {
     constexpr Index items = 6 * odd.sequence;
-    constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout>;  // by an item's place on a shard
+    constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout>;  // drops by an item's place on its shard
     const bitwise::Inputs options{.length = odd.sequence, .noise = !drops, .padding = true};
     Cpu::Context one(1);
     const auto subject_of = [&](const auto& branch) {
@@ -69,7 +69,7 @@ void check_shards(const C& c) {
         const std::string& name = expected.of_all[i].name;
         const std::vector<double>& of_one = expected.of_all[i].values;
         if (!name.starts_with("grads")) continue;
-        // Experts' are in pieces, one after the other; others add up.
+        // Experts' gradients are pieces, one after the other; the others add up.
         std::vector<double> sum;
         if (name.find("expert.") != std::string::npos) {
           sum = joined(&bitwise::Outcome::of_all, i, backwards);
@@ -80,7 +80,7 @@ void check_shards(const C& c) {
         }
         REQUIRE_MESSAGE(sum.size() == of_one.size(), name);
         double largest = 0;
-        Index wrong = 0;  // or no number
+        Index wrong = 0;  // also NaN
         for (const double v : of_one) largest = support::larger(largest, std::abs(v));
         for (std::size_t k = 0; k < sum.size(); ++k) wrong += !(std::abs(sum[k] - of_one[k]) <= 1e-13 * largest);
         CHECK_MESSAGE(wrong == 0, name);

@@ -10,7 +10,8 @@ using namespace gatefold;
 using gatefold::support::message_of;
 
 TEST_CASE("corruption_error (1): equals numbers calculated by hand") {
-  // Sums over severities: 1.5 and 0.6 against 2.0 and 0.5; a mean of all errors over all of the baseline would be 0.84.
+  // Over severities, errors sum to 1.5 and 0.6, those of the baseline to 2.0 and 0.5. The ratio of all errors to all
+  // of the baseline would be 0.84.
   const std::vector<double> error{0.1, 0.2, 0.3, 0.4, 0.5, 0.0, 0.1, 0.1, 0.2, 0.2};
   const std::vector<double> baseline{0.2, 0.3, 0.4, 0.5, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1};
   const auto ce = metric::corruption_error(error, baseline);

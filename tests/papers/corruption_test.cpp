@@ -17,7 +17,7 @@ namespace {
 
 constexpr Index kSide = 28, kPixels = kSide * kSide;
 
-/// Smooth grey pictures: a bright blob somewhere on a dark ground, with stripes.
+/// Returns smooth grey pictures: a bright blob on a dark ground, with stripes.
 Tensor<float, 2, Cpu> pictures(Index items) {
   Tensor<float, 2, Cpu> x(items, kPixels);
   for (Index n = 0; n < items; ++n)
@@ -47,7 +47,7 @@ double distance(const Tensor<float, 2, Cpu>& a, const Tensor<float, 2, Cpu>& b) 
 double level(Corruption kind, Index severity) {
   return kCorruptions[static_cast<std::size_t>(kind)].level[static_cast<std::size_t>(severity - 1)];
 }
-/// An image of the given rows in the corner of a black one.
+/// Returns an image with the given rows in the corner of a black one.
 Tensor<double, 2, Cpu> image(Index rows, Index columns, const std::vector<double>& values) {
   Tensor<double, 2, Cpu> x(1, rows * columns);
   std::copy(values.begin(), values.end(), x.data());
@@ -108,7 +108,7 @@ TEST_CASE("Corrupt: only noise and occlusion depend on the random stream") {
 TEST_CASE("Corrupt (1): noise has its deviation; brightness adds a constant") {
   Cpu::Context ctx(1);
   const auto grey = constant_tensor<double>(ctx, 0.5, 50, kPixels);
-  for (const Index severity : {1, 2}) {  // hardly cut at 0 and 1
+  for (const Index severity : {1, 2}) {  // hardly clipped at 0 and 1
     const double sigma = level(Corruption::gaussian_noise, severity);
     const auto noise = values(corrupted({Corruption::gaussian_noise, severity}, grey));
     double sum = 0, squares = 0;
@@ -156,7 +156,8 @@ TEST_CASE("Corrupt (3): blur equals a normalised sum with repeated edges") {
 }
 
 TEST_CASE("Corrupt (4): pixelate sets each cell to its mean") {
-  // Half as many cells a side: two by two pixels; 3 columns in round(1.5) = 2 cells: of two pixels and of one.
+  // Half as many cells per side, so each cell has two by two pixels. 3 columns make round(1.5) = 2 cells, of two pixels
+  // and of one.
   const auto y = corrupted({Corruption::pixelate, 3, 2, 4}, image(2, 4, {0, 0.4, 1, 1, 0.4, 0, 0.6, 0.2}));
   for (Index p = 0; p < 8; ++p) CHECK(y(0, p) == doctest::Approx(p % 4 < 2 ? 0.2 : 0.7).epsilon(1e-14));
   const auto odd = corrupted({Corruption::pixelate, 3, 1, 3}, image(1, 3, {0.2, 0.4, 0.9}));

@@ -25,7 +25,7 @@ struct Square {
   View<const T, 2, Cpu> view() const { return {numbers.data(), n, n}; }
 };
 
-/// |det(A − σ I)| by elimination with pivots.
+/// Returns |det(A − σ I)| by elimination with pivoting.
 double determinant(View<const double, 2, Cpu> a, Complex sigma) {
   const std::size_t n = static_cast<std::size_t>(a.extent(0));
   std::vector<std::vector<Complex>> m(n, std::vector<Complex>(n));
@@ -92,7 +92,7 @@ TEST_CASE("eigenvalues: roots of unity of a cyclic permutation matrix") {
 TEST_CASE("eigenvalues: blocks of different size, nearly equal pairs") {
   const auto blocks = Square<double>{{1e10, 5, -3, 7, 0, 4, 1, 2, 0, -2, 4, 1, 0, 0, 0, -1e-3}};
   const auto values = cpu::eigenvalues(blocks.view());
-  CHECK(std::abs(values[0] + 1e-3) < 1e-5);  // 1e-16 of the largest
+  CHECK(std::abs(values[0] + 1e-3) < 1e-5);  // 1e-16 of the largest value
   CHECK(std::abs(values[1] - Complex(4, -std::sqrt(2.0))) < 1e-5);
   CHECK(std::abs(values[2] - Complex(4, std::sqrt(2.0))) < 1e-5);
   CHECK(std::abs(values[3] - 1e10) < 1e-5);

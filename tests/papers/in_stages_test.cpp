@@ -33,7 +33,7 @@ struct Attention {
   Matrix query, output;
   GATEFOLD_PACK(query, output)
 };
-/// Attention by both of its names, and a tensor that is none.
+/// Tensors of attention under both of its names, and one that is not attention's.
 struct Model {
   Attention attention;
   Matrix key_query, value;
@@ -50,7 +50,7 @@ Model model(std::uint64_t seed) {
       m);
   return m;
 }
-/// Two batches of gradients in each epoch.
+/// Steps on two batches of random gradients in each epoch.
 template <class O>
 void train(const O& optimizer, Model& params, Index first, Index last, auto& state) {
   Cpu::Context ctx(1);
@@ -104,7 +104,7 @@ TEST_CASE("InStages (1)-(3): each optimizer steps its tensors in its epochs") {
     CHECK(same_bits(values(params), values(expected)));
   }
   CHECK((state.step == 12 && state.ffn.step == 4 && state.attention.step == 4 && state.fine.step == 4));
-  // moments of what each steps, and of no more
+  // each optimizer has moments only for the tensors that it steps
   std::vector<std::string> names;
   for_each_tensor(
       [&](const Name& name, const auto& t) {
@@ -205,7 +205,7 @@ TEST_CASE("InStages: wrong options throw") {
   options.fine.lr = -1;
   CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state), "Sgd: lr: expected a finite number, at least 0, got -1",
                        ArgumentError);
-  // Other options than begin was given.
+  // The step sees other options than begin did.
   options.fine.lr = 0.1;
   options.attends = none;
   CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state),

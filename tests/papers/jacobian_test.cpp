@@ -20,7 +20,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// ∂y/∂x at the one item of p by central differences.
+/// Returns ∂y/∂x at the only item of p by central differences.
 template <class P>
 std::vector<double> differences(P& p) {
   const Index out = p.y.extent(1), in = p.x.extent(1);
@@ -63,9 +63,9 @@ TEST_CASE("jacobian (1): equals central differences, without auxiliary losses") 
   Cpu::Context ctx(1);
   const auto branch = mixture(100);
   auto alone = pass<double>(ctx, branch, 1);
-  // Central differences: h² and 2^-53 / h.
+  // The error of central differences: h² and 2^-53 / h.
   CHECK(difference(values(jacobian(ctx, branch, alone.params.branch, alone.x.view())), differences(alone)) < 1e-8);
-  const Stack layers{Residual{update::HeavyBall{}, branch}, 3};  // the carry's adjoint matters
+  const Stack layers{Residual{update::HeavyBall{}, branch}, 3};  // the adjoint of the carry matters
   auto deep = pass<double>(ctx, layers, 1);
   CHECK(difference(values(jacobian(ctx, layers, deep.params, deep.x.view())), differences(deep)) < 1e-8);
 }

@@ -38,7 +38,7 @@ TEST_CASE("norm_rank (1), (2): shares of picks by norm rank") {
   const auto plan = plan_of<double>(ctx, items, experts, picks);
   const auto share = metric::norm_rank(ctx, plan, u, valid);
   CHECK(difference(share, expected) <= 1e-15);
-  CHECK(expected[0] != expected[3]);  // else a reversed order would pass
+  CHECK(expected[0] != expected[3]);  // otherwise a reversed order would pass
   CHECK(message_of([&] { (void)metric::norm_rank(ctx, plan, u.view().as(experts, items, dim)); }) ==
         "norm_rank: outputs: expected [13, 4, ?], got [4, 13, 3]");
   const auto none = plan_of<double>(ctx, 0, 2, {});

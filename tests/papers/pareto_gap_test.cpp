@@ -79,12 +79,12 @@ TEST_CASE("pareto_gap (1): with three experts it equals a grid search") {
       }
     const auto& got = p.items[static_cast<std::size_t>(n)];
     CHECK(got.least <= least + 1e-9);
-    CHECK(got.least >= least - 0.006);  // a grid point is at most this far from the best
+    CHECK(got.least >= least - 0.006);  // the nearest grid point is at most this far away
     CHECK(got.normalised >= got.least - 1e-9);
     zeros += got.least < 1e-5;  // counted, not compared
     borders += border;
   }
-  CHECK(zeros > 0);  // Pareto-stationary items and others
+  CHECK(zeros > 0);  // some items are Pareto-stationary
   CHECK(borders > 0);
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("pareto_gap: one step moves toward the best output") {
       if (std::sqrt(dot(v, v)) < least) least = std::sqrt(dot(v, v)), at = t;
     }
     inside += at > 0.01 && at < 0.32;
-    // The best of a grid of 1/9000.
+    // The best point of a grid of step 1/9000.
     CHECK(p.items[static_cast<std::size_t>(n)].least == doctest::Approx(least).epsilon(1e-6));
   }
   CHECK(inside > 0);
@@ -143,7 +143,7 @@ TEST_CASE("pareto_gap: equal, opposite and zero outputs, one expert, padding") {
   const std::vector<double> values{2, 5, 3, -1, 0, 4, quiet_nan, 1};
   std::copy(values.begin(), values.end(), u.data());
   const auto w = constant_tensor<double>(ctx, 0.5, 4, 2);
-  std::vector<double> valid(4, 1);  // no list of ones and zeros, which g++ 12.2 fills with ones where it has AVX-512
+  std::vector<double> valid(4, 1);  // not a list of ones and zeros: g++ 12.2 with AVX-512 fills those with ones
   valid[3] = 0;
   const auto p = metric::pareto_gap(ctx, u.view(), w, {}, valid);
   CHECK(p.items[0].least == rounded(1));
@@ -168,7 +168,7 @@ TEST_CASE("pareto_gap: equal, opposite and zero outputs, one expert, padding") {
 
 TEST_CASE("pareto_gap: a vanishing combination has no angle") {
   Cpu::Context ctx(1);
-  // The hull of the first holds 0; one output of the second is 0.
+  // The hull of the first case contains 0; in the second one output is 0.
   const std::vector<double> around{3, 3, 1, 3, -3, -1, -3, -3}, dead{1, 2, 0, 3, 1, 0, 0, 0};
   const std::vector<double> even(4, 0.25);
   for (const auto& u : {around, dead}) {

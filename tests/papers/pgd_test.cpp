@@ -22,11 +22,11 @@ template <class T>
 Rows<T> pixels_of(Cpu::Context& ctx) {
   Rows<T> x(images, pixels);
   fill_uniform(ctx, Seed{1}, 0, 1, x);
-  x(0, 0) = 0;  // at both ends, where a step may not leave
+  x(0, 0) = 0;  // at the ends, which no step may leave
   x(0, 1) = 1;
   return x;
 }
-/// The loss Σ c y with given c: its gradient is c, wherever.
+/// The loss Σ c y with given c. Its gradient is c everywhere.
 template <class T>
 struct Constant {
   const Rows<T>& c;
@@ -65,7 +65,7 @@ TEST_CASE("Pgd (1) to (3): many steps equal a loop") {
   Cpu::Context ctx(2);
   const Rows<double> x = pixels_of<double>(ctx);
   Rows<double> y(images, pixels);
-  // The loss Σ sin(9 y): its largest value is a point that steps go past and come back to.
+  // The maximum of the loss Σ sin(9 y) is a point that steps pass and return to.
   const auto gradient = [&](View<const double, 2, Cpu> at, View<double, 2, Cpu> d) {
     for (Index i = 0; i < at.size(); ++i) d.data()[i] = 9 * std::cos(9 * at.data()[i]);
   };

@@ -33,14 +33,14 @@ SignalMixture::Sample<double, Cpu> sample(Index items = kItems) {
   Cpu::Context ctx(1);
   return kData.draw<double, Cpu>(ctx, kData.signals<double, Cpu>(ctx, Seed{1}), Seed{2}, items);
 }
-/// Paper 000: one Θ for all positions, attention experts.
+/// Paper 000: attention experts, with one Θ for all positions.
 auto transformers() {
   return Mixture{
       SoftmaxNoisyTop1{
           .scores = {.experts = kExperts, .length = kLength, .bias = false, .initial = Initial::normal(0.3)}},
       AttentionExpert{.model_dim = kDim, .length = kLength, .initial = Initial::normal(0.5)}};
 }
-/// Paper 003: a Θ for every patch, cubic patch experts.
+/// Paper 003: cubic patch experts, with a Θ for every patch.
 auto patch_experts() {
   return Mixture{PatchNoisyTop1{.scores = {.experts = kExperts, .length = kLength, .initial = Initial::normal(0.3)}},
                  PatchMlp<Cubic>{.model_dim = kDim,
@@ -59,7 +59,7 @@ Extra<M, double, Cpu> noise(const M&) {
 double softplus(double z) { return z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z)); }
 double slope(double z) { return -1 / (1 + std::exp(z)); }  // ℓ'
 
-/// What both papers' formulas are written in: π, the chosen expert, ℓ' of both losses.
+/// The quantities of both papers' formulas: π, the chosen expert, ℓ' of both losses.
 struct Seen {
   std::vector<std::vector<double>> pi;
   std::vector<Index> expert;
@@ -84,7 +84,7 @@ Seen see(const R& run, const S& s) {
   }
   return seen;
 }
-/// (1/N) Σ_n ℓ'(y f π) y f π (1[i = m_n] − π_i) · of(n)
+/// Returns (1/N) Σ_n ℓ'(y f π) y f π (1[i = m_n] − π_i) · of(n).
 template <class S, class F>
 double router_gradient(const Seen& seen, const S& s, Index i, const F& of) {
   double sum = 0;
@@ -97,7 +97,7 @@ double router_gradient(const Seen& seen, const S& s, Index i, const F& of) {
   }
   return sum / static_cast<double>(items);
 }
-/// ℓ-losses of the outputs that stand in the trainer.
+/// Compares the two losses with those of the outputs in the trainer.
 template <class R, class S>
 void check_losses(const R& run, const S& s, const typename R::Losses& losses, bool weighted) {
   const Seen seen = see(run, s);
@@ -112,7 +112,7 @@ void check_losses(const R& run, const S& s, const typename R::Losses& losses, bo
 }
 #define CHECK_CLOSE(a, b, scale) CHECK(std::abs((a) - (b)) <= 1e-13 * (scale))
 
-/// Every parameter's gradient against differences of the loss that it is the gradient of.
+/// Compares every parameter's gradient with difference quotients of its loss.
 template <class M, class L, class Target>
 void check_differences(const M& mixture, const L& loss, Target target, const Tensor<double, 2, Cpu>& x, bool weighted) {
   Cpu::Context ctx(1);
@@ -159,7 +159,7 @@ TEST_CASE("RoutedTrainer (1)-(3): all gradients equal finite differences") {
     check_differences<decltype(patch_experts()), Logistic, View<const double, 2, Cpu>>(patch_experts(), {}, s.target,
                                                                                        s.x, weighted);
   }
-  Tensor<Index, 1, Cpu> labels(kItems);  // several outputs
+  Tensor<Index, 1, Cpu> labels(kItems);  // for several outputs
   for (Index n = 0; n < kItems; ++n) labels(n) = s.cluster(n);
   const Mixture several{
       SoftmaxNoisyTop1{.scores = {.experts = kExperts, .length = kLength, .initial = Initial::normal(0.3)}},
@@ -276,7 +276,7 @@ TEST_CASE("RoutedTrainer: sums an item's picks; no picks give 0") {
   }
 }
 
-// Nothing learns below: paper 003's layer computes no adjoint of the items.
+// No layer below learns, so paper 003's layer computes no adjoint of its items.
 static_assert(detail_::hook::any::items_adjoint_is_optional<PatchMlp<Cubic>>() &&
               detail_::hook::any::items_adjoint_is_optional<
                   decltype(std::declval<const Mixture<PatchNoisyTop1, PatchMlp<Cubic>>&>().filled_gate())>());

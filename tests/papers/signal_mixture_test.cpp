@@ -28,7 +28,7 @@ struct Drawn {
   }
   Index items() const { return s.x.extent(0); }
   double x(Index n, Index l, Index j) const { return s.x(n, l * data.model_dim + j); }
-  /// ⟨x^(l), v⟩
+  /// Returns ⟨x^(l), v⟩.
   double along(Index n, Index l, const Tensor<double, 2, Cpu>& v, Index k) const {
     double dot = 0;
     for (Index j = 0; j < data.model_dim; ++j) dot += x(n, l, j) * v(k, j);
@@ -41,14 +41,14 @@ struct Drawn {
   }
 };
 
-/// Σ (count − expected)² / expected
+/// Returns Σ (count − expected)² / expected.
 double chi_squared(const std::vector<double>& counts, const std::vector<double>& expected) {
   double sum = 0;
   for (std::size_t i = 0; i < counts.size(); ++i)
     sum += (counts[i] - expected[i]) * (counts[i] - expected[i]) / expected[i];
   return sum;
 }
-/// How often key(n) is 0 … keys − 1, against equal shares: below mean + 5 standard deviations of χ².
+/// Checks that key(n) takes the values 0 … keys − 1 equally often: χ² is below its mean plus 5 standard deviations.
 void check_uniform(const Drawn& d, Index keys, const std::function<Index(Index)>& key) {
   std::vector<double> counts(static_cast<std::size_t>(keys), 0.0);
   for (Index n = 0; n < d.items(); ++n) counts.at(static_cast<std::size_t>(key(n))) += 1;
@@ -66,7 +66,7 @@ Moments moments(const std::vector<double>& v) {
   for (const double a : v) m.variance += (a - m.mean) * (a - m.mean) / n;
   return m;
 }
-/// U[low, high): range, mean and variance, to 5 standard errors.
+/// Checks range, mean and variance of U[low, high) to 5 standard errors.
 void check_uniform_law(const std::vector<double>& v, Amplitude law) {
   const Moments m = moments(v);
   const double width = law.high - law.low, n = static_cast<double>(v.size());
@@ -116,7 +116,7 @@ TEST_CASE("SignalMixture (1): patches hold the signals that `place` names") {
         REQUIRE(v >= law.low - 1e-12);
         REQUIRE(v <= law.high + 1e-12);
         REQUIRE(std::abs(d.squares(n, l) - v * v * data.scale * data.scale) <
-                1e-10 * data.scale * data.scale);  // and nothing else
+                1e-10 * data.scale * data.scale);  // without any other part
       }
     }
   }
@@ -127,7 +127,7 @@ TEST_CASE("SignalMixture: labels, signs, cluster pairs and places are uniform") 
   check_uniform(d, 2, [&](Index n) { return d.s.target(n, 0) > 0; });
   const auto sign = [&](Index n) { return d.along(n, d.s.place(n, 2), d.signals.feature, d.s.distractor(n)) > 0; };
   check_uniform(d, 2, sign);
-  check_uniform(d, 4, [&](Index n) { return Index(d.s.target(n, 0) > 0) * 2 + sign(n); });  // independent
+  check_uniform(d, 4, [&](Index n) { return Index(d.s.target(n, 0) > 0) * 2 + sign(n); });  // independent of each other
   check_uniform(d, 12, [&](Index n) {
     const Index k = d.s.cluster(n), other = d.s.distractor(n);
     return k * 3 + (other < k ? other : other - 1);

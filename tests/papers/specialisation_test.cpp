@@ -36,7 +36,7 @@ TEST_CASE("specialisation: NaN is less than any number") {
   const auto v = matrix<double>({{quiet_nan, 0}, {-1, 0}, {0, 1}});
   const auto w = matrix<double>({{1, 0}, {1, quiet_nan}});
   const auto s = metric::specialisation(ctx, w.view().as(2, 1, 2), v);
-  CHECK(s.signal == std::vector<Index>{2, 0});  // an expert of NaN goes to the first
+  CHECK(s.signal == std::vector<Index>{2, 0});  // an expert with NaN gets the first signal
   CHECK(std::isnan(metric::specialisation(ctx, w.view().as(1, 2, 2), v).product(0, 1)));
 }
 

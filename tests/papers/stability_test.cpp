@@ -18,7 +18,7 @@ using Complex = std::complex<double>;
 
 namespace {
 
-/// ‖x_{2t}‖ / ‖x_t‖ to the power 1/t of the recursion itself, one σ at a time.
+/// Returns (‖x_{2t}‖ / ‖x_t‖)^(1/t) of the recursion itself, for one σ.
 double growth(Complex sigma, double mu, double gamma) {
   Complex x = 1, p = 0;
   double log_scale = 0, halfway = 0;
@@ -52,7 +52,7 @@ TEST_CASE("stability (1): the radius is the growth per layer") {
 TEST_CASE("stability (2), (3): Lemma 1, inside and outside its limits") {
   const auto stable = [](Complex sigma, double mu, double gamma) {
     const auto s = metric::stability(std::array{sigma}, mu, gamma);
-    if (std::abs(s.radius - 1) > 1e-9) CHECK(s.stable == (s.radius < 1));  // both say the same
+    if (std::abs(s.radius - 1) > 1e-9) CHECK(s.stable == (s.radius < 1));  // both criteria agree
     return s.stable;
   };
   for (const double mu : {-0.9, -0.5, 0.0, 0.5, 0.9}) {
@@ -88,7 +88,7 @@ TEST_CASE("stability: the worst eigenvalue decides") {
   const auto broken = metric::stability(std::array{Complex(1), Complex(quiet_nan), Complex(1)}, 0.5, 1);
   CHECK(!broken.stable);
   CHECK(std::isnan(broken.radius));
-  for (const std::size_t place : {0, 1, 2}) {  // wherever it stands
+  for (const std::size_t place : {0, 1, 2}) {  // at any place
     std::array<Complex, 3> sigma{Complex(1), Complex(1), Complex(1)};
     sigma[place] = {quiet_nan, quiet_nan};
     const auto s = metric::stability(sigma, 0.5, 1);

@@ -46,7 +46,7 @@ Extra<M, double, Cpu> noise(const M&, Index epoch) {
   extra.selection.random = Random{Seed{5}, static_cast<std::uint64_t>(epoch)};
   return extra;
 }
-/// The names of the tensors that a call changes.
+/// Returns the names of the tensors that a call changes.
 template <class P, class F>
 std::set<std::string> moved(const P& params, const F& call) {
   std::vector<std::vector<double>> before;
@@ -269,8 +269,7 @@ TEST_CASE("ThreeStage: the loss falls in every stage") {
   for (int stage = 1; stage <= 3; ++stage) {
     do {
       run.begin_epoch();
-      run.step(s.x, s.target,
-               noise(mixture, 1));  // the same noise: the data an expert sees change with the router alone
+      run.step(s.x, s.target, noise(mixture, 1));  // the same noise, so that only the router changes an expert's data
     } while (run.epoch() != 40 && run.epoch() != 200 && run.epoch() != 300);
     const double now = run.trainer.evaluate(s.x, s.target).experts;
     CAPTURE(stage);
@@ -314,7 +313,7 @@ TEST_CASE("ThreeStage: wrong options and shapes throw") {
   run.begin_epoch();
   CHECK(run.stage() == 3);
 
-  // Where one optimizer cannot step, no other does.
+  // If one optimizer cannot step, no other optimizer does.
   const auto extra = noise(run.trainer.mixture, 1);
   run.step(s.x, s.target, extra);
   const auto params = values(run.trainer.params), state = values(run.state);

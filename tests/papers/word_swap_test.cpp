@@ -23,13 +23,13 @@ std::string swapped(const WordSwap& swap, std::string_view line, std::uint64_t s
   return swap.line(line, {Seed{5}, step});
 }
 constexpr int kLines = 4'000;
-/// How often each result comes of so many lines.
+/// Returns how often each result occurs among kLines lines.
 std::map<std::string, int> results(const WordSwap& swap, std::string_view line) {
   std::map<std::string, int> count;
   for (std::uint64_t step = 0; step < kLines; ++step) ++count[swapped(swap, line, step)];
   return count;
 }
-/// All of these results and no other, each as often as the others: χ² below its mean and 5 deviations.
+/// Checks that exactly these results occur, equally often: χ² is below its mean plus 5 standard deviations.
 void check_even(const std::map<std::string, int>& count, const std::vector<std::string>& expected) {
   const double share = static_cast<double>(kLines) / static_cast<double>(expected.size());
   double chi_squared = 0;
@@ -65,7 +65,7 @@ TEST_CASE("WordSwap: words begin with a letter or digit") {
 }
 
 TEST_CASE("WordSwap (1): swaps max(1, share of all words), rounded down") {
-  // Words and of them stop words: of 119, 120 and 200 words 2, 3 and 5 are swapped, or one fewer.
+  // Numbers of words and of swaps. Every second word is a stop word. One swap fewer may occur.
   for (const auto& [words, swaps] : {std::pair{1, 1}, {39, 1}, {79, 1}, {80, 2}, {119, 2}, {120, 3}, {200, 5}}) {
     std::string line;
     for (int i = 0; i < words; ++i) line += i % 2 ? "the " : "word ";
@@ -79,7 +79,7 @@ TEST_CASE("WordSwap (1): swaps max(1, share of all words), rounded down") {
       wrong += count_of(attacked, "word") != candidates - n || count_of(attacked, "the") != words / 2;
     }
     CHECK(wrong == 0);
-    // (2): the last is left out with probability 1 / (c + 1), c candidates being left.
+    // (2): the last swap chooses no word with probability 1 / (c + 1), where c candidates are left.
     const double p = 1.0 / (candidates - (swaps - 1) + 1);
     CHECK(std::abs(fewer - 400 * p) <= 5 * std::sqrt(400 * p * (1 - p)));
   }
@@ -92,7 +92,7 @@ TEST_CASE("WordSwap (2): one swap chooses each word or none equally") {
 }
 
 TEST_CASE("WordSwap (2): two swaps choose each pair of words equally") {
-  // Three candidates: each pair is found in two orders of 3 · 3, a single word in one.
+  // With three candidates, each pair comes from two of the 3 · 3 orders, each single word from one.
   const auto count = results({.share = 0.7}, "red green blue");
   std::map<std::string, int> once, twice;
   for (const auto& [text, n] : count) (count_of(text, "AAA") == 1 ? once : twice)[text] = n;
