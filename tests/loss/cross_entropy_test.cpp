@@ -240,7 +240,7 @@ TEST_CASE("CrossEntropy: with probabilities as input it stays above 0.313262") {
     const double e = std::exp(1.0), floor = std::log(1 + static_cast<double>(classes[c] - 1) / e);
     CHECK(floor == doctest::Approx(floors[c]).epsilon(1e-4));  // as printed, with 4 to 6 digits
     std::vector<double> certain(static_cast<std::size_t>(classes[c]), 0.0);
-    certain[1] = 1;  // the best a softmax can give
+    certain[1] = 1;  // the best that a softmax can give
     CHECK(value_of(row(certain), std::vector<Index>{1}) == doctest::Approx(floor).epsilon(1e-14));
     certain[1] = 0.9;
     certain[0] = 0.1;

@@ -1,4 +1,4 @@
-// Losses and their gradients against PyTorch: tests/golden/losses.py.
+// Losses and their gradients, compared with PyTorch: tests/golden/losses.py.
 
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Value and gradient of every case of a file; target(case) makes what the loss compares with.
+/// Compares value and gradient of every case of a file. target(case) makes the target of the loss.
 template <class L, class F>
 void loss_agrees(const char* file, const L& loss, F&& target) {
   std::string path = "loss/";

@@ -24,7 +24,7 @@ Column<T> column(const std::vector<double>& values) {
   for (std::size_t i = 0; i < values.size(); ++i) t.data()[i] = static_cast<T>(values[i]);
   return t;
 }
-/// Scores in [-4, 4), labels of both signs.
+/// Returns scores in [-4, 4), with labels of both signs.
 template <class T>
 Column<T> scores(Index items) {
   auto values = random_vector<double>(items, 1);

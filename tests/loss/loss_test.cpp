@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("mean_loss: equal terms give that term, for any count", T, fl
   for (const Index terms : {1, 1000, 4096, 100000}) {
     const std::vector<T> all(static_cast<std::size_t>(terms), term);
     mean_loss<T, Cpu>(ctx, terms, {terms}, functor::Term<T>{all.data()}, value);
-    // A sum in double is off by half an ulp of it a term of a block and a block, at most.
+    // Each term of a block and each block adds at most half an ulp of the sum in double.
     CHECK(std::abs(static_cast<double>(value(0) - term)) <=
           std::max<double>(std::numeric_limits<T>::epsilon(), 4200 * 0x1p-53) * static_cast<double>(term));
   }
@@ -62,7 +62,7 @@ TEST_CASE_TEMPLATE("share_of_mean: divides by all items, or the counted ones", T
   CHECK(share(-1) == static_cast<double>(T(1) / 3));
   CHECK(share(2) == static_cast<double>(T(1) / 5));
   const std::vector<Index> none(4, -1);
-  CHECK((detail_::loss::share_of_mean<Cpu>(ctx, none, -1).template of<T>()) == 1);  // of a sum that is 0
+  CHECK((detail_::loss::share_of_mean<Cpu>(ctx, none, -1).template of<T>()) == 1);  // a share of a sum that is 0
 }
 
 TEST_CASE_TEMPLATE("mean_loss: no items give 0", T, float, double) {

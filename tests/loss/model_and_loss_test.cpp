@@ -102,7 +102,7 @@ TEST_CASE("ModelAndLoss: tied, they share and save one table") {
   CHECK(tied.params.loss.weight.size() == 0);
   CHECK(count_values(tied.params) == kVocabulary * kDim + kDim * kDim + kDim + kVocabulary);
 
-  // Its gradient is what a model and a loss of two tables with the same values get together.
+  // Its gradient is the sum of those that model and loss get with two tables of the same values.
   auto apart = trainer<double>(ctx, head(false));
   copy_pack(ctx, std::as_const(tied.params.model), apart.params.model);
   auto& table = std::get<0>(apart.params.model.layers).branch.weight;

@@ -30,7 +30,7 @@ namespace {
 
 constexpr Index ignored = -1;
 
-/// Two numbers, a class of four, and a sign: columns [0, 2), [2, 6) and [6, 7).
+/// Tasks of two numbers, four classes, and a sign, in columns [0, 2), [2, 6) and [6, 7).
 auto losses(MeanOver mean = MeanOver::targets) {
   return MultiTask{TaskLoss{2, MeanSquaredError{}, 0.5}, TaskLoss{4, CrossEntropy{.ignore = ignored}, 3.0, mean},
                    TaskLoss{1, Logistic{}}};
@@ -49,7 +49,7 @@ struct Batch {
     }
   }
 };
-/// (1) in double, by loops.
+/// Equation (1) in double, in loops.
 template <class T>
 double expected_loss(const Batch<T>& b, MeanOver mean) {
   const Index items = b.y.extent(0);
@@ -77,7 +77,7 @@ double loss_of(Cpu::Context& ctx, const Batch<T>& b, MeanOver mean) {
 
 const Mixture model{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                     Mlp<Gelu>{.model_dim = 7, .hidden_dim = 5}};
-/// Items [begin, end) of a batch, as a step or as one part of it.
+/// Runs items [begin, end) of a batch as a step, or as one part of it if `waits`.
 template <class R>
 double part(R& run, const Batch<double>& b, Index begin, Index end, bool waits) {
   const auto rows = [&](const auto& t) { return View<const double, 2, Cpu>(t).rows(begin, end - begin); };
@@ -95,7 +95,7 @@ TEST_CASE_TEMPLATE("MultiTask (1): the weighted sum of the tasks' losses", T, fl
       const Batch<T> b(ctx, items);
       CHECK(loss_of(ctx, b, mean) == doctest::Approx(expected_loss(b, mean)).epsilon(sizeof(T) == 4 ? 1e-6 : 1e-13));
     }
-  // No label counts: the others do.
+  // If no label counts, the other tasks still count.
   Batch<T> b(ctx, 5);
   for (Index& label : b.labels) label = ignored;
   CHECK(loss_of(ctx, b, MeanOver::targets) ==
@@ -111,7 +111,7 @@ TEST_CASE("MultiTask: the gradient equals central differences") {
     CHECK(report);
     CHECK(report.checked == 35);
   }
-  // A MultiTask in a task, whose weights multiply.
+  // A MultiTask inside a task: their weights multiply.
   Batch<double> b(ctx, 5);
   const MultiTask nested{
       TaskLoss{2, MeanSquaredError{}},
@@ -135,7 +135,8 @@ TEST_CASE("MultiTask: one task equals its loss, bit for bit") {
 }
 
 TEST_CASE("MultiTask: parts of a batch give the step of all") {
-  // Without labels that are ignored tasks count alike; with them if all take their mean over items.
+  // Without ignored labels all tasks count equally many targets. With them this holds if all take their mean over
+  // items.
   for (const bool ignores : {false, true}) {
     Cpu::Context ctx(2);
     const Batch<double> b(ctx, 12, ignores);

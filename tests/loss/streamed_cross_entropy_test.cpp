@@ -23,14 +23,14 @@ namespace {
 
 using Loss = StreamedCrossEntropy;
 
-/// What a loss may borrow: a table [V, D].
+/// A model whose table [V, D] the loss may use.
 template <class T>
 struct Model {
   Table<T, Cpu> weight;
   GATEFOLD_PACK(weight)
 };
 
-/// A loss with all that it reads and writes.
+/// A loss with its inputs and results.
 template <class T>
 struct Case {
   Loss loss;
@@ -61,7 +61,7 @@ struct Case {
   double weight(Index v, Index d) const {
     return static_cast<double>(loss.tied ? model.weight(v, d) : params.weight(v, d));
   }
-  /// z[n, :] of equation (1), by a loop in double.
+  /// Returns z[n, :] of equation (1) by a loop in double.
   std::vector<double> logits(Index n) const {
     std::vector<double> z;
     for (Index v = 0; v < loss.vocabulary; ++v) {
@@ -81,7 +81,7 @@ double log_sum_exp(const std::vector<double>& z) {
   return top + std::log(sum);
 }
 
-constexpr Index kMore = Loss::Blocks::columns + 3;  // than one block of the vocabulary
+constexpr Index kMore = Loss::Blocks::columns + 3;  // more than one block of the vocabulary
 
 }  // namespace
 
@@ -200,7 +200,7 @@ TEST_CASE("StreamedCrossEntropy: an item's bits do not depend on others") {
 }
 
 TEST_CASE("StreamedCrossEntropy: memory does not grow with the vocabulary") {
-  const Index items = 64, vocabulary = 30000;  // logits of 7.7 MB
+  const Index items = 64, vocabulary = 30000;  // the logits would take 7.7 MB
   Cpu::Context ctx(2);
   Case<float> c(ctx, {.vocabulary = vocabulary, .model_dim = 4}, items);
   c.forward(ctx);
@@ -215,11 +215,11 @@ TEST_CASE("StreamedCrossEntropy: memory does not grow with the vocabulary") {
 #ifdef GATEFOLD_SLOW_TESTS
 TEST_CASE("StreamedCrossEntropy: a vocabulary of 267,735 needs under 200 MB") {
   Cpu::Context ctx;
-  Case<float> c(ctx, {.vocabulary = 267735, .model_dim = 352}, 4096);  // whose logits are 4.4 GB
+  Case<float> c(ctx, {.vocabulary = 267735, .model_dim = 352}, 4096);  // the logits would take 4.4 GB
   const double value = static_cast<double>(c.forward(ctx));
   c.backward(ctx);
   CHECK(ctx.capacity() < 200'000'000);
-  CHECK(value == doctest::Approx(std::log(267735.0)).epsilon(0.05));  // nothing is learned yet
+  CHECK(value == doctest::Approx(std::log(267735.0)).epsilon(0.05));  // before any training
   for (const double v : values(c.dy)) CHECK_MESSAGE(std::isfinite(v), v);
 }
 #endif
@@ -248,7 +248,7 @@ TEST_CASE_TEMPLATE("StreamedCrossEntropy: huge or equal logits neither overflow 
 TEST_CASE_TEMPLATE("StreamedCrossEntropy: logits of minus infinity have no share", T, float, double) {
   Cpu::Context ctx(1);
   const T infinity = std::numeric_limits<T>::infinity();
-  for (const bool last : {false, true}) {  // what is left lies in the last block, or in the first
+  for (const bool last : {false, true}) {  // the other values are in the last block or in the first
     Case<T> c(ctx, {.vocabulary = kMore, .model_dim = 1}, 1);
     fill(ctx, c.params.weight.view(), 0);
     fill(ctx, c.params.bias.view(), -infinity);
@@ -263,7 +263,7 @@ TEST_CASE_TEMPLATE("StreamedCrossEntropy: logits of minus infinity have no share
 }
 
 TEST_CASE("StreamedCrossEntropy: ignored labels have no loss and no gradient") {
-  for (const Index ignored : {-100, 3}) {  // of no class, and of one
+  for (const Index ignored : {-100, 3}) {  // no class, and a class
     const bool tied = ignored == 3;
     Cpu::Context ctx(1);
     const Loss loss{.vocabulary = 6, .model_dim = 3, .tied = tied, .ignore = ignored};
@@ -299,7 +299,7 @@ TEST_CASE("StreamedCrossEntropy: ignored items have dy = 0 for any values") {
       clean.label = changed.label = {4, -1, 1400, -1, 7, -1};
       changed.y(1, 0) = std::numeric_limits<float>::quiet_NaN();
       changed.y(3, 1) = std::numeric_limits<float>::infinity();
-      changed.y(5, 2) = 3e38f;  // its logits are too large
+      changed.y(5, 2) = 3e38f;  // makes its logits too large
       CHECK(changed.forward(ctx) == clean.forward(ctx));
       changed.backward(ctx);
       clean.backward(ctx);

@@ -85,7 +85,7 @@ TEST_CASE("AdamW: the first step is lr sign(g), or 0") {
   CHECK(p(3) == 1);
 }
 
-// m̂ and v̂ are g and g², whatever β is: every step is lr · sign g.
+// m̂ and v̂ are g and g², whatever β is, so every step is lr · sign g.
 TEST_CASE_TEMPLATE("AdamW: constant gradients give whole steps for β near 1", T, float, double) {
   Cpu::Context ctx(1);
   for (const double beta : {0.9, 0.999, 0.9999, 0.99999, 0.9999999, 1 - 1e-8}) {
@@ -95,7 +95,7 @@ TEST_CASE_TEMPLATE("AdamW: constant gradients give whole steps for β near 1", T
     for (int t = 1; t <= 100; ++t) {
       p(0) = 0, g(0) = T(0.37);
       adam.step(ctx, p, g, state);
-      const double rounded = 4 + t;  // units in the last place: a moment is rounded in each step
+      const double rounded = 4 + t;  // units in the last place: each step rounds a moment
       CHECK(std::abs(static_cast<double>(p(0)) + 1) <= rounded * std::numeric_limits<T>::epsilon());
     }
   }

@@ -40,7 +40,7 @@ using namespace gatefold::support;
 namespace {
 
 constexpr Index vocabulary = 7, dim = 4;
-/// A sparse gradient, a loss that learns, and a bias of the load that no optimizer steps.
+/// A model with a sparse gradient, a loss that learns, and a load bias that no optimizer steps.
 auto model() {
   return Chain{Embedding{.vocabulary = vocabulary, .model_dim = dim},
                Residual{update::Plain{}, Mixture{ComposedGate<LinearScores, Independent, SigmoidBias>{
@@ -55,7 +55,7 @@ template <class O>
 auto trainer(Cpu::Context& ctx, const O& optimizer) {
   return Trainer{ctx, model(), of_tokens, optimizer, Seed{3}, Element<double>{}};
 }
-/// The values of learned tensors, one after the other.
+/// Returns the values of learned tensors, one after the other.
 template <class P>
 std::vector<double> learned(const P& pack) {
   std::vector<double> all;
@@ -92,7 +92,7 @@ TEST_CASE_TEMPLATE("Averaged (1): the average equals its sum of powers", T, floa
       for (int t = 1; t <= steps; ++t)
         expected[i] += (1 - d) * std::pow(d, steps - t) * history[static_cast<std::size_t>(t)][i];
     }
-    // A rounding of an average of order 1 in each step.
+    // Each step rounds an average of order 1.
     CHECK(optimized::worst(optimized::flat(average(state)), expected) <= (sizeof(T) == 4 ? 1e-5 : 1e-14));
     CHECK(optimized::worst(optimized::flat(params), expected) > 1e-3);
   };
@@ -110,9 +110,9 @@ TEST_CASE("Averaged: parameters have the bits of the inner optimizer") {
   for (int t = 0; t < 4; ++t) CHECK(alone.step(ids, next) == averaged.step(ids, next));
   CHECK(same_bits(values(alone.params), values(averaged.params)));
   CHECK(averaged.state.step == 4);
-  // Embeddings that no batch has, which the optimizer does not change, are averaged too.
+  // The average also has embeddings that no batch uses and the optimizer does not change.
   CHECK(largest_difference(learned(averaged.params), learned(averaged.state.average)) > 1e-3);
-  CHECK(count_values(averaged.state.average) < count_values(averaged.params));  // without the bias of the load
+  CHECK(count_values(averaged.state.average) < count_values(averaged.params));  // it lacks the load bias
 }
 
 TEST_CASE("swap_averages: a run evaluates with either set and continues") {
@@ -147,7 +147,7 @@ TEST_CASE("swap_averages: the loss equals that of the averaged model") {
   auto run = trainer(ctx, optim::Averaged{adam, 0.5});
   auto other = trainer(ctx, adam);
   for (int t = 0; t < 3; ++t) run.step(ids, next);
-  copy_pack(ctx, run.params, other.params);  // the bias of the load too
+  copy_pack(ctx, run.params, other.params);  // the load bias too
   for_each_learned(
       [](const Name&, auto& to, const auto& from) { std::copy(from.data(), from.data() + from.size(), to.data()); },
       other.params, std::as_const(run.state.average));
@@ -188,7 +188,7 @@ TEST_CASE("swap_averages: no average, or two of one tensor, throw") {
         "swap_averages: model.layers.0.weight: expected an average in one optim::Averaged, got averages in two; remove "
         "one of them from the optimizer");
   CHECK(same_bits(values(twice.params), before));
-  // Two groups have an average each.
+  // Each of two groups has its own average.
   auto groups = trainer(ctx, InGroups{is_weight, optim::Averaged{adam, 0.5}, optim::Averaged{optim::Sgd{}, 0.9}});
   groups.step(ids, next);
   const auto params = learned(groups.params);
@@ -213,7 +213,7 @@ TEST_CASE("Averaged: wrong options are refused") {
   CHECK(same_bits(values(run.state), before));
   CHECK(run.state.step == 0);
   run.optimizer.optimizer.beta1 = 0;
-  run.optimizer.optimizer.lr = 0;  // is read in the next step
+  run.optimizer.optimizer.lr = 0;  // the next step reads it
   run.step(ids, next);
   CHECK(same_bits(learned(run.params), learned(run.state.average)));
 }

@@ -80,14 +80,14 @@ TEST_CASE_TEMPLATE("Clipped (1): every block of 4,096 elements counts", T, float
       const double most = 0.125;
       double squares = 0;
       optim::sum_of_squares(ctx, grads, &squares);
-      // A sum of n terms in double, all positive: n · 2^-53 = 2.1e-12 at most.
+      // The error of a sum of n positive terms in double is at most n · 2^-53 = 2.1e-12.
       CHECK(std::sqrt(squares) == doctest::Approx(norm_of(g)).epsilon(1e-12));
       const optim::Clipped<optim::Sgd> clipped{{.lr = 0.5}, most};
       auto state = clipped.begin(ctx, params);
       clipped.step(ctx, params, grads, state);
       const double factor = norm_of(g) > most ? most / norm_of(g) : 1;
       const auto scaled = support::values(grads), now = support::values(params);
-      // Three roundings of an element in float (2^-24 each), a double's norm aside.
+      // Each element is rounded three times in float (2^-24 each); the norm is a double.
       const double u = sizeof(T) == 4 ? 2e-7 : 1e-12;
       Index wrong = 0;
       for (std::size_t i = 0; i < g.size(); ++i) {

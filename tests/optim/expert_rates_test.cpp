@@ -41,7 +41,7 @@ const Stack layers{Residual{update::Plain{}, mixture}, 2};
 const optim::AdamW adam{.lr = 0.02, .decay = 0.1};
 const optim::Sgd sgd{.lr = 0.3, .momentum = 0.9, .decay = 0.01};
 
-/// Of four experts, two of which are neighbours with one factor; others in the second layer.
+/// Returns the factors of four experts, of which two neighbours share one. The second layer has them in reverse order.
 double factor_of(const Name& name, Index e) {
   const double factors[]{0.25, 3, 3, 0};
   return name.str().starts_with("layers.1") ? factors[3 - e] : factors[e];
@@ -64,7 +64,7 @@ auto trained(Cpu::Context& ctx, const O& optimizer, const L& model, int steps) {
 TEST_CASE_TEMPLATE("ExpertRates (1): row e equals an optimizer with its rate", T, float, double) {
   const auto check = [&](const auto& optimizer) {
     Cpu::Context ctx(2);
-    auto run = trained<T>(ctx, optimizer, layers, 1);  // moments that are not 0
+    auto run = trained<T>(ctx, optimizer, layers, 1);  // with moments that are not 0
     const auto step_twice = [&](const auto& stepped) {
       auto params = zeros_like(ctx, run.params), grads = zeros_like(ctx, run.params);
       copy_pack(ctx, run.params, params);
@@ -75,7 +75,7 @@ TEST_CASE_TEMPLATE("ExpertRates (1): row e equals an optimizer with its rate", T
     };
     const auto [found, moments] = step_twice(optim::ExpertRates{optimizer, factor_of});
     const auto [plain, plain_moments] = step_twice(optimizer);
-    // The oracle: the optimizer at the rate of each factor, and row e of that.
+    // Expected values: the optimizer at the rate of each factor, and row e of its result.
     for (const double factor : {0.25, 3.0, 0.0, 1.0}) {
       const auto at_rate = step_twice(optim::with_rate(optimizer, optimizer.lr * factor)).first;
       for_each_tensor(
@@ -170,7 +170,7 @@ TEST_CASE("ExpertRates: wrong factors and models are refused") {
   CHECK(message_of([&] {
           optim::ExpertRates{adam, one}.begin(ctx, none);
         }) == "ExpertRates.begin: params: expected tensors of experts, below a part named `expert`, got none");
-  // Nothing is stepped where a later tensor's factor does not fit.
+  // If the factor of a later tensor does not fit, no tensor is stepped.
   double last = 1;
   const auto factor = [&last](const Name& name, Index) { return name.str().starts_with("layers.1") ? last : 1; };
   auto run = trained<float>(ctx, optim::ExpertRates{adam, factor}, layers, 1);

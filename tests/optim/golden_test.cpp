@@ -1,4 +1,4 @@
-// Steps of AdamW and Sgd, scheduled and clipped too, against PyTorch: tests/golden/optimizers.py.
+// Steps of AdamW and Sgd, also scheduled and clipped, compared with PyTorch: tests/golden/optimizers.py.
 
 #include <doctest/doctest.h>
 
@@ -32,7 +32,7 @@ void steps_agree(Golden& g, const O& optimizer) {
   }
   CHECK(g.unread() == "");
 }
-/// Every case of a file; optimizer(case) makes the optimizer of its options.
+/// Compares every case of a file. optimizer(case) makes the optimizer with the options of the case.
 template <class F>
 void optimizer_agrees(const char* file, F&& optimizer) {
   for (Golden& g : Golden::read_all(std::string("optim/") + file)) {

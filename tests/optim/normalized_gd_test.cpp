@@ -35,7 +35,7 @@ Bank<T> bank(Index experts, unsigned seed, Index bias_columns = 3) {
       b);
   return b;
 }
-/// Values of expert e of every tensor.
+/// Returns the values of expert e in every tensor.
 template <class T>
 std::vector<double> slice(const Bank<T>& b, Index e) {
   std::vector<double> all;
@@ -107,7 +107,7 @@ TEST_CASE_TEMPLATE("NormalizedGd (1): every block of 4,096 elements counts and m
       auto state = gd.begin(ctx, params);
       gd.step(ctx, params, grads, state);
       const double all = std::hypot(norm_of(g[0]), norm_of(g[1]));
-      // Four roundings of an element in float (2^-24 each); in double the norm's, n · 2^-53.
+      // Each element is rounded four times in float (2^-24 each); in double the error is that of the norm, n · 2^-53.
       const double u = sizeof(T) == 4 ? 2.5e-7 : 1e-11;
       Index wrong = 0;
       for (Index e = 0; e < experts; ++e) {

@@ -33,7 +33,7 @@ std::vector<double> flat(const P& pack) {
   return all;
 }
 
-/// A schedule of the test's choice.
+/// A schedule with a factor that the test chooses.
 struct Constant {
   double of_all = 1;
   double factor(Index) const { return of_all; }
@@ -49,7 +49,8 @@ std::string message_of(const F& f) {
   return "nothing thrown";
 }
 
-/// Gradients of another model, none at all, and the state of another: refused, with nothing written.
+/// Checks that gradients of another model, missing gradients and the state of another model are refused before anything
+/// is written.
 template <class O>
 void expect_shapes_checked(const O& optimizer, const std::string& message) {
   CAPTURE(message);
@@ -74,7 +75,7 @@ void expect_shapes_checked(const O& optimizer, const std::string& message) {
   CHECK(state.step == 1);
 }
 
-/// An option that does not fit: refused before a run begins, and in a step, with nothing written.
+/// Checks that a wrong option is refused before a run begins and in a step, before anything is written.
 template <class O>
 void expect_refused(const O& good, const O& bad, const std::string& message) {
   CAPTURE(message);

@@ -94,7 +94,7 @@ TEST_CASE("Scheduled: lr_t = lr · factor(t), with measured gradients") {
 }
 
 TEST_CASE("Scheduled: a rate changed during a run takes effect") {
-  // Wrappers in wrappers have one rate, that of the innermost optimizer.
+  // Nested wrappers share one rate, that of the innermost optimizer.
   const auto check = [](auto optimizer, double& (*rate)(decltype(optimizer)&)) {
     Cpu::Context ctx(1);
     Tensor<double, 1, Cpu> p(1), g(1);

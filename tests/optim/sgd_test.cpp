@@ -29,7 +29,7 @@ TEST_CASE_TEMPLATE("Sgd (1): several steps equal the formula", T, float, double)
         m[i] = sgd.momentum * m[i] + g[i] + sgd.decay * p[i];
         p[i] -= sgd.lr * m[i];
       }
-      CHECK(worst(flat(params), p) <= (sizeof(T) == 4 ? 1e-5 : 1e-14));  // float: t roundings of what may cancel
+      CHECK(worst(flat(params), p) <= (sizeof(T) == 4 ? 1e-5 : 1e-14));  // float: t roundings of terms that may cancel
       CHECK(flat(grads) == g);
     }
     CHECK(state.step == 6);

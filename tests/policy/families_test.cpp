@@ -8,7 +8,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Whether a type that is named ahead is one that the library defines.
+/// Returns whether a forward-declared type is defined by the library.
 template <class V>
 constexpr bool is_defined = requires {
   sizeof(V);

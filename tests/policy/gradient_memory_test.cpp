@@ -13,7 +13,7 @@ using namespace gatefold;
 
 namespace {
 
-/// A policy's own pack that says nothing of its gradients.
+/// A policy's own pack that does not declare its gradients optional.
 struct Plain {
   Tensor<float, 1, Cpu> weight;
   GATEFOLD_PACK(weight)
@@ -55,7 +55,7 @@ Model model() {
   m.adapts.count.resize(8);
   return m;
 }
-/// The names of the tensors that are skipped.
+/// Returns the names of the tensors that are skipped.
 std::vector<std::string> skipped(const std::vector<bool>& selected) {
   const Model params = model();
   Model grads;

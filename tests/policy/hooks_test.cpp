@@ -7,7 +7,7 @@
 
 using namespace gatefold;
 
-// What does not fit is in tests/compile_fail/misfit_*.cpp.
+// tests/compile_fail/misfit_*.cpp tests members that do not fit.
 
 TEST_CASE("hooks: finds members that match, ignores names that differ") {
   using update::Adam, update::HeavyBall, update::Plain, update::SharpnessAware;

@@ -4,7 +4,7 @@
 
 using namespace gatefold;
 
-// What is drawn by them: tests/backend/initial_values_test.cpp.
+// tests/backend/initial_values_test.cpp tests the values that these options give.
 
 TEST_CASE("Initial: presets name their law; torch.nn.Linear is the default") {
   CHECK(Initial{}.law == Initial::Law::fan_in);

@@ -55,13 +55,13 @@ TEST_CASE_TEMPLATE("noise laws: have the mean, variance and range", T, float, do
   CHECK(signed_.least >= -1);
   CHECK(signed_.largest < 1);
   const auto normal_ = moments<GaussianNoise, T>(at);
-  CHECK(std::abs(normal_.mean) < 0.02);  // nearly three
+  CHECK(std::abs(normal_.mean) < 0.02);  // nearly three deviations
   CHECK(std::abs(normal_.variance - 1) < five_sigma(2));
   const double pi = 3.14159265358979323846, euler = 0.57721566490153286;
   const auto gumbel = moments<GumbelNoise, T>(at);
   const double variance = pi * pi / 6;
   CHECK(std::abs(gumbel.mean - euler) < five_sigma(variance));
-  CHECK(std::abs(gumbel.variance - variance) < five_sigma(4.4 * variance * variance));  // kurtosis 5.4
+  CHECK(std::abs(gumbel.variance - variance) < five_sigma(4.4 * variance * variance));  // the kurtosis is 5.4
 }
 
 TEST_CASE("GumbelNoise: the argmax of rank + noise follows softmax(rank)") {
@@ -80,7 +80,7 @@ TEST_CASE("GumbelNoise: the argmax of rank + noise follows softmax(rank)") {
     }
     share[best] += 1 / double(items);
   }
-  // Three standard deviations and more.
+  // The tolerance is at least three standard deviations.
   for (Index e = 0; e < 3; ++e) CHECK(std::abs(share[e] - std::exp(rank[e]) / total) < 0.012);
 }
 

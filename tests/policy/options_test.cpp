@@ -25,7 +25,7 @@ using namespace gatefold;
 
 namespace {
 
-/// What a first pass says.
+/// Returns the message of what a first pass throws.
 template <class L>
 std::string refusal(const L& layer) {
   Cpu::Context ctx(1);

@@ -107,7 +107,7 @@ TEST_CASE("at_layer: extra inputs without a fork are forked by part") {
     Inside attention{};
     std::tuple<Inside, Full::Extra<float, Cpu>> layers{};
     Noise noise{};
-    Noise other{};  // no part
+    Noise other{};  // not a part of it
   };
   const Noise given{Random{Seed{3}, 8}};
   const Composed extra{{5, given}, {Inside{7, given}, {{Seed{3}, 8}}}, given, given}, forked = at_layer(extra, 2);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Index experts = 2, each = 3, dim = 4;
 
-/// A plan of random weights over N items, and an elementwise bank: expert e multiplies its slots by e + 2.
+/// A plan of random weights over N items, and an elementwise bank whose expert e multiplies its slots by e + 2.
 struct Run {
   Cpu::Context ctx{2};
   Index items, length;
@@ -41,14 +41,14 @@ struct Run {
     z.resize(items / length * experts * each, dim);
   }
   bool padding(Index n) const { return !valid.empty() && valid[std::size_t(n)] == 0; }
-  /// in → experts → out
+  /// Computes in → experts → out.
   void forward() {
     const auto in = plan.dispatch(ctx, x);
     for (Index s = 0; s < in.groups.slots; ++s)
       for (Index d = 0; d < dim; ++d) z(s, d) = double(in.groups.expert(s) + 2) * in.x(in.groups.row(s), d);
     plan.combine(ctx, z, out);
   }
-  /// Equations (1) and (2), by loops.
+  /// Equations (1) and (2) in loops.
   std::vector<double> expected() const {
     std::vector<double> all;
     for (Index n = 0; n < items; ++n)
@@ -108,7 +108,7 @@ TEST_CASE("DensePlan: padding is never read and gets 0") {
   run.plan.combine_backward(run.ctx, run.z, run.dout, dz, d);
   run.plan.dispatch_backward(run.ctx, run.x, dz, dx, d);
   for (const double v : values(dz, dx)) CHECK(std::isfinite(v));
-  // An item that is NaN takes its sequence along, but neither the other one nor padding.
+  // An item that is NaN changes its own sequence, but neither the other sequence nor padding.
   run.x(0, 0) = quiet_nan;
   run.forward();
   CHECK(std::isnan(run.out(2, 0)));
@@ -144,7 +144,7 @@ TEST_CASE("DensePlan: gradients of items and weights equal finite differences") 
       } else {
         slots.push_back({"x", run.x.data(), dx.data(), dx.size()});
       }
-      if (length == 3) {  // the weights of padding are 0 and stay so
+      if (length == 3) {  // the weights of padding are 0 and stay 0
         slots.erase(slots.begin(), slots.begin() + 2);
         for (Index j = 0; j < experts * each; ++j) CHECK(d.combine_weight(2, j) == 0);
       }

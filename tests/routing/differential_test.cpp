@@ -25,9 +25,9 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/tables.hpp"
 
-// Routing at random: shapes, skews, dropped picks, empty experts, threads 1 to 8, float and double. Integers against
-// loops over vectors; sums against loops in long double, no further off than (terms + 8) · u · Σ |a b|; and every
-// number of threads gives the bits of one.
+// Random routing: shapes, skews, dropped picks, empty experts, 1 to 8 threads, float and double. Integers are compared
+// with loops over vectors; sums with loops in long double, within (terms + 8) · u · Σ |a b|. Every number of threads
+// must give the bits of one thread.
 
 using namespace gatefold;
 using B = Cpu;
@@ -46,7 +46,7 @@ struct Draw {
   T value() {
     return static_cast<T>(2 * uniform() - 1);
   }
-  /// Small numbers more often than large ones.
+  /// Returns small numbers more often than large ones.
   Index size(Index most) { return one_in(12) ? 0 : static_cast<Index>(std::pow(static_cast<double>(most), uniform())); }
   template <class T>
   Tensor<T, 2, B> matrix(Index rows, Index columns) {
@@ -54,7 +54,7 @@ struct Draw {
     for (Index i = 0; i < m.size(); ++i) m.data()[i] = value<T>();
     return m;
   }
-  /// An expert by one of several skews.
+  /// Draws an expert with one of several skews.
   Index expert(Index experts, int skew) {
     const double u = uniform();
     const double at = skew == 0   ? u
@@ -65,7 +65,7 @@ struct Draw {
   }
 };
 
-/// Everything a run gave, to be compared bit by bit.
+/// All results of a run, for comparing bit by bit.
 struct Bits {
   std::vector<unsigned char> bytes{};
   template <class T>
@@ -82,7 +82,8 @@ struct Bits {
 
 template <class T>
 constexpr Wide unit = std::numeric_limits<T>::epsilon() / 2;
-/// A sum of `terms` products whose absolute values sum to `absolute`.
+/// Returns whether a sum of `terms` products is within the bound; the absolute values of the products sum to
+/// `absolute`.
 template <class T>
 bool near(T got, Wide exact, Wide absolute, Index terms) {
   const Wide bound = static_cast<Wide>(terms + 8) * unit<T> * absolute;
@@ -92,9 +93,9 @@ bool near(T got, Wide exact, Wide absolute, Index terms) {
 template <class T>
 constexpr T nan = std::numeric_limits<T>::quiet_NaN();
 
-/// A plan by its definition.
+/// A plan built by its definition.
 struct NaivePlan {
-  std::vector<std::vector<Index>> of_expert;  // picks, in order
+  std::vector<std::vector<Index>> of_expert;  // picks in order
   std::vector<Index> slots, slot_of;          // slot → pick, pick → slot or −1
   NaivePlan(const std::vector<Index>& expert, Index experts)
       : of_expert(static_cast<std::size_t>(experts)), slot_of(expert.size(), -1) {
@@ -108,7 +109,7 @@ struct NaivePlan {
   }
 };
 
-/// y = 2 · y after it is combined.
+/// Doubles y after the combination: y = 2 · y.
 template <class T>
 struct Twice {
   using Element = T;
@@ -118,7 +119,7 @@ struct Twice {
     at.store(y + i, at.load(y + i) * T(2));
   }
 };
-/// The same for a functor that knows no registers.
+/// Doubles y like Twice, but takes no registers.
 template <class T>
 struct TwiceOneByOne {
   T* y;
@@ -127,7 +128,7 @@ struct TwiceOneByOne {
 
 template <class T>
 struct Case {
-  Index items, experts, each, columns;  // each: picks of an item, 0 where they differ
+  Index items, experts, each, columns;  // each: picks of an item, 0 if their numbers differ
   std::vector<Index> item{}, expert{};
   std::vector<T> weight{};
 };
@@ -142,7 +143,7 @@ Case<T> random_case(Draw& draw, Index least_items, Index most_items) {
     c.expert.push_back(e);
     c.weight.push_back(draw.value<T>());
   };
-  if (draw.one_in(2)) {  // complete: distinct experts of every item, side by side
+  if (draw.one_in(2)) {  // complete: each item's picks have distinct experts and stand side by side
     c.each = 1 + draw.upto(std::min<Index>(c.experts, 6) - 1);
     for (Index n = 0; n < c.items; ++n) {
       std::vector<Index> taken;
@@ -183,7 +184,7 @@ SparsePlan<T, B> plan_of(Cpu::Context& ctx, const Case<T>& c, bool complete) {
   return plan;
 }
 
-/// What the plan makes of z, dout and dslots; out and dx go in as they are.
+/// Inputs of the plan, z, dout and dslots, and the values of out and dx before the calls.
 template <class T>
 struct Inputs {
   Tensor<T, 2, B> z, dout, dslots, dx;
@@ -192,7 +193,7 @@ template <class T>
 struct Outcome {
   SparsePlan<T, B> plan;
   Tensor<T, 2, B> out, stepped, one_by_one, dz, dx;
-  std::vector<T> dweight, slot_weight, of_slots;  // of_slots: dweight where slot s has the adjoint s + 1
+  std::vector<T> dweight, slot_weight, of_slots;  // of_slots: dweight if slot s has the adjoint s + 1
   Bits bits() const {
     Bits b;
     const Index kept = plan.offsets(plan.experts());
@@ -279,7 +280,7 @@ void check_sparse(std::uint64_t seed, Index most_items, Index least_items = 0) {
   }
   wrong += plan.item_offsets(c.items) != at;
   REQUIRE(wrong == 0);
-  const Index first = draw.upto(c.experts - 1);  // some of the experts
+  const Index first = draw.upto(c.experts - 1);  // a range of experts
   const auto part = plan.groups().experts(first, c.experts - first);
   for (Index s = 0; s < kept; ++s) {
     const Index e = plan.groups().expert(s);
@@ -333,7 +334,7 @@ void check_sparse(std::uint64_t seed, Index most_items, Index least_items = 0) {
   const int threads = 2 + static_cast<int>(draw.upto(6));
   CAPTURE(threads);
   CHECK(outcome(c, in, threads, draw.one_in(2)).bits().bytes == expected);
-  if (c.each > 0) {  // both ways of building
+  if (c.each > 0) {  // both ways of building the plan
     Cpu::Context ctx(threads);
     const auto general = plan_of(ctx, c, false);
     const auto same = [](const auto& a, const auto& b) { return std::equal(a.data(), a.data() + a.size(), b.data()); };
@@ -357,8 +358,8 @@ void check_table(std::uint64_t seed) {
   }
 }
 
-/// Who finds room, by the sentence of Capacity: choice by choice, the surer item first with batch priority, then the
-/// earlier one.
+/// Drops picks as Capacity documents: choices in order, then surer items first with batch priority, then items in
+/// order.
 template <class T, class S>
 std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>& chosen, Index items, Index k,
                              Index experts, const std::vector<T>& surety, const std::vector<T>& valid) {
@@ -369,7 +370,7 @@ std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>
     for (Index n = first; n < std::min(first + size, items); ++n)
       if (valid.empty() || valid[static_cast<std::size_t>(n)] != 0) members.push_back(n);
     Wide room = static_cast<Wide>(policy.slots);
-    if (policy.slots == 0 && !members.empty()) {  // the factors are halves, so that nothing is rounded
+    if (policy.slots == 0 && !members.empty()) {  // the factors are halves, so nothing is rounded
       room = std::min(std::ceil(Wide(members.size()) * Wide(k) * Wide(policy.factor) / Wide(experts) * (1 - 0x1p-50L)),
                       Wide(members.size()));
       while (std::fmod(room, Wide(policy.multiple_of)) != 0) room += 1;
@@ -459,7 +460,7 @@ void check_capacity(std::uint64_t seed, const S& selection) {
       wrong += plan.pick(static_cast<Index>(s)) != naive.slots[s];
     CHECK(wrong == 0);
 
-    // The adjoint is that of the selection.
+    // Capacity's adjoint is that of its selection.
     auto mark = ctx.mark();
     auto dplan = plan.grad(ctx);
     for (Index p = 0; p < dplan.weight.size(); ++p) dplan.weight(p) = plan.expert(p) < 0 ? T(0) : T(p % 7) - 3;
@@ -605,7 +606,7 @@ void check_dense(std::uint64_t seed) {
   }
 }
 
-/// Rows of a trace are those of its parts.
+/// Checks that the rows of a trace are the rows of its parts.
 template <class T>
 void check_trace(std::uint64_t seed) {
   Draw draw(seed);
@@ -645,7 +646,7 @@ void run(std::uint64_t from, std::uint64_t to, Index most_items) {
   }
 }
 
-/// The extra inputs of gates with a trace and without, and of their adjoints.
+/// Extra inputs with and without a trace, and their adjoints.
 struct WithTrace {
   struct WithoutTrace {
     int own = 0;
@@ -726,5 +727,5 @@ TEST_CASE("routing: impossible plans and capacities are refused") {
        {Capacity<>{.factor = 0}, {.multiple_of = 0}, {.slots = -1}, {.group = -1}, {.selection = {.k = 3}}})
     CHECK_THROWS_AS(wrong.validate_options(2), ArgumentError);
   Capacity<> policy{.factor = 1.25, .multiple_of = 8};
-  CHECK(policy.room(100, 2, 10) == 32);  // 25, in eights
+  CHECK(policy.room(100, 2, 10) == 32);  // 25, rounded up to a multiple of 8
 }

@@ -18,7 +18,7 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-// What is true of every plan, tried on inputs that RapidCheck draws and, where one fails, makes small. Seeds are fixed,
+// Properties of every plan, checked on inputs that RapidCheck draws, and makes small if a check fails. Seeds are fixed,
 // so that a run can be repeated.
 
 using namespace gatefold;
@@ -27,7 +27,7 @@ using Ids = std::vector<Index>;
 
 namespace {
 
-/// Whether a property holds for `cases` drawn inputs.
+/// Returns whether a property holds for `cases` random inputs.
 template <class P>
 bool holds(const P& property, int cases = 400) {
   rc::detail::TestParams params;
@@ -43,7 +43,7 @@ bool holds(const P& property, int cases = 400) {
 }
 Index draw(Index from, Index to) { return *rc::gen::inRange<Index>(from, to + 1); }
 
-/// Ranks on a coarse grid, so that ties are common, some of them infinite or NaN.
+/// Returns ranks on a coarse grid, so that ties are common; some are infinite or NaN.
 Tensor<double, 2, B> ranks(Index items, Index experts) {
   Tensor<double, 2, B> r(items, experts);
   for (Index i = 0; i < r.size(); ++i) {
@@ -79,8 +79,8 @@ struct Chosen {
   }
 };
 
-/// The parts of a plan agree with its picks: every kept pick has one slot, slots stand by expert and in the order of
-/// picks, and an item finds its slots.
+/// Checks that the parts of a plan agree with its picks: every kept pick has one slot, slots are in the order of
+/// experts and then picks, and an item finds its slots.
 void agree(const SparsePlan<double, B>& plan) {
   const Index picks = plan.expert.size(), kept = plan.offsets(plan.experts());
   std::map<Index, Index> counts;
@@ -110,7 +110,7 @@ void agree(const SparsePlan<double, B>& plan) {
       if (i > plan.item_offsets(n)) RC_ASSERT(plan.item_slots(i - 1) < plan.item_slots(i));
     }
 }
-/// Whether rank a of expert i stands before b of j: larger first, NaN last, ties to the lower index.
+/// Returns whether rank a of expert i comes before b of j: larger first, NaN last, ties by the lower index.
 bool before(double a, Index i, double b, Index j) {
   if (std::isnan(a) != std::isnan(b)) return std::isnan(b);
   return std::isnan(a) || a == b ? i < j : a > b;
@@ -148,7 +148,7 @@ TEST_CASE("property: TopK picks the k best, with normalised weights") {
         RC_ASSERT((0 <= taken[j] && taken[j] < experts));
         if (j > 0) RC_ASSERT(before(c.rank(n, taken[j - 1]), taken[j - 1], c.rank(n, taken[j]), taken[j]));
       }
-      for (Index e = 0; e < experts; ++e)  // nobody who was left stands before the last who was taken
+      for (Index e = 0; e < experts; ++e)  // no expert that was left out comes before the last one that was taken
         if (std::find(taken.begin(), taken.end(), e) == taken.end())
           RC_ASSERT(before(c.rank(n, taken.back()), taken.back(), c.rank(n, e), e));
       if (wild) continue;
@@ -208,7 +208,7 @@ TEST_CASE("property: capacity drops only picks without room") {
           for (Index j = 0; j < k; ++j) {
             const Index p = n * k + j, chose = all.plan.expert(p);
             RC_ASSERT(functor::chosen(c.plan.expert(p)) == chose);
-            RC_ASSERT(c.plan.weight(p) == all.plan.weight(p));  // dropped or not
+            RC_ASSERT(c.plan.weight(p) == all.plan.weight(p));  // whether it was dropped or not
             if (chose != e) continue;
             if (!is_item(n)) {
               RC_ASSERT(c.plan.expert(p) == e);  // padding takes no place and is not dropped
@@ -223,7 +223,7 @@ TEST_CASE("property: capacity drops only picks without room") {
             }
           }
         RC_ASSERT(got == std::min(wanted, room));
-        if (got < wanted) RC_ASSERT(last_kept <= first_dropped);  // earlier choices before later ones
+        if (got < wanted) RC_ASSERT(last_kept <= first_dropped);  // earlier choices come before later ones
       }
     }
   }));
@@ -252,7 +252,7 @@ TEST_CASE("property: ExpertChoice gives every expert its number of best items") 
       RC_ASSERT(static_cast<Index>(taken.size()) == policy.room(members, experts));
       for (Index n = 0; n < items; ++n)
         if (!taken.count(n) && (valid.empty() || valid[static_cast<std::size_t>(n)] != 0))
-          RC_ASSERT(c.q(n, e) <= least * (1 + 1e-12));  // compared by log q, whose rounding may differ
+          RC_ASSERT(c.q(n, e) <= least * (1 + 1e-12));  // log q decides, whose rounding may differ
     }
   }));
 }

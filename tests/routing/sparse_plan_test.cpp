@@ -45,7 +45,7 @@ struct Case {
   std::vector<Pick> picks;
 };
 
-/// K picks per item; how an expert is drawn decides the case.
+/// Returns K picks per item, whose experts `expert` draws.
 template <class F>
 Case made(std::string name, Index items, Index experts, Index k, const F& expert) {
   Case c{std::move(name), items, experts, {}};
@@ -80,7 +80,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Slots as a stable sort of the picks by expert gives them.
+/// Returns the slots that a stable sort of the picks by expert gives.
 std::vector<std::size_t> sorted(const Case& c) {
   std::vector<std::size_t> order;
   for (std::size_t p = 0; p < c.picks.size(); ++p)
@@ -126,7 +126,7 @@ TEST_CASE("SparsePlan: is the stable sort of its picks by expert") {
       for (std::size_t s = order.size(); s < c.picks.size(); ++s) wrong += groups.row(static_cast<Index>(s)) != -1;
       CHECK(wrong == 0);
 
-      for (Index n = 0; n < c.items; ++n) {  // the slots of an item, ascending
+      for (Index n = 0; n < c.items; ++n) {  // the slots of an item in ascending order
         std::vector<Index> expected;
         for (std::size_t s = 0; s < order.size(); ++s)
           if (c.picks[order[s]].item == n) expected.push_back(static_cast<Index>(s));
@@ -236,7 +236,7 @@ TEST_CASE_TEMPLATE("SparsePlan: gradients of combine and dispatch", T, float, do
   }
 }
 
-// <combine(z; w), dout> is linear in z and in w, so that its derivatives are differences of any size.
+// <combine(z; w), dout> is linear in z and in w, so its derivatives equal difference quotients of any step.
 TEST_CASE("SparsePlan: dispatch and combine are adjoint to each other") {
   Cpu::Context ctx(1);
   for (const Case& c : cases()) {
@@ -320,7 +320,7 @@ TEST_CASE("SparsePlan: the number of threads changes no bit") {
 TEST_CASE("SparsePlan: an item sums its slots by ascending expert") {
   Cpu::Context ctx(1);
   SparsePlan<float, B> plan;
-  const float big = 16777216.0f;  // 2^24: the next float is 2 away, so that order shows
+  const float big = 16777216.0f;  // 2^24: the next float is 2 away, so the order of sums shows
   build(ctx, plan, 1, 3, {{0, 2, 1.0}, {0, 0, 1.0}, {0, 1, 1.0}});
   Tensor<float, 2, B> z(3, 1), out(1, 1);
   z(0, 0) = 1, z(1, 0) = big, z(2, 0) = -big;
@@ -364,7 +364,7 @@ TEST_CASE("SparsePlan: picks with wrong items or experts are refused") {
       ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 1, 1.0}, {3, 0, 1.0}}), ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 2, 1.0}}), ArgumentError);
-  build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, -1, 1.0}, {2, 1, 1.0}});  // what is dropped belongs to nobody
+  build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, -1, 1.0}, {2, 1, 1.0}});  // a dropped pick belongs to no item
   CHECK(plan.item_offsets(3) == 2);
 
   plan.resize(2, 2, 2);

@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("WeightedInputPlan (1): weights multiply inputs, not outputs"
     auto plan = plan_of<T>(ctx);
     const auto x = uniform_tensor<T>(ctx, Seed{1}, 1, items, width);
     const auto in = plan.dispatch(ctx, x);
-    CHECK(in.groups.slots == 6);  // one slot is not in use
+    CHECK(in.groups.slots == 6);  // one slot is unused
     CHECK(in.groups.rows.empty());
     const auto slots = by_slot();
     Index s = 0;
@@ -99,7 +99,7 @@ TEST_CASE("WeightedInputPlan (2): gradients of weights and items") {
     CHECK(d.weight(plan.pick(s)) == doctest::Approx(dot).epsilon(1e-14));
   }
   CHECK(difference(values(dx), values(expected)) <= 1e-14);
-  CHECK(dz(5, 0) == -9);    // the slot that is not in use
+  CHECK(dz(5, 0) == -9);    // the unused slot
   CHECK(d.weight(4) == 0);  // the dropped pick
 }
 

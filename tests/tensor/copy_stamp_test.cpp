@@ -17,7 +17,7 @@ namespace {
 using Weights = Tensor<float, 3, Cpu>;
 const std::uint64_t pass = CopyStamp::next(), another = CopyStamp::next();
 
-/// Whether a copy is remembered after f.
+/// Returns whether the tensor still counts as copied after f.
 template <class F>
 bool kept_by(const F& f) {
   Weights t(2, 3, 4);
@@ -80,7 +80,7 @@ TEST_CASE("CopyStamp: moving or reshaping a tensor clears its stamp") {
   }));
 }
 
-TEST_CASE("CopyStamp: threads that write different elements do not race") {  // the thread sanitizer looks on
+TEST_CASE("CopyStamp: threads that write different elements do not race") {  // for the thread sanitizer
   CHECK(!kept_by([](Weights& t) {
     std::thread one([&] { t(0, 0, 0) = 1; });
     t(1, 0, 0) = 2;

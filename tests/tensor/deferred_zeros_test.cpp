@@ -19,7 +19,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Cpu, but it counts how often zeros are written.
+/// A Cpu backend that counts how often zeros are written.
 struct Counting : cpu::Primitives<Counting, AsTheyAre> {
   static inline std::atomic<int> written{0};
   static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
@@ -29,7 +29,7 @@ struct Counting : cpu::Primitives<Counting, AsTheyAre> {
 };
 using Weights = Tensor<float, 3, Counting>;
 
-/// 24 sevens, then zeros that are not written. The elements are looked at by way of `raw`.
+/// A tensor of 24 sevens whose zeros are deferred. `raw` shows the elements in memory.
 struct Deferred {
   Counting::Context ctx{1};
   Weights t{2, 3, 4};
@@ -88,17 +88,17 @@ TEST_CASE("deferred zeros: move with the elements") {
   Deferred d;
   Weights moved(std::move(d.t));
   CHECK(d.sevens());
-  CHECK(!d.t.take_zeros());  // NOLINT: what is left has none
+  CHECK(!d.t.take_zeros());  // NOLINT: the moved-from tensor has no deferred zeros
   Weights assigned(1, 1, 1);
   assigned(0, 0, 0) = 3;
   assigned = std::move(moved);
-  CHECK(moved.data()[0] == 3);  // NOLINT: it has what was there
+  CHECK(moved.data()[0] == 3);  // NOLINT: it got the other tensor's elements
   CHECK(d.sevens());
   CHECK(assigned(0, 0, 0) == 0);
   CHECK(d.zeros());
 
   Deferred other;
-  other.t.resize(2, 3, 4);  // drops the contents
+  other.t.resize(2, 3, 4);  // discards the contents
   CHECK(!other.t.take_zeros());
 }
 

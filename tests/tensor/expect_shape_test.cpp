@@ -99,7 +99,7 @@ TEST_CASE("expect_apart: refuses any shared element") {
   CHECK(message(0, 3, 0, 3) == shared);
   CHECK(message(0, 3, 5, 3) == shared);  // the last element of y
   CHECK(message(5, 3, 0, 3) == shared);
-  CHECK(message(0, 6, 4, 1) == shared);  // within
+  CHECK(message(0, 6, 4, 1) == shared);  // one inside the other
   CHECK(message(4, 1, 0, 6) == shared);
-  CHECK(message(2, 0, 0, 6) == "");  // nothing shares nothing
+  CHECK(message(2, 0, 0, 6) == "");  // an empty view shares no memory
 }

@@ -85,7 +85,7 @@ TEST_CASE("find: other tensors keep deferred zeros and stamps") {
   CHECK(tree.experts.is_copied_by(3));
   find(std::as_const(tree), "experts");
   CHECK(tree.experts.is_copied_by(3));
-  find(tree, "experts");  // to write it
+  find(tree, "experts");  // for writing
   CHECK(!tree.experts.is_copied_by(3));
 }
 

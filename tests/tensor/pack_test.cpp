@@ -202,7 +202,7 @@ TEST_CASE("shape_like: copies the shape and nothing else") {
 
 namespace {
 
-/// A pack nobody steps, and which adapts by itself.
+/// A pack that no optimizer steps, and that adapts itself.
 struct Bias {
   static constexpr bool learned = false;
   Tensor<double, 1, Cpu> bias{2};

@@ -21,7 +21,7 @@ SampledHash of(const Tensor<T, 2, Cpu>& x, std::size_t most) {
   hash.add(x.view(), most);
   return hash;
 }
-/// Which floats of x change the hash.
+/// Returns the floats of x that change the hash.
 std::vector<Index> seen(Tensor<float, 2, Cpu>& x, std::size_t most) {
   std::vector<Index> found;
   const std::uint64_t before = of(x, most).hash;
@@ -60,10 +60,10 @@ TEST_CASE("SampledHash: a sample spreads from first to last element") {
         if (i > 0) gap = found[i] - found[i - 1] > gap ? found[i] - found[i - 1] : gap;
         of_columns[static_cast<std::size_t>(found[i] % columns)] = true;
       }
-      CHECK(gap <= x.size() / 16 + 6);  // words are two floats, strides odd
+      CHECK(gap <= x.size() / 16 + 6);  // a word is two floats, and strides are odd
       std::size_t different = 0;
       for (const bool one : of_columns) different += one;
-      CHECK(different >= 4);  // not the same columns of every row
+      CHECK(different >= 4);  // rows are sampled in different columns
     }
   }
 }

@@ -18,7 +18,7 @@ using namespace gatefold;
 
 namespace {
 
-/// A host memory that counts.
+/// A host memory that counts its allocations.
 struct Counting {
   static constexpr bool is_host = true;
   static inline int allocations = 0, releases = 0;
@@ -62,7 +62,7 @@ using Matrix = Tensor<double, 2, Counting>;
 }  // namespace
 
 TEST_CASE("Tensor: moves and does not copy") {
-  // That a copy does not compile, compile_fail/copied_tensor checks: a trait sees the declaration.
+  // compile_fail/copied_tensor checks that a copy does not compile; a trait sees only the declaration.
   static_assert(std::is_nothrow_move_constructible_v<Matrix> && std::is_nothrow_move_assignable_v<Matrix>);
   static_assert(!std::is_convertible_v<Index, Tensor<double, 1, Counting>>);
   static_assert(!std::is_constructible_v<Matrix, Index>);

@@ -25,7 +25,7 @@ namespace {
 using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
 
-/// Element (i, j) of a [rows, columns] matrix that counts upward.
+/// Returns a [rows, columns] matrix whose elements count upward.
 RowMajor counting(Index rows, Index columns) {
   RowMajor m(rows, columns);
   for (Index i = 0; i < rows; ++i)
@@ -33,7 +33,7 @@ RowMajor counting(Index rows, Index columns) {
   return m;
 }
 
-/// A policy's way of taking items.
+/// Takes items as a policy does.
 template <class T, class B>
 Index rows_of(const Tensor<T, 1, B>&, In<T, 2, B> x) {
   return x.extent(0);

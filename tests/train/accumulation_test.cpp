@@ -1,4 +1,4 @@
-// A Trainer that is given a batch in parts.
+// A Trainer that gets a batch in parts.
 
 #include <doctest/doctest.h>
 
@@ -39,7 +39,7 @@ namespace {
 
 constexpr Index vocabulary = 9, dim = 4, ignored = -1;
 
-/// A sparse gradient, a carry, dropout, experts; no item sees another.
+/// A model with a sparse gradient, a carry, dropout and experts, whose items do not interact.
 auto model(double rate) {
   return Chain{
       Embedding{.vocabulary = vocabulary, .model_dim = dim},
@@ -53,7 +53,7 @@ const StreamedCrossEntropy loss{.vocabulary = vocabulary, .model_dim = dim, .ign
 struct Part {
   std::vector<Index> ids{}, next{};
 };
-/// Parts of unequal size, some of whose targets do not count.
+/// Returns parts of unequal size; some of their targets do not count.
 std::vector<Part> parts_of(const std::vector<Index>& sizes) {
   std::vector<Part> parts;
   Index i = 1;
@@ -85,7 +85,7 @@ auto trainer(Cpu::Context& ctx, const O& optimizer = {}, double rate = 0.3) {
 }
 template <class R>
 using Value = std::remove_cvref_t<decltype(std::declval<R>().output()(0, 0))>;
-/// A step on parts, which drop values where there is a step to draw them for.
+/// Runs a step on parts. With draw >= 0 they drop values at random.
 template <class R>
 double step(R& run, const std::vector<Part>& parts, Index draw = -1) {
   const auto extra = [&](std::size_t i) {
@@ -97,7 +97,7 @@ double step(R& run, const std::vector<Part>& parts, Index draw = -1) {
   return run.step(parts.back().ids, parts.back().next, extra(parts.size() - 1));
 }
 
-/// run.grads, by central differences of value().
+/// Compares run.grads with central differences of value().
 template <class R, class F>
 void check_gradient(R& run, const F& value) {
   const auto gradient = values(run.grads);
@@ -144,7 +144,7 @@ TEST_CASE("accumulate (2): loss and gradient are means over counted targets") {
     for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += n * gradient[j];
   }
   for (double& v : sum) v /= count;
-  // Four parts: a dozen roundings of terms no larger than a hundred times their sum.
+  // Four parts give about a dozen roundings of terms that are at most a hundred times their sum.
   CHECK(std::abs(value - losses / count) <= 12 * 0x1p-53 * value);
   CHECK(difference(values(run.grads), sum) <= 12 * 100 * 0x1p-53);
   CHECK(run.state.step == 1);
@@ -175,7 +175,7 @@ TEST_CASE("accumulate: parts equal the whole batch up to rounding") {
     auto run = trainer<double>(ctx, clipped, 0), batch = trainer<double>(ctx, clipped, 0);
     for (int t = 0; t < 3; ++t) {
       const double value = step(run, parts), expected = step(batch, {whole(parts)});
-      // Sums of at most 52 rows of the experts, whose terms are no larger than a hundred times their sum.
+      // The sums have at most 52 rows of the experts; their terms are at most a hundred times the sum.
       CHECK(std::abs(value - expected) <= 52 * 0x1p-53 * expected);
       CHECK(difference(values(run.grads), values(batch.grads)) <= 52 * 100 * 0x1p-53);
     }

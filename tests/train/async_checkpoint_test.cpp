@@ -90,9 +90,9 @@ TEST_CASE("AsyncCheckpoint: the next call or the destructor throws write errors"
   const TempDirectory temp;
   Cpu::Context ctx(1);
   auto run = trainer_of(ctx);
-  // A folder of the name stops the last step, the rename.
+  // A folder of the same name makes the last step, the rename, fail.
   const std::string sentence = temp.file().string() + ": cannot replace: Is a directory";
-  // The thread may be faster: then there is a file, which cannot become a folder, and another turn.
+  // The thread may be faster. Then the file exists already, no folder can be made, and the loop tries again.
   const auto until = [&](const auto& call) {
     std::string said;
     for (int i = 0; i < 1000 && said != sentence; ++i) {
@@ -133,5 +133,5 @@ TEST_CASE("AsyncCheckpoint: the destructor does not replace an active exception"
         throw std::runtime_error("another");
       }(),
       "another", std::runtime_error);
-  CHECK(temp.entries() == 1);  // it was written all the same
+  CHECK(temp.entries() == 1);  // the file was still written
 }

@@ -49,7 +49,7 @@ namespace {
 
 constexpr Index kItems = 12, kDim = 4;
 
-/// A folder that goes with the test.
+/// A folder that is deleted after the test.
 struct Folder {
   std::filesystem::path path;
   Folder() {
@@ -76,14 +76,14 @@ std::string message_of(const F& f) {
   return "nothing thrown";
 }
 
-/// Noise, a carry, and a load bias that adapts without an optimizer.
+/// A model with noise, a carry, and a load bias that adapts without an optimizer.
 auto model(Index experts = 3) {
   return Stack{
       Residual{update::HeavyBall{.mu = 0.5},
                Mixture{SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}}, Linear{.model_dim = kDim}}},
       2};
 }
-/// A step whose data and noise are functions of the seed and the steps done.
+/// A step whose data and noise depend only on the seed and the number of steps.
 template <class R>
 void step(R& run) {
   const auto t = static_cast<std::uint64_t>(run.state.step);
@@ -139,7 +139,7 @@ TEST_CASE("checkpoint: between two swaps it has the averages as parameters") {
   load_model(folder / "averages", ctx, tuned.params);
   const auto x = uniform_tensor<float>(ctx, Seed{7}, 1.0, kItems, kDim);
   CHECK(tuned.evaluate(x, x) == run.evaluate(x, x));
-  // A run that goes on from it is swapped too.
+  // A run that continues from the file has swapped averages, too.
   Trainer rest{ctx, model(), MeanSquaredError{}, optimizer, Seed{6}};
   load_checkpoint(folder / "averages", rest);
   CHECK(message_of([&] { step(rest); }).starts_with("Averaged.step: params: expected the learned parameters"));
@@ -220,7 +220,7 @@ TEST_CASE("checkpoint: keeps the count of skipped steps") {
 
 namespace {
 
-/// Gradient descent whose rate fades, by a product that the state keeps.
+/// Gradient descent whose rate decays by a product that the state holds.
 struct Fading {
   using IsOptimizer = void;
   double lr = 0.1;
@@ -303,7 +303,7 @@ TEST_CASE("checkpoint: a wrong file is refused and changes nothing") {
     CHECK(bytes_of(folder / "after") == now);
     return message;
   };
-  // The file again with other metadata.
+  // Writes the file again with other metadata.
   const auto with = [&](const char* key, const char* value) {
     io::Metadata metadata = io::read_metadata(path);
     value ? metadata[key] = value : std::to_string(metadata.erase(key));
@@ -323,7 +323,7 @@ TEST_CASE("checkpoint: a wrong file is refused and changes nothing") {
   CHECK(with("gatefold.optimizer.epoch", "3") ==
         other + "unexpected counter of another type of run: \"gatefold.optimizer.epoch\"");
 
-  // The run of another model, or optimizer.
+  // Runs of another model or another optimizer.
   auto wider = make(Linear{.model_dim = kDim, .output_dim = 5}, optim::Sgd{});
   CHECK(refusal(path, wider).find(": expected [1, ") != std::string::npos);  // of weight or bias, whichever comes first
   auto adam = make(small, optim::AdamW{});
@@ -369,7 +369,7 @@ TEST_CASE("checkpoint: a classifier can load a language model's weights") {
   const auto labels = labels_of_last({2, 0}, 3);
   tuned.step(ids, labels);
 
-  // Where no loss learns along, a checkpoint has the model's names without a part above them.
+  // Without a loss that learns, a checkpoint has the model's names without a part above them.
   save_checkpoint(folder / "tuned", tuned);
   auto params = zeros_like(ctx, tuned.params);
   load_model(folder / "tuned", ctx, params);
@@ -378,7 +378,7 @@ TEST_CASE("checkpoint: a classifier can load a language model's weights") {
   const auto before = values(tuned.params);
   std::filesystem::resize_file(folder / "tuned", std::filesystem::file_size(folder / "tuned") - 1);
   CHECK(message_of([&] { load_model(folder / "tuned", ctx, tuned.params); }).find("truncated") != std::string::npos);
-  // The whole classifier from a language model: names that both have are of other shapes.
+  // Loading a language model into the whole classifier fails, because tensors of the same name have other shapes.
   CHECK(message_of([&] { load_model(path, ctx, tuned.params); }).find(": expected [") != std::string::npos);
   Trainer wider{ctx, classifier(Embedding{.vocabulary = 8, .model_dim = kDim}, 3), CrossEntropy{.ignore = -1},
                 optim::AdamW{}, Seed{2}};
@@ -392,7 +392,7 @@ TEST_CASE("checkpoint: a classifier can load a language model's weights") {
 
 namespace {
 
-/// Pages of memory in use, by what the kernel says.
+/// Returns the pages of memory in use, as the kernel counts them.
 long resident_pages() {
   std::ifstream file("/proc/self/statm");
   long all = 0, resident = -1;
@@ -420,7 +420,7 @@ TEST_CASE("checkpoint: ten thousand steps leak no memory and no descriptors" * d
   long pages = 0;
   std::ptrdiff_t descriptors = 0;
   for (Index t = 0; t < total; ++t) {
-    // Items from 0 to the most; the most among the first, as memory follows the largest batch.
+    // The number of items is random, with the largest early, because memory follows the largest batch.
     const Index items = t == 0 ? most : std::uniform_int_distribution<Index>(0, most)(random);
     for (auto& v : values) v = std::uniform_real_distribution<float>(-1, 1)(random);
     const View<const float, 2, Cpu> x(values.data(), items, kDim);
@@ -441,7 +441,7 @@ TEST_CASE("checkpoint: ten thousand steps leak no memory and no descriptors" * d
   CAPTURE(last);
   CHECK(last < first / 2);
   CHECK(pages > 0);
-  CHECK(resident_pages() <= pages + 64);  // a quarter of a megabyte: what malloc keeps may differ, nothing grows
+  CHECK(resident_pages() <= pages + 64);  // a quarter of a megabyte, because malloc may keep more; nothing grows
   CHECK(open_descriptors() == descriptors);
   CHECK(descriptors > 2);
 }

@@ -116,7 +116,7 @@ TEST_CASE("read_decoder_config: Llama 4 has a kind of each layer") {
   CHECK(error_of(short_form) == "no error");
   const DecoderSizes defaults = without_lists(", \"attention_chunk_size\": null, \"no_rope_layers\": []");
   CHECK(defaults.dense_layers.empty());
-  CHECK(defaults.unrotated_layers.empty());  // of three layers; the fourth would be one
+  CHECK(defaults.unrotated_layers.empty());  // of three layers; the fourth would be unrotated
   CHECK(defaults.chunks == List{0, 0, 0});
   CHECK(without_lists(", \"attn_temperature_tuning\": 4").attention.temperature.floor_scale == 8192);
   CHECK(without_lists(", \"attn_temperature_tuning\": false").attention.temperature.floor_scale == 0);

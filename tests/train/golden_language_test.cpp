@@ -1,4 +1,4 @@
-// Steps of a small language model against PyTorch: tests/golden/language.py.
+// Steps of a small language model, compared with PyTorch: tests/golden/language.py.
 
 #include <doctest/doctest.h>
 

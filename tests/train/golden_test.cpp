@@ -1,4 +1,5 @@
-// Steps of a RoutedTrainer, whose router and experts learn from two losses, against PyTorch: tests/golden/trainers.py.
+// Steps of a RoutedTrainer, whose router and experts learn from two losses, compared with PyTorch:
+// tests/golden/trainers.py.
 
 #include <doctest/doctest.h>
 

@@ -52,7 +52,7 @@ auto trained(Cpu::Context& ctx, const O& optimizer, int steps) {
 }
 const optim::AdamW adam{.lr = 0.05}, decaying{.lr = 0.05, .decay = 0.3};
 
-/// Names of tensors, those of no values left out.
+/// Returns the names of the tensors that have values.
 template <class P>
 std::vector<std::string> names(const P& pack, bool (*belongs)(const Name&)) {
   std::vector<std::string> all;
@@ -88,13 +88,13 @@ TEST_CASE("InGroups (1): one optimizer twice equals that optimizer") {
   CHECK(same_bits(values(grouped.params), values(alone.params)));
   CHECK(grouped.state.step == 4);
   CHECK(count_values(grouped.state.first.m) + count_values(grouped.state.rest.m) == count_values(alone.state.m));
-  // Clipped sees the gradients of both groups together; a schedule scales both rates.
+  // A Clipped around the groups sees the gradients of both; a schedule scales both rates.
   const auto around = [](const auto& optimizer) {
     return optim::Scheduled{optim::Clipped{optimizer, 0.1}, optim::Warmup{.warmup = 3}};
   };
   CHECK(same_bits(values(trained(ctx, around(InGroups{is_weight, decaying, decaying}), 5).params),
                   values(trained(ctx, around(decaying), 5).params)));
-  // A third group.
+  // An InGroups inside another gives a third group.
   const InGroups three{[](const Name& name) { return name.part == "gain"; }, decaying,
                        InGroups{is_weight, decaying, decaying}};
   CHECK(same_bits(values(trained(ctx, three, 4).params), values(alone.params)));
@@ -167,7 +167,7 @@ TEST_CASE("InGroups: a group without a tensor is refused") {
   };
   const auto nothing = [](const Name& name) { return name.str().starts_with("experts."); };
   const auto everything = [](const Name&) { return true; };
-  const auto of = [&](bool (*belongs)(const Name&)) {  // absent biases count, which have names and no values
+  const auto of = [&](bool (*belongs)(const Name&)) {  // absent biases have names, so they count
     Index tensors = 0;
     const auto run = trained(ctx, adam, 0);
     for_each_tensor([&](const Name& name, const auto&) { tensors += belongs(name); }, run.params);
@@ -177,7 +177,7 @@ TEST_CASE("InGroups: a group without a tensor is refused") {
           "InGroups.begin: belongs: expected true" + of(everything) + "false for all");
   refuses(InGroups{everything, adam, decaying},
           "InGroups.begin: belongs: expected false" + of(everything) + "true for all");
-  // The groups of an InGroups inside are of the tensors that it is given.
+  // The groups of an inner InGroups divide the tensors that the outer one gives it.
   refuses(InGroups{is_weight, adam, InGroups{is_weight, adam, decaying}},
           "InGroups.begin: belongs: expected true" + of([](const Name& name) { return !is_weight(name); }) +
               "false for all");
@@ -197,7 +197,7 @@ TEST_CASE("InGroups: a rate changed during a run takes effect") {
   CHECK_FALSE(same_bits(values(run.params), before));
 }
 
-/// Below 0 from step 3 on.
+/// A schedule that is negative from step 3 on.
 struct Falling {
   double factor(Index t) const { return 2.5 - static_cast<double>(t); }
 };

@@ -40,7 +40,7 @@ TEST_CASE("InputGradient (1): a linear model equals the closed form") {
   const auto before = values(params);
   const auto x = inputs(ctx);
   auto dx = constant_tensor<double>(ctx, 77, items, width);
-  for (int again = 0; again < 2; ++again) {  // it writes dx, and does not add
+  for (int again = 0; again < 2; ++again) {  // it overwrites dx
     gradient(params, x, labels, dx);
     const auto& expert = params.branch.expert;
     for (Index n = 0; n < items; ++n) {

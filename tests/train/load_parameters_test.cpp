@@ -43,7 +43,7 @@ auto model(Index experts = 3) {
                                                   Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}}},
             2}};
 }
-/// A bias short of Linear.
+/// A pack that lacks the bias of Linear.
 struct Only {
   Tensor<float, 3, Cpu> weight;
   GATEFOLD_PACK(weight)

@@ -39,7 +39,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-/// A loss of value and slope as the test says.
+/// A loss with the value and slope that the test sets.
 struct Said {
   double value = 1, slope = 1;
 
@@ -57,7 +57,8 @@ struct Said {
   }
 };
 
-/// A good step, a bad one that must change nothing, and a good one, beside two good ones: the same bits.
+/// Runs a good step, a bad one that must change nothing, and a good one. The result must have the bits of two good
+/// steps.
 template <class T, class O>
 void expect_left_out(const O& optimizer, const Said& bad, const std::string& message) {
   CAPTURE(message);
@@ -108,7 +109,7 @@ TEST_CASE("all_finite: finds NaN and infinity in every tensor") {
   Cpu::Context ctx(2);
   for (const Index size : {Index(1), Index(4095), Index(4096), Index(4097), Index(10000)}) {
     Tensor<float, 1, Cpu> t(size);
-    fill(ctx, t.view(), std::numeric_limits<float>::max());  // whose sum overflows
+    fill(ctx, t.view(), std::numeric_limits<float>::max());  // their sum overflows
     CHECK(all_finite(ctx, t));
     for (const Index at : {Index(0), size / 2, size - 1})
       for (const double bad : {kNan, kInfinity, -kInfinity}) {
@@ -133,7 +134,7 @@ TEST_CASE("not finite: a NaN loss takes no step") {
 TEST_CASE("not finite: a NaN gradient takes no step") {
   for (const double bad : {kNan, kInfinity}) expect_left_out_by_every_optimizer<double>({.slope = bad}, in_weight);
   expect_left_out<float>(optim::AdamW{}, {.slope = kNan}, in_weight);
-  // Finite in double, not in float.
+  // The gradient is finite in double, but not in float.
   expect_left_out<float>(optim::Sgd{}, {.slope = 1e39}, in_weight);
   expect_left_out<float>(optim::Clipped{optim::Sgd{}}, {.slope = 1e39}, in_weight);
 }

@@ -36,7 +36,7 @@ auto rows(std::uint64_t seed) {
   return uniform_tensor<float>(ctx, Seed{seed}, 1., items, dim);
 }
 
-/// The values of tensors whose names the predicate accepts.
+/// Returns the values of tensors whose names the predicate accepts.
 template <class P, class F>
 std::vector<double> values_of(const P& pack, const F& belongs) {
   std::vector<double> all;
@@ -55,7 +55,7 @@ Index count_if_named(const P& pack, bool (*belongs)(const std::string&)) {
   return static_cast<Index>(values_of(pack, belongs).size());
 }
 
-/// An expert of a user: writes each value of its gradient by itself, and says nothing of gradients.
+/// An expert of a user that writes its gradients itself and declares nothing about them.
 struct ByHand {
   Index model_dim = dim;
   template <class T, class B>
@@ -152,7 +152,7 @@ TEST_CASE("NotTrained: Clipped uses the norm of trained parameters") {
   double of_all = 0;
   for (const double d : moved(optim::Clipped{sgd, norm}, {})) of_all += d * d;
   CHECK(std::sqrt(of_all) < 0.9 * norm);
-  // As if the experts had an optimizer that clips nothing.
+  // The same as if the experts had an optimizer that does not clip.
   const InGroups apart{[](const Name& name) { return of_expert("." + name.str()); }, sgd, optim::Clipped{sgd, norm}};
   CHECK(same_bits(clipped, moved(apart, {})));
 }
@@ -330,7 +330,7 @@ TEST_CASE("NotTrained: an expert without gradient_is_optional gets all gradients
   CHECK(some.state.m.branch.expert.scale.size() == 0);
   some.step(x, target);
   CHECK(same_bits(values(some.params.branch.expert), begin));
-  // Neither its norm nor what is not finite in it counts.
+  // Neither the norm of this gradient nor a NaN in it counts.
   const auto gate = values(some.params.branch.gate);
   Trainer broken{ctx, mine, MeanSquaredError{}, clipped, Seed{1}, NotTrained{"branch.expert"}};
   broken.accumulate(x, target);
@@ -417,13 +417,13 @@ TEST_CASE("checkpoint: a run continues only with the same selection") {
   CHECK(refused(again, "full") ==
         "metadata: expected a checkpoint of a run with the same NotTrained, got one that trains "
         "\"layers.0.branch.branch.expert.down\"");
-  // An optimizer without moments shows nothing of it in its tensors.
+  // Without moments, the tensors of an optimizer do not show what is trained.
   Trainer plain{ctx, model(), MeanSquaredError{}, optim::NormalizedGd{.per_expert = false}, Seed{1}, experts};
   save_checkpoint(folder / "plain", plain);
   Trainer other{
       ctx, model(), MeanSquaredError{}, optim::NormalizedGd{.per_expert = false}, Seed{1}, NotTrained{"layers.0"}};
   CHECK(refused(other, "plain").starts_with("metadata: expected a checkpoint of a run with the same NotTrained"));
-  // Values are loaded whatever is trained.
+  // load_model loads values whatever is trained.
   load_model(folder / "run", ctx, full.params);
   CHECK(same_bits(values_of(full.params, of_expert), values_of(run.params, of_expert)));
 }
@@ -439,7 +439,7 @@ TEST_CASE("checkpoint: old moments of excluded tensors are ignored") {
   run.step(x, x);
   save_checkpoint(path, run);
 
-  // The same run as an older version saved it: moments for every tensor, also for those that are not learned.
+  // The same run as an older version saved it, with moments for every tensor, also for those that do not learn.
   auto m = zeros_like(ctx, run.params), v = zeros_like(ctx, run.params);
   const auto fill_in = [&](const Name&, auto& to, const auto& from) {
     for (Index i = 0; i < from.size(); ++i) to.data()[i] = std::as_const(from).data()[i];

@@ -68,14 +68,14 @@ TEST_CASE("ParameterGroup: an optimizer steps only the group") {
   const auto before = values(p);
   ParameterGroup weights(p, is_weight);
   auto state = weights.only([&](Model& part) { return adam.begin(ctx, part); }, p);
-  CHECK(count_values(state.m) == weights.count());  // no moments for the rest
+  CHECK(count_values(state.m) == weights.count());  // the rest has no moments
   for (int t = 0; t < 3; ++t)
     weights.only([&](Model& part, Model& grads) { adam.step(ctx, part, grads, state); }, p, g);
   auto whole = adam.begin(ctx, reference);
   for (int t = 0; t < 3; ++t) adam.step(ctx, reference, same, whole);
   const auto after = values(p), expected = values(reference);
   for (std::size_t i = 0; i < after.size(); ++i)
-    CHECK(after[i] == (i < 6 && i % 2 == 0 ? expected[i] : before[i]));  // weights stand at 0, 2, 4
+    CHECK(after[i] == (i < 6 && i % 2 == 0 ? expected[i] : before[i]));  // the weights are at 0, 2, 4
 }
 
 TEST_CASE("ParameterGroup: a pack is complete again after an exception") {

@@ -1,4 +1,5 @@
-// Owners of a run on a backend that keeps copies of rounded weights: the same bits as without, and one pass for a step.
+// Owners of a run on a backend that keeps copies of rounded weights. The bits are those without copies, and a step
+// rounds once.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +19,7 @@ using namespace gatefold::support::rounded_training;
 
 namespace {
 
-/// A checkpoint of the beginning of the run is loaded, whatever waits.
+/// Loads a checkpoint of the beginning of the run, also between the parts of a step.
 struct LoadTheFirst {
   const std::filesystem::path& path;
   void operator()(auto& trainer, Index time) const {
@@ -27,7 +28,7 @@ struct LoadTheFirst {
   }
 };
 
-/// How many weights were rounded up to each call.
+/// Notes at each call how many weights were rounded so far.
 struct Note {
   std::vector<Index>& all;
   void operator()(auto&, Index) const { all.push_back(Keeping::rounded); }

@@ -1,4 +1,4 @@
-// A Trainer over a stream cut into segments: what attention remembers of those before.
+// A Trainer on a stream that is cut into segments: attention remembers those before.
 
 #include <doctest/doctest.h>
 
@@ -27,7 +27,8 @@ struct Outcome {
   double loss = 0;  // mean of the last steps
   std::vector<double> params;
 };
-/// Learn to say what came three items ago, of segments of two items: nothing in the segment itself says it.
+/// Trains a model to return the item of three places ago, with segments of two items. Only memory of earlier segments
+/// makes this possible.
 Outcome learn(int threads, bool remembers, Index steps, double dropout = 0) {
   Cpu::Context ctx(threads, true);
   RelativeKeys of = model;

@@ -64,8 +64,8 @@ std::string what(const F& f) {
   return "nothing was thrown";
 }
 
-/// The extent in which two tensors of other numbers of experts differ, -1: in none. What experts select is found from
-/// this, not from what gates say.
+/// Returns the extent in which two tensors for different numbers of experts differ, -1 if none. It tells which extent
+/// is that of experts independently of what gates declare.
 int expert_extent(const auto& a, const auto& b) {
   int found = -1;
   for (int d = 0; d < a.rank; ++d) {
@@ -75,7 +75,7 @@ int expert_extent(const auto& a, const auto& b) {
   }
   return found;
 }
-/// Requires that `to` is the list's experts of `from`, by a loop over elements.
+/// Requires that `to` holds the list's experts of `from`, by a loop over elements.
 struct CheckSelected {
   const std::vector<Index>& list;
   void operator()(const Name& at, const auto& from, const auto& other, const auto& to) const {
@@ -97,7 +97,7 @@ struct CheckSelected {
                   from.data()[(o * before + places[std::size_t(i)]) * inner + j]);
   }
 };
-/// Every tensor gets numbers of its own, so that no two experts are alike.
+/// Gives every element another number, so that no two experts are alike.
 void number(auto& params) {
   double next = 1;
   for_each_tensor(
@@ -107,7 +107,7 @@ void number(auto& params) {
       },
       params);
 }
-/// @param make  (experts) a mixture
+/// @param make  make(experts) returns a mixture
 void check_mixture(const auto& make) {
   Cpu::Context ctx(1);
   auto params = init_params<double, Cpu>(make(4), ctx, Seed{1});
@@ -211,7 +211,7 @@ TEST_CASE("select_experts: experts of several kinds are numbered consecutively")
 
 namespace {
 
-/// A model with what a mixture may stand in.
+/// A model in which a mixture stands inside other layers.
 auto model(Index experts, Index depth = 2) {
   return Stack{Residual{update::HeavyBall{.mu = 0.5},
                         PreNorm{LayerNorm{},
@@ -223,7 +223,7 @@ auto model(Index experts, Index depth = 2) {
 template <class O>
 auto trained(Cpu::Context& ctx, const auto& of, const O& optimizer, int steps) {
   Trainer trainer{ctx, of, MeanSquaredError{}, optimizer, Seed{1}};
-  // Expert 1 gets no item.
+  // Makes expert 1 get no item.
   for_each_tensor(
       [](const Name& name, auto& t) {
         if (name.str().ends_with("selection.bias")) t.data()[1] = -1000;

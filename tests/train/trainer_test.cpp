@@ -50,7 +50,7 @@ using BalancedTopK = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
 
 constexpr Index kDim = 6, kItems = 20;
 
-/// A stack of sparse layers that has everything: carry, norm, auxiliary losses, two experts per item.
+/// A stack of sparse layers with everything: carry, norm, auxiliary losses, two experts per item.
 auto model() {
   return Stack{
       Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.5},
@@ -61,7 +61,7 @@ auto model() {
       3};
 }
 
-/// Cpu, but it counts zeros that are written after all.
+/// A Cpu backend that counts how often deferred zeros are written after all.
 struct CountingZeros : cpu::Primitives<CountingZeros, AsTheyAre> {
   static inline int written = 0;
   static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
@@ -80,7 +80,7 @@ struct Batch {
   }
 };
 
-/// Every value of a pack.
+/// Returns every value of a pack.
 template <class T, class P>
 std::vector<T> flat(const P& p) {
   std::vector<T> all;
@@ -273,7 +273,7 @@ TEST_CASE("Trainer: auxiliary losses of all layers are separate from loss") {
   CHECK(without.auxiliary() == 0);
 }
 
-// f = loss + auxiliary, by central differences in single parameters.
+// Compares gradients of f = loss + auxiliary losses with central differences in single parameters.
 TEST_CASE("Trainer: gradients are those of loss plus auxiliary losses") {
   Cpu::Context ctx(1);
   const Batch<double> batch;
@@ -347,7 +347,7 @@ TEST_CASE("Trainer: wrong arguments throw; parameters and state stay") {
   CHECK_THROWS_WITH_AS(trainer.infer(negative, y), "Trainer.infer: x: expected [?, 6], got [-20, 6]", ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.evaluate(negative, batch.target), "Trainer.evaluate: x: expected [?, 6], got [-20, 6]",
                        ArgumentError);
-  // A batch of no items is no step, but of the right shape all the same.
+  // A batch without items makes no step, but must have the right shape.
   const Tensor<float, 2, Cpu> none(0, kDim), none_narrow(0, kDim - 1);
   CHECK_THROWS_WITH_AS(trainer.step(none_narrow, none), "Trainer.step: x: expected [?, 6], got [0, 5]", ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.step(none, none_narrow), "MeanSquaredError: target: expected [0, 6], got [0, 5]",
@@ -402,7 +402,7 @@ TEST_CASE("Trainer: dropout without noise is refused in steps") {
     const std::string expected = where ? message(where) : "no ArgumentError";
     CHECK(support::message_of([&] { trainer.step(batch.x, batch.target, extra); }) == expected);
     if (where) CHECK(same_bits(flat<float>(trainer.params), params));
-    trainer.accumulate(batch.x, batch.target, extra);  // gradients without a step are evaluation
+    trainer.accumulate(batch.x, batch.target, extra);  // without a step this is an evaluation
     CHECK(support::message_of([&] { trainer.step(batch.x, batch.target, extra); }) == expected);
     CHECK(trainer.waiting() == (where ? 1 : 0));
     trainer.infer(batch.x, y, extra);

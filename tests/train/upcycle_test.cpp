@@ -141,7 +141,7 @@ TEST_CASE("upcycle: noise is relative, seeded, and different for each expert") {
         const double r = (up(e, i, h) / from(0, i, h) - 1) / 0.1;
         sum += r, squares += r * r;
       }
-  const double count = 50 * dim * hidden;  // 2100: the mean within 4 / √2100, the variance within 4 √(2 / 2100)
+  const double count = 50 * dim * hidden;  // 2100: the mean is within 4 / √2100, the variance within 4 √(2 / 2100)
   CHECK(std::abs(sum / count) < 0.09);
   CHECK(std::abs(squares / count - 1) < 0.13);
   CHECK(same_bits(values(noisy.layers[0].branch.norm), values(run.params.layers[0].branch.norm)));

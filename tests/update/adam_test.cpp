@@ -13,7 +13,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// One layer whose branch gives `u` whatever x is; y and the adjoint that reaches u for dy = 1.
+/// One layer whose branch returns `u` for every x, with y and the adjoint of u for dy = 1.
 template <class T>
 struct Alone {
   std::vector<double> y, du;
@@ -90,7 +90,8 @@ TEST_CASE("Adam: reference() has its settings; y depends only on u") {
   CHECK(here.y == there.y);
   for (std::size_t i = 0; i < u.size(); ++i)
     CHECK(here.y[i] == doctest::Approx(0.1 * u[i] / std::sqrt(0.001 * u[i] * u[i] + 1e-8)).epsilon(1e-13));
-  // An output as small as that of the reference's initialisation: ε inside tames it, ε outside does not.
+  // An output as small as those of the reference's initialisation: with ε inside the root the step is small, with ε
+  // outside it is not.
   CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));        // as printed, with 3 digits
   CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε against √0.001 u: 7e-4
 }

@@ -23,7 +23,7 @@ Numbers adam_alone(const Numbers& x, const Numbers& u) {
   return each([](double xi, double ui) { return 0.9 * xi + 0.6 * 0.5 * ui / (std::sqrt(0.2 * ui * ui) + 0.3); }, x, u);
 }
 
-/// y = x + u by a step that is called with an index alone.
+/// Computes y = x + u with a step that is called with an index only.
 struct ByIndex {
   template <class T, class B, class F>
   void forward(auto&, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
@@ -126,7 +126,7 @@ TEST_CASE("First: each layer evaluates the branch and its backward once") {
         ctx, params, x, saved,
         [&](View<const double, 2, Cpu>, View<const double, 2, Cpu> du, View<double, 2, Cpu>, int call) {
           CHECK(call == adjoints++);
-          // With dy = 0 the momentum alone asks of u: 10 in the first adjoint, and then μ times it.
+          // With dy = 0 only the momentum gives u an adjoint: 10 at first, then μ times that.
           for (Index i = 0; i < 12; ++i) CHECK(du.data()[i] == doctest::Approx(layer == 0 ? 10 : 6).epsilon(1e-15));
         },
         dy, dcarry, dx, grads);

@@ -1,4 +1,4 @@
-// Update rules that scale, or evaluate twice, against PyTorch: tests/golden/rules.py.
+// Update rules that scale their steps, or evaluate twice, compared with PyTorch: tests/golden/rules.py.
 
 #include <doctest/doctest.h>
 

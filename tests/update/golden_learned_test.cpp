@@ -1,4 +1,4 @@
-// Update rules that learn their coefficients against PyTorch: tests/golden/rules.py.
+// Update rules with learned coefficients, compared with PyTorch: tests/golden/rules.py.
 
 #include <doctest/doctest.h>
 

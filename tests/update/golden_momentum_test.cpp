@@ -1,4 +1,4 @@
-// Update rules with momentum against PyTorch: tests/golden/rules.py.
+// Update rules with momentum, compared with PyTorch: tests/golden/rules.py.
 
 #include <doctest/doctest.h>
 

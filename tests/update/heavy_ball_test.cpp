@@ -58,14 +58,14 @@ TEST_CASE("HeavyBall (1): equals loops over three layers") {
         stream[i] += rule.gamma * momentum[i];
       }
       CHECK(difference(values(carry.p), momentum) <= 1e-15);
-      CHECK(difference(values(y), stream) <= 12 * 8 * 0x1p-53);  // in three layers four roundings, of numbers up to 8
+      CHECK(difference(values(y), stream) <= 12 * 8 * 0x1p-53);  // three layers with four roundings of numbers up to 8
       copy(ctx, y, x.view());
     }
   }
 }
 
 TEST_CASE("HeavyBall: a unit step moves the output by γ Σμ^l") {
-  // A branch that gives u = b, the same everywhere: weights 0.
+  // A branch with weights 0, so that u = b everywhere.
   Cpu::Context ctx(1);
   auto p = pass<double>(
       ctx, Stack{Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.8}, OneExpert{Linear{.model_dim = 1}}}, 4}, 1);
@@ -95,14 +95,14 @@ TEST_CASE_TEMPLATE("HeavyBall: mu = 0 and gamma = 1 equals Plain", T, float, dou
   plain.forward();
   ball.backward();
   plain.backward();
-  // Up to the sign of zero: 0 + −0 is 0.
+  // Compares up to the sign of zero, because 0 + −0 is 0.
   const auto unsigned_zero = [](std::vector<double> all) {
     for (double& v : all) v += 0.0;
     return all;
   };
   const auto outcome = [&](auto& p) { return unsigned_zero(values(p.y, p.dx, p.grads)); };
   CHECK(same_bits(outcome(ball), outcome(plain)));
-  // And not because nothing happens.
+  // Another rule gives other values.
   auto other = pass<T>(ctx, Stack{Residual{update::HeavyBall{.mu = 0.5, .gamma = 1}, mixture()}, 3}, 20);
   other.forward();
   CHECK(difference(values(other.y), values(plain.y)) > 0.01);

@@ -15,7 +15,7 @@ namespace {
 using Matrix = Tensor<double, 2, Cpu>;
 using Vector = Tensor<double, 1, Cpu>;
 
-/// One layer of two items around u = 3 x; what it gives, and the adjoints for dy, dp.
+/// One layer of two items with the branch u = 3 x: its results, and the adjoints for dy and dp.
 struct Layer {
   Matrix x = matrix<double>({{1, -2}, {0.5, 4}}), p = matrix<double>({{2, 1}, {-1, 3}}), y{2, 2};
   Matrix dy = matrix<double>({{1, 2}, {-3, 1}}), dp = matrix<double>({{0.5, 0}, {1, -1}}), dx{2, 2};

@@ -13,7 +13,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// The recursion with all its coefficients, as a rule.
+/// A rule that is the recursion with all of its coefficients.
 struct Ahead {
   double mu = 0.6, gamma = 0.8, ahead = 0.3;
   template <class T, class B>

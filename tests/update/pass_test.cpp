@@ -47,7 +47,7 @@ auto residual(R rule) {
   return Residual{rule, OneExpert{Linear{.model_dim = kDim}}};
 }
 
-/// A second pass without begin is refused and writes nothing; with begin it is the first one again.
+/// Checks that a second pass without begin is refused and writes nothing, and that with begin it repeats the first one.
 template <class L>
 void check_second_pass(const L& layer) {
   Cpu::Context ctx(1);
@@ -70,7 +70,7 @@ void check_second_pass(const L& layer) {
   std::swap(p.x, other);
   CHECK(message_of([&] { p.infer(); }) == forgotten_infer);
   CHECK(support::same_bits(values(p.y, p.carry), first));
-  // Nor does it help to keep or to write it elsewhere.
+  // It is also refused if its results go elsewhere.
   auto elsewhere = support::pass<float>(ctx, layer, kItems);
   const auto to_elsewhere = [&](const auto& x) {
     return std::pair{
@@ -118,14 +118,14 @@ TEST_CASE("pass: a rule without a carry needs no begin") {
 TEST_CASE("pass: may use the same parameters more than once") {
   Cpu::Context ctx(1);
   auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
-  // Each keeps its own for backward.
+  // Each pass saves its values in its own `saved`.
   Saved<decltype(p.layer), double, Cpu> second, third;
   Tensor<double, 2, Cpu> y2(kItems, kDim), y3(kItems, kDim);
   p.forward();
   p.layer.forward(ctx, p.params, p.y, p.carry, y2, second);
   p.layer.forward(ctx, p.params, y2, p.carry, y3, third);
   const auto expected = values(y3);
-  // Two buffers in turn.
+  // Two buffers are used in turn.
   p.layer.begin(ctx, p.params, kItems, p.carry);
   Tensor<double, 2, Cpu> even(kItems, kDim), odd(kItems, kDim);
   p.layer.infer(ctx, p.params, p.x, p.carry, even);
@@ -179,7 +179,8 @@ const char* const not_zeroed =
 const char* const used_before =
     "backward: dcarry: expected zeros, or the adjoint of the carry, got the adjoint that the previous backward wrote";
 
-/// The carry of a forward as dcarry, and a dcarry used for two backwards, are refused before anything is written.
+/// Checks two errors that are found before anything is written: passing forward's carry as dcarry, and using a dcarry
+/// for two backward passes.
 template <class L>
 void check_dcarry(const L& layer) {
   Cpu::Context ctx(1);
@@ -194,7 +195,7 @@ void check_dcarry(const L& layer) {
   p.backward();
   const auto after = values(p.dx, p.grads, p.dcarry);
   CHECK(message_of([&] { p.backward(); }) == used_before);
-  // The next batch, whose forward writes the same saved.
+  // The next batch, whose forward writes the same `saved`.
   auto other = uniform_tensor<float>(ctx, Seed{8}, 1, kItems, layer.in_dim());
   std::swap(p.x, other);
   p.layer.begin(ctx, p.params, kItems, p.carry);
@@ -202,7 +203,7 @@ void check_dcarry(const L& layer) {
   CHECK(message_of([&] { p.backward(); }) == used_before);
   CHECK(support::same_bits(values(p.dx, p.grads, p.dcarry), after));
 
-  // Zeros and other values may come into the same object by any way.
+  // The object may be filled with zeros or other values in any way.
   for_each_tensor([](const Name&, auto& t) { std::fill(t.data(), t.data() + t.size(), 0.0f); }, p.dcarry);
   p.backward();
   for_each_tensor([](const Name&, auto& t) { std::fill(t.data(), t.data() + t.size(), 0.5f); }, p.dcarry);
@@ -234,11 +235,11 @@ TEST_CASE("dcarry: shared, repeated or separate layers may use one") {
   auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
   using L = decltype(p.layer);
   constexpr int depth = 3;
-  // Of layers with the parameters of p, or with their own; with a copy between two layers, or without.
+  // Layers share the parameters of p or have their own, with or without a copy between two layers.
   for (const bool shared : {true, false})
     for (const bool copied : {true, false})
       for (const bool again : {true, false}) {
-        if (shared && copied && again) continue;  // indistinguishable from a second backward
+        if (shared && copied && again) continue;  // looks the same as a second backward pass
         std::vector<Params<L, double, Cpu>> params;
         for (std::uint64_t l = 0; l < depth; ++l) params.push_back(p.layer.template init<double, Cpu>(ctx, Seed{l}));
         const auto of = [&](int l) -> auto& { return params[shared ? 0 : static_cast<std::size_t>(l)]; };

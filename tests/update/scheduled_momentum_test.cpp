@@ -9,7 +9,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// A schedule of one's own: momentum of either sign, and none like another.
+/// A schedule of a user: momentum of either sign, different in each layer.
 struct Alternating {
   double mu(Index t) const { return t % 2 ? 0.1 * static_cast<double>(t) : -0.3 / static_cast<double>(t); }
 };

@@ -31,7 +31,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// A rule of a user with a learned step of the stream: y = x + α u(x).
+/// A rule of a user with a learned step size: y = x + α u(x).
 struct LearnedStep {
   template <class T, class B>
   struct Params {
@@ -66,7 +66,7 @@ struct LearnedStep {
     df(x, du, dx, 0);
   }
 };
-/// A carry without a begin.
+/// A rule whose carry has no begin.
 struct NoBegin : update::Plain {
   template <class T, class B>
   struct Carry {
@@ -74,7 +74,7 @@ struct NoBegin : update::Plain {
   };
 };
 
-/// infer gives the y and the carry of forward through three layers.
+/// Returns whether infer gives the y and carry of forward through three layers.
 template <class T, class RuleT>
 bool infers_the_same(Cpu::Context& ctx, const RuleT& rule) {
   const Stack stack{Residual{rule, Swirl{.model_dim = 21}}, 3};
