@@ -22,8 +22,8 @@ using engine_cases::Choice;
 
 namespace {
 
-/// A random attention, its inputs for all items of each sequence, and the results of attend_window.hpp, which has no
-/// cache.
+/// A random attention with its inputs for all items of each sequence, and the results of attend_window.hpp, which uses
+/// no cache.
 template <class T>
 struct RandomCase {
   Index sequences, length, kv_heads, group, width, window;

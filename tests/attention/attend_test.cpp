@@ -20,7 +20,7 @@ namespace {
 constexpr Index width = 3;
 constexpr double sentinel = 777;
 
-/// One attention between its projections.
+/// An attention without its projections.
 template <class T>
 struct Attended {
   Cpu::Context ctx;
@@ -51,7 +51,7 @@ struct Attended {
   }
 };
 
-/// (1), its log-sum-exp and its entropy of row i and head h, with all of A at once.
+/// Checks (1), its log-sum-exp and its entropy for row i of head h, with the whole matrix A.
 void check_row(const Attended<double>& a, Index i, Index h) {
   std::vector<double> weight, context(width, 0.0);
   double total = 0, entropy = 0;

@@ -22,12 +22,12 @@ namespace {
 constexpr Index width = 3;  // of a head
 constexpr double sentinel = 777;
 
-/// One attention between its projections.
+/// An attention without its projections.
 template <class T>
 struct Attended {
   Cpu::Context ctx;
   detail_::attending::WindowForm<T, Cpu> form;
-  std::vector<T> valid;  // of keys, where some are padding
+  std::vector<T> valid;  // of keys if some are padding
   Tensor<T, 2, Cpu> q, k, v, relative, dcontext, dlog_sum_exp, context, log_sum_exp, entropy, dq, dk, dv, drelative;
 
   Attended(Index sequences, const Window& window, Index heads, bool places = true, int threads = 1)
@@ -57,11 +57,11 @@ struct Attended {
     form.valid = valid;
   }
   bool real(Index m) const { return valid.empty() || valid[std::size_t(m)] != 0; }
-  /// The row of key j of the sequence of item n.
+  /// Returns the row of key j in the sequence of item n.
   Index key(Index n, Index j) const { return n / form.window.length * form.window.keys() + j; }
 };
 
-/// (1) and (2) of item n and head h, with all probabilities at once.
+/// Checks (1) and (2) for item n and head h, with all probabilities computed first.
 void check_row(const Attended<double>& a, Index n, Index h) {
   const Window& w = a.form.window;
   std::vector<double> weight, context(width, 0.0);
@@ -154,7 +154,7 @@ TEST_CASE("window attention: gradients are added and equal finite differences") 
 }
 
 TEST_CASE("window attention: gradients across blocks equal those in one block" * doctest::skip(support::slow_build)) {
-  // A directional derivative of everything at once: every block's gradient is in it.
+  // A directional derivative with respect to all inputs contains the gradient of every block.
   for (const Window& window : large)
     for (const double rate : {0.0, 0.4}) {
       Attended<double> a(2, window, 2);
@@ -186,7 +186,7 @@ TEST_CASE("window attention: gradients across blocks equal those in one block" *
 }
 
 TEST_CASE("window attention: other sequences and threads change no bit") {
-  // With more keys than a product sums in one chain, too: of a segment that is one block, and of one that is two.
+  // Includes more keys than a product sums in one chain, for a segment of one block and of two.
   for (const Window& window : {Window{4, 3, 6}, Window{140, 30, 100}, Window{1, 40, 41}, Window{3, 0, 8, false},
                                Window{100, 180, 200}, Window{200, 100, 150}}) {
     std::vector<double> first;
@@ -224,7 +224,7 @@ TEST_CASE("window attention: a NaN key reaches only visible rows") {
     for (const Index length : {8, 300}) {
       const Window window{length, 3, 5, itself};
       Attended<float> clean(2, window, 2), changed(2, window, 2);
-      // Of one head in the key and the value, of the other only in the value.
+      // NaN in the key and the value of the first head, and in the value of the second.
       for (Index c = 0; c < width; ++c) changed.k(6, c) = nan;
       for (Index c = 0; c < 2 * width; ++c) changed.v(6, c) = nan;
       clean.forward();

@@ -19,7 +19,7 @@ namespace {
 using Trace = AttentionTrace<const double, Cpu>;
 using TraceGrad = AttentionTrace<double, Cpu>;
 
-/// Equation (1): entry (i, j) of the attention matrix of head h, as a reader of the trace gets it back.
+/// Equation (1): returns entry (i, j) of the attention matrix of head h, computed from the trace.
 double probability(const Trace& t, Index h, Index i, Index j) {
   if (i / t.length != j / t.length || (t.causal && j > i)) return 0;
   const Index width = t.q.extent(1) / t.heads();
@@ -28,7 +28,7 @@ double probability(const Trace& t, Index h, Index i, Index j) {
   return std::exp(t.scale * score - t.log_sum_exp(i, h));
 }
 
-/// Extra inputs of a gate that asks for a trace, and of one that does not.
+/// Extra inputs of a gate with and without a trace.
 struct NeedsTrace {
   int own = 0;
   const Trace* trace = nullptr;

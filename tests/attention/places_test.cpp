@@ -17,17 +17,17 @@ using detail_::attending::Window;
 
 namespace {
 
-/// Rows of a block, their scores and those of their places.
+/// The rows of a block with their scores and the scores of their places.
 struct Scored {
   Cpu::Context ctx{2};
   Window window{.length = 5, .past = 2, .width = 4};
-  Block block{.row = 5, .rows = 5, .key = 7, .keys = 7, .sequences = 2};  // the second sequence and the third
+  Block block{.row = 5, .rows = 5, .key = 7, .keys = 7, .sequences = 2};  // the second and third sequence
   std::vector<double> keys = std::vector<double>(21, 1.0);
   Tensor<double, 2, Cpu> queries = uniform_tensor<double>(ctx, Seed{1}, 1, 15, 3);
   Tensor<double, 2, Cpu> places = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
   Tensor<double, 2, Cpu> score = uniform_tensor<double>(ctx, Seed{3}, 1, 10, 7);
 
-  /// Call f(row of the block, column, place) for every key that a row sees.
+  /// Calls f(row of the block, column, place) for every key that a row sees.
   template <class F>
   void for_each_seen(const F& f) const {
     for (Index row = 0; row < 10; ++row)

@@ -55,7 +55,7 @@ TEST_CASE("block products: equal loops; unused rows stay untouched") {
                                              for (Index j = 0; j < b.keys; ++j) {
                                                const Index i = b.row + r, key = b.first_key(r) + j;
                                                if (!in_use.has(i)) {
-                                                 s(r, j) = quiet_nan;  // nobody may read it
+                                                 s(r, j) = quiet_nan;  // must not be read
                                                  continue;
                                                }
                                                double dot = 0;

@@ -117,7 +117,7 @@ TEST_CASE("Rotary (1): rotates pairs half a head apart, and back") {
   CHECK(difference(values(y), expected) <= 1e-14);
 
   detail_::attending::rotate<double>(ctx, rotary, table, width, 0, true, y.view());
-  std::vector<double> scaled = values(x);  // rotated twice by the amplitude
+  std::vector<double> scaled = values(x);  // scaled by the amplitude twice
   for (std::size_t i = 0; i < scaled.size(); ++i)
     if (Index(i) % width < rotated) scaled[i] *= rotary.amplitude() * rotary.amplitude();
   CHECK(difference(values(y), scaled) <= 1e-14);

@@ -44,7 +44,7 @@ TEST_CASE("memory: remembered and current rows are joined and split again") {
       for (Index j = 0; j < 5; ++j)
         for (Index c = 0; c < 2; ++c) CHECK(keys(g * 5 + j, c) == 5 + (j < 2 ? 0 : now(g * 3 + j - 2, c)));
   }
-  // Nothing remembered: nothing is copied.
+  // Without remembered items nothing is copied.
   const Window alone{3, 0, 9};
   CHECK(detail_::attending::with_past(ctx, alone, memory, 0, now.view()).data() == now.data());
   CHECK(detail_::attending::without_past(ctx, alone, now.view()).data() == now.data());
@@ -83,9 +83,9 @@ TEST_CASE("SegmentMemory: grows, restarts, and keeps its address") {
     if (!first) first = m.past.data();
     CHECK((m.past.data() == first || m.next.data() == first));
     CHECK(m.past.data() != m.next.data());
-    memory.of(2);  // a segment may be run again
+    memory.of(2);  // a segment can be run again
     CHECK(memory.items() == items);
-    // Each layer has a part of its own.
+    // Each layer has its own part.
     CHECK(m.at(1).next.data() == m.next.data() + m.next.size() / 2);
     CHECK(m.at(0).next.size() == m.next.size() / 2);
     memory.advance();
@@ -129,7 +129,7 @@ TEST_CASE("memory: masks mark the keys of current and next segment") {
             if (j >= 5 - kept) CHECK(next[std::size_t(g * kept + j - 5 + kept)] == expected);
           }
       }
-  // Nothing remembered: the mask of now is that of the keys.
+  // Without remembered items the keys have the mask of the current items.
   const AttentionMemory<double, Cpu> nothing{};
   CHECK(detail_::attending::valid_keys<Cpu::Context, double, Cpu>(ctx, {3, 0, 9}, nothing, view(now), 2).data() ==
         now.data());

@@ -18,21 +18,21 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Which keys an item sees.
+/// The keys that an item sees.
 struct Reach {
   bool causal;
   Index window = 0;  // 0: none
   bool itself = true;
 };
 
-/// A softmax over the keys of one attention, and what it adds up to.
+/// A softmax over the keys of an attention, and the weighted sums.
 template <class T>
 struct Weighted {
   Cpu::Context ctx;
   Index length;
   bool causal;
   Tensor<T, 2, Cpu> queries, keys, values;  // [N, F], [N, F], [N, E]
-  detail_::attending::Window window{};      // with a width: of earlier items
+  detail_::attending::Window window{};      // of earlier items, if its width is not 0
   Tensor<T, 2, Cpu> places;                 // [width, F]; empty: none
   std::vector<T> valid;
   std::vector<Index> offsets;  // slots of `length` items that are in use; empty: all
@@ -79,7 +79,7 @@ struct Weighted {
       dot += double(queries(i, d)) * (double(keys(j, d)) + (places.size() > 0 ? double(places(place, d)) : 0));
     return scale * dot;
   }
-  /// log Σ_j w[i,j], −∞ where i sees no key
+  /// Returns log Σ_j w[i,j], or −∞ if i sees no key.
   double log_sum_exp(Index i) const {
     double most = -infinity, sum = 0;
     for (Index j = 0; j < queries.extent(0); ++j)
@@ -209,7 +209,7 @@ TEST_CASE("streamed softmax: gradients equal finite differences on any threads")
         Tensor<double, 2, Cpu> dplaces = constant_tensor<double>(w.ctx, 0, reach.window, 5);
         for (Index i = 0; i < of_each.size(); ++i) dplaces.data()[i % dplaces.size()] += of_each.data()[i];
         const Index of_places = std::min<Index>(reach.window, support::slow_build ? 1 : 8);
-        // Of queries the last, as the first see one key at most, and no gradient.
+        // Checks the last queries, because the first ones see at most one key and have no gradient.
         const Index some = std::min<Index>(items, support::slow_build ? 1 : 8), last = (items - some) * 5;
         const auto report = check::compare_gradients({{"queries", w.queries.data() + last, dq.data() + last, some * 5},
                                                       {"keys", w.keys.data(), dk.data(), some * 5},

@@ -52,7 +52,7 @@ TEST_CASE("Window (2): one block has the keys of the chunk") {
   for (const Index length : {1, 2, 5, 128, 129, 300})
     for (const Index past : {0, 1, 7, 200, 600})
       for (const Index width : {1, 3, 8, 257, 700})
-        for (const Index before : {0, 1, 500}) {  // items that are not remembered
+        for (const Index before : {0, 1, 500}) {  // items that are no longer remembered
           const Window window{length, past, width, true, true, past + before};
           const Index sequences = 3, keys = window.keys();
           std::vector<std::vector<Index>> met(std::size_t(sequences * length));
@@ -84,7 +84,7 @@ TEST_CASE("Window: blocks of a sequence do not depend on others") {
   for (const auto& window :
        {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500}, Window{1, 70000, 70001},
         Window{300, 0, 900, false}, Window{300, 0, 200, true, true, 0}, Window{300, 700, 500, true, true, 950}}) {
-    std::map<Index, Index> cuts;  // rows and keys of the first sequence's blocks
+    std::map<Index, Index> cuts;  // first rows and numbers of keys of the first sequence's blocks
     for (const Index sequences : {1, 2, 7}) {
       std::map<Index, Index> now;
       for_each_window_block(window, sequences, [&](const detail_::attending::Block& block) {
@@ -98,7 +98,7 @@ TEST_CASE("Window: blocks of a sequence do not depend on others") {
   }
 }
 
-/// For each item, at which keys sums over those that it sees are cut.
+/// Returns for each item the keys at which the sum over its visible keys is cut.
 std::vector<std::vector<Index>> cuts(const Window& window) {
   std::vector<std::vector<Index>> all(std::size_t(window.length));
   for_each_window_block(window, 1, [&](const detail_::attending::Block& block) {

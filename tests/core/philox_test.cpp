@@ -15,7 +15,7 @@ std::array<std::uint32_t, 4> words(std::uint64_t key, std::uint64_t low, std::ui
   return {c.w[0], c.w[1], c.w[2], c.w[3]};
 }
 
-/// Mean over a stream of f(number).
+/// Returns the mean of f(number) over a stream.
 template <class F>
 double mean(int n, const F& f) {
   double total = 0;
@@ -25,7 +25,7 @@ double mean(int n, const F& f) {
 
 constexpr int kNumbers = 200000;
 
-/// Five standard deviations of a mean of kNumbers independent values of this variance.
+/// Returns five standard deviations of a mean of kNumbers independent values with this variance.
 double five_sigma(double variance) { return 5 * std::sqrt(variance / kNumbers); }
 
 }  // namespace
@@ -59,7 +59,7 @@ TEST_CASE_TEMPLATE("uniform: lies in [0, 1) with mean 1/2, variance 1/12", T, fl
   }
   CHECK(least >= 0);
   CHECK(most < 1);
-  CHECK(least < T(1e-3));  // missed once in e^200
+  CHECK(least < T(1e-3));  // misses once in e^200
   CHECK(most > T(0.999));
   auto u = [](std::uint64_t i) { return static_cast<double>(uniform<T>(Seed{1}, 0, i)); };
   CHECK(std::abs(mean(kNumbers, u) - 0.5) < five_sigma(1.0 / 12));

@@ -71,7 +71,7 @@ TEST_CASE("RegularFile: pipes, devices and sockets are refused without blocking"
   const auto pipe = temp.path / "pipe", link = temp.path / "link";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   std::filesystem::create_symlink(pipe, link);
-  ::alarm(60);  // a test that waits would not end
+  ::alarm(60);  // ends a test that would wait forever
   CHECK(refusal(pipe) == pipe.string() + ": cannot open: not a regular file");
   CHECK(refusal(link) == link.string() + ": cannot open: not a regular file");
   CHECK(refusal("/dev/zero") == "/dev/zero: cannot open: not a regular file");

@@ -13,7 +13,7 @@ struct Empty {};
 struct AlsoEmpty {};
 using gatefold::detail_::type_id;
 
-/// Not inline: the addresses reach the comparison from the memory, as they do in an AnyTensor.
+/// Not inline, so that the comparison reads the addresses from memory, as for an AnyTensor.
 [[gnu::noinline]] std::set<const void*> of_five_types() {
   struct Local {};
   return {type_id<float>(), type_id<double>(), type_id<gatefold::Index>(), type_id<gatefold::Bfloat16>(),

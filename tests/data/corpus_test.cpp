@@ -17,7 +17,7 @@ using gatefold::support::message_of;
 
 namespace {
 
-/// A text whose token t is t, so that a token shows where it was read.
+/// Returns a text whose token t is t, so that each token shows where it was read.
 std::vector<TokenId> counting(Index tokens) {
   std::vector<TokenId> ids(static_cast<std::size_t>(tokens));
   std::iota(ids.begin(), ids.end(), 0);
@@ -57,7 +57,7 @@ TEST_CASE("Corpus (3): a pass ends if no whole block fits") {
       bool clear = true;
       for (Index step = 0; step < 60; ++step) {
         const Corpus::Place place = corpus.place(step);
-        if (clear && step > 0) {  // a random place, anywhere in the first block
+        if (clear && step > 0) {  // a random place in the first block
           CHECK(0 <= place.column);
           CHECK(place.column < std::min(length, columns - length));
           column = place.column;

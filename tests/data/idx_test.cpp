@@ -55,7 +55,7 @@ Bytes idx_file(std::vector<std::uint32_t> extents, const Bytes& elements, std::u
   return file;
 }
 
-/// Two images of 3 x 4, elements 0 … 23.
+/// Returns two images of 3 x 4 with the elements 0 … 23.
 Bytes small_images() {
   Bytes elements(24);
   for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint8_t>(i * 11);
@@ -118,7 +118,7 @@ TEST_CASE("read_idx: reads extents of 0, unless others are huge") {
   CHECK(none.rows == 28);
   CHECK(none.pixels.empty());
   CHECK(read_idx_images(temp.write(idx_file({3, 0, 28}, {}))).pixels.empty());
-  // What would allocate by one of these extents, or loop over it, is not handed any.
+  // Extents so large that no code may allocate by one of them or loop over it.
   for (const std::vector<std::uint32_t>& huge : std::vector<std::vector<std::uint32_t>>{
            {0xffffffff, 0xffffffff, 0}, {0, 0xffffffff, 0xffffffff}, {0xffffffff, 0, 1}, {0, 1 << 11, 1 << 10}}) {
     for (const auto& path : {temp.write(idx_file(huge, {})), temp.write_gz(idx_file(huge, {}))})
@@ -193,7 +193,7 @@ TEST_CASE("read_idx: a flipped bit of gzip throws or is harmless") {
     bad[bit / 8] = static_cast<std::uint8_t>(bad[bit / 8] ^ (1u << (bit % 8)));
     try {
       const Bytes pixels = read_idx_images(temp.write(bad)).pixels;
-      // Bits of the gzip header that carry no meaning (time, system) may flip.
+      // Bits of the gzip header without a meaning (time, system) may change.
       CHECK(pixels == Bytes(plain.begin() + 16, plain.end()));
     } catch (const FileError&) {
       ++rejected;
@@ -209,13 +209,13 @@ TEST_CASE("read_idx: a flipped bit of gzip throws or is harmless") {
 
 TEST_CASE("read_idx: a file that unpacks to over 100 times throws") {
   Files temp;
-  // 16 MiB of zeros in 16 KiB, as the header says; and as it does not.
+  // 16 MiB of zeros in 16 KiB, which the header states rightly or wrongly.
   const auto honest = temp.write_gz(idx_file({16, 1024, 1024}, Bytes(1 << 24)), "honest");
   REQUIRE(std::filesystem::file_size(honest) < 20'000);
   check_message(message_of([&] { read_idx_images(honest); }), honest, "offset 16: extents: expected at most ");
   const auto longer = temp.write_gz(idx_file({2, 3, 4}, Bytes(1 << 24)), "longer");
   check_message(message_of([&] { read_idx_images(longer); }), longer, "offset 40: expected the end of the file");
-  // Small ones are no harm however well they pack, nor are large ones that are not packed.
+  // Small files are accepted however well they compress, and so are large ones that are not compressed.
   CHECK(read_idx_images(temp.write_gz(idx_file({1000, 28, 28}, Bytes(784'000)))).pixels == Bytes(784'000));
   CHECK(read_idx_images(temp.write(idx_file({16, 1024, 1024}, Bytes(1 << 24)))).pixels.size() == 1 << 24);
 }
@@ -237,7 +237,7 @@ TEST_CASE("read_idx: bytes after a gzip stream throw") {
     const auto path = temp.write(bad);
     check_message(message_of([&] { read_idx_images(path); }), path, "compressed stream");
   }
-  // An empty stream says nothing.
+  // An appended empty stream changes nothing.
   const Bytes nothing = read_bytes(temp.write_gz({}));
   gz.insert(gz.end(), nothing.begin(), nothing.end());
   CHECK(read_idx_images(temp.write(gz)).count == 2);
@@ -248,7 +248,7 @@ TEST_CASE("read_idx: pipes and devices throw without waiting") {
   Files temp;
   const auto pipe = temp.path / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  ::alarm(60);  // a test that waits would not end
+  ::alarm(60);  // ends a test that would wait forever
   check_message(message_of([&] { read_idx_images(pipe); }), pipe, "cannot open: not a regular file");
   check_message(message_of([&] { read_idx_labels("/dev/zero"); }), "/dev/zero", "cannot open: not a regular file");
   ::alarm(0);

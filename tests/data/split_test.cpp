@@ -13,7 +13,7 @@ using gatefold::support::message_of;
 
 namespace {
 
-/// One letter a line: t, v or T.
+/// Returns one letter for each line: t, v or T.
 std::string parts(const Split& split, Index lines) {
   std::string all;
   for (Index line = 0; line < lines; ++line) all += "tvT"[static_cast<int>(split.part(line, lines))];

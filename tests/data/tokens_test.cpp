@@ -15,7 +15,7 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-/// From a file, and checked to be the same from a string that comes in two parts.
+/// Reads tokens from a file, and checks that a string in two parts gives the same.
 Tokens tokens(std::string_view text, Unit unit) {
   Tokens read;
   for_each_token(TextFile(text).path, unit, [&](std::string_view token) { read.emplace_back(token); });

@@ -8,7 +8,7 @@ using namespace gatefold::data;
 
 namespace {
 
-/// As RFC 3629 writes it, section 3.
+/// Encodes c as section 3 of RFC 3629 says.
 std::string spelt(char32_t c) {
   const auto byte = [](char32_t b) { return static_cast<char>(static_cast<unsigned char>(b)); };
   const auto rest = [&](int shift) { return byte(0x80 | ((c >> shift) & 0x3f)); };

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-// The sentences are tested in compile_fail/wrong_number_of_arguments and init_without_backend.
+// compile_fail/wrong_number_of_arguments and init_without_backend test the sentences.
 namespace {
 
 struct TakesTwo {

@@ -17,7 +17,7 @@
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
 
-// The sentences are tested in compile_fail/.
+// The tests in compile_fail/ check the sentences.
 using namespace gatefold;
 namespace policy = gatefold::detail_::policy;
 

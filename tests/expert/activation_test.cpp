@@ -38,7 +38,7 @@ Real formula(ClampedPlusOne, Real v) { return std::clamp(v, Real(-7), Real(7)) +
 
 TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act, Identity, Relu, Gelu, GeluTanh, Silu,
                    Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // Relative to |v|: near their zeros far left, 1 + erf and 1 + tanh cancel.
+  // Relative to |v|, because 1 + erf and 1 + tanh cancel near their zeros far left.
   for (int i = -1200; i <= 1200; ++i) {
     const double v = i / 100.0;
     const double expected = static_cast<double>(formula(Act{}, v)), scale = std::max(std::abs(v), std::abs(expected));
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act,
 
 TEST_CASE_TEMPLATE("activations: derivatives equal central differences", Act, Identity, Relu, Gelu, GeluTanh, Silu,
                    Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // Of the formula in long double, five points: error of order h⁴ and rounding of 1e-19 / h.
+  // Slope of the formula in long double from five points: errors of order h⁴, and of 1e-19 / h from rounding.
   const Real h = 1e-3L;
   for (int i = -1199; i <= 1200; i += 2) {
     const double v = i / 100.0;
@@ -93,7 +93,7 @@ TEST_CASE("ClampedSilu, ClampedPlusOne: constant above the limit 7, derivative f
     CHECK(ClampedPlusOne::slope(v) == 0);
     CHECK(ClampedPlusOne::slope(-v) == 0);
   }
-  // At the limit, the derivative of torch.clamp is 1.
+  // At the limit torch.clamp has the derivative 1.
   CHECK(ClampedSilu::slope(7.0) == Silu::slope(7 * 1.702));
   CHECK(ClampedPlusOne::slope(7.0) == 1);
   CHECK(ClampedPlusOne::slope(-7.0) == 1);
@@ -116,7 +116,8 @@ TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Relu, Gelu, Gelu
 
 TEST_CASE_TEMPLATE("activations: SIMD registers give the values of their elements", Act, Identity, Relu, Gelu, GeluTanh,
                    Silu, Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // A gate's rounding near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is 0.
+  // A rounding error of the gate near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is
+  // 0.
   constexpr double of_slope = std::is_same_v<Act, GeluTanh> ? 4 : 1;
   const auto agrees = [](auto zero, double tolerance) {
     using T = decltype(zero);

@@ -24,7 +24,7 @@ AttentionExpert expert(Index outputs) {
   return {.model_dim = dim, .length = length, .outputs = outputs, .initial = {Initial::Law::normal_fan_in, 2, false}};
 }
 
-/// p_l = softmax(Xᵀ K X_l) of one item; x(l, a) is component a of X_l.
+/// Returns p_l = softmax(Xᵀ K X_l) of one item; x(l, a) is component a of X_l.
 template <class X, class K>
 Row softmax_of_query(const X& x, const K& k, Index l) {
   Row score(length, 0.0);
@@ -62,7 +62,7 @@ TEST_CASE("AttentionExpert (2): gradients of W and K equal eqs. (13)-(14)") {
   Cpu::Context ctx(1);
   Bank<double, AttentionExpert> b(ctx, expert(1), {2, 0, 3}, 6);
   b.forward();
-  b.backward();  // dz stands for l'·y/K
+  b.backward();  // dz is l'·y/K
   Row dw(3 * dim, 0.0), dk(3 * dim * dim, 0.0);
   for (Index e = 0; e < 3; ++e)
     for (Index s = b.offsets[std::size_t(e)]; s < b.offsets[std::size_t(e) + 1]; ++s) {

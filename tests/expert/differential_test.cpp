@@ -1,5 +1,5 @@
-// Experts on random routings: every form and every gradient against plain loops in double, and the same bits on any
-// number of threads.
+// Experts on random routings: every kind of call and every gradient, compared with plain loops in double and between
+// numbers of threads.
 
 #include <doctest/doctest.h>
 
@@ -48,11 +48,11 @@ Bounded times(Bounded a, Bounded b) {
                                  4 * unit_roundoff<T> * std::abs(a.value * b.value)};
 }
 
-/// What one slot's pass is in exact arithmetic: every value with the error a result in T may have.
+/// The exact results for one slot, each with the error that a result in T may have.
 template <class T>
 struct Slot {
   std::vector<Bounded> hidden, z, dslot;
-  std::vector<std::vector<Bounded>> dpre;  // of each first matrix
+  std::vector<std::vector<Bounded>> dpre;  // one for each of the first matrices
 };
 
 template <class T>
@@ -116,7 +116,7 @@ Slot<T> loops(const Linear&, const Params<Linear, T, Cpu>& p, Index e, const std
           {dz}};
 }
 
-/// Adjoints of the weights of expert e, from all its slots: some entries of each. How many are wrong.
+/// Checks some entries of the weight gradients of expert e, summed over its slots, and returns how many are wrong.
 template <class T, class Row>
 Index wrong_entries(Choice& choose, const Tensor<T, 3, Cpu>& dw, Index e, const std::vector<std::vector<Bounded>>& a,
                     Row&& b) {

@@ -22,12 +22,12 @@ namespace {
 
 using Mixed = Experts<Linear, Mlp<Relu>>;
 
-/// Three experts of kind 0, as Bank's promises count them, or two kinds of other counts.
+/// Returns experts of two kinds. (3, 0) has three of the first kind, the number that Bank's promises use.
 Mixed mixed(Index first, Index second) {
   return {.kinds = {Linear{.model_dim = 4}, Mlp<Relu>{.model_dim = 4, .hidden_dim = 3}}, .counts = {first, second}};
 }
 
-/// Two kinds that keep something, of one expert and of two.
+/// Two kinds that save something, one expert of the first and two of the second.
 using Pair = Experts<Mlp<Relu>, Mlp<Gelu>>;
 Pair pair() {
   return {.kinds = {Mlp<Relu>{.model_dim = 4, .hidden_dim = 2}, Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}},
@@ -67,7 +67,7 @@ TEST_CASE("Experts (1): the first experts are of the first kind") {
 TEST_CASE("Experts: unused slots stay untouched; gradients are added") {
   const auto broken = broken_promises<double>(mixed(3, 0), [](auto&) {});
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
-  // Of what a kind keeps, the slots of the other and those that nobody owns are not its own.
+  // What a kind saves must not depend on the slots of the other kind or on unused slots.
   Cpu::Context ctx(1);
   const Index slots = 9, first = 2, used = 5;
   Bank<double, Pair> clean(ctx, pair(), {2, 0, 3}, 6), b(ctx, pair(), {2, 0, 3}, 6, 4);

@@ -28,7 +28,7 @@ double gpt_oss_gate(double v) {
 double gpt_oss_up(double v) { return std::clamp(v, -7.0, 7.0) + 1; }
 using GptOss = GatedMlp<ClampedSilu, ClampedPlusOne>;
 
-/// (1) in loops.
+/// Equation (1) in loops.
 template <class P>
 std::vector<double> gated(const P& p, Index e, const std::vector<double>& x, double (*act)(double),
                           double (*up)(double) = same) {

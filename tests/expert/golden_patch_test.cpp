@@ -1,4 +1,4 @@
-// Experts on patches against PyTorch: tests/golden/expert_cases.py.
+// Experts on patches, compared with PyTorch: tests/golden/expert_cases.py.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-// Experts on sequences against PyTorch: tests/golden/expert_cases.py.
+// Experts on sequences, compared with PyTorch: tests/golden/expert_cases.py.
 
 #include <doctest/doctest.h>
 

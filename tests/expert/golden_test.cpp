@@ -1,4 +1,4 @@
-// Experts without structure against PyTorch: tests/golden/expert_cases.py.
+// Experts on single items, compared with PyTorch: tests/golden/expert_cases.py.
 
 #include <doctest/doctest.h>
 

@@ -32,12 +32,12 @@ const Mlp<Relu> mlp{.model_dim = dim, .hidden_dim = hidden};
 const GatedMlp<Silu> gated{.model_dim = dim, .hidden_dim = hidden};
 const SoftmaxTopK gate{.scores = {.experts = experts}, .selection = {.k = 2}};
 
-/// ξ / (1 − rate) of a hidden value, by its number.
+/// Returns ξ / (1 − rate) of the hidden value with this number.
 double factor(double rate, Index number) {
   return uniform<double>(Seed{9}, 4, std::uint64_t(number)) < rate ? 0 : 1 / (1 - rate);
 }
 
-/// Groups of a few items, some at several experts, and a slot past the last in use.
+/// Groups of a few items, some at several experts, and a slot past the last used one.
 struct Bank {
   Cpu::Context ctx{2};
   std::vector<Index> offsets{0, 3, 3, 8}, rows{4, 0, 2, 1, 4, 3, 0, 6, -1};
@@ -100,7 +100,7 @@ TEST_CASE("HiddenDropout: dropped values do not depend on the batch") {
   const auto p = dropped.init<double, Cpu>(b.ctx, experts, Seed{1});
   Saved<Mlp<Relu>, double, Cpu> saved;
   dropped.forward(b.ctx, p, b.groups, b.x, b.z, saved);
-  // Item 4 and item 0 at expert 2 alone, in another order.
+  // Only items 0 and 4 at expert 2, in another order.
   const std::vector<Index> offsets{0, 0, 0, 2}, rows{0, 4};
   Tensor<double, 2, Cpu> alone(2, dim);
   dropped.forward(b.ctx, p, Groups<Cpu>{offsets, rows, 2}, b.x, alone, saved);
@@ -166,7 +166,8 @@ TEST_CASE("HiddenDropout: gradients in mixtures, layers and stacks") {
   fill(ctx, p.x.view(), 1);
   p.extra = noise;
   p.forward();
-  // All hidden values are alike: what the first layer gives counts those that it kept, by the first layer's numbers.
+  // All hidden values are equal. So the first layer's output shows how many it kept, which its own random numbers
+  // decide.
   const Noise first = noise.at(0);
   for (Index n = 0; n < 7; ++n) {
     Index kept = 0;

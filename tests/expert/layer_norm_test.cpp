@@ -42,7 +42,7 @@ TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
 TEST_CASE("LayerNorm: starts as gain 1 and bias 0") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 4}}, 1);
-  std::vector<double> expected(4, 1);  // no list of ones and zeros, which g++ 12.2 fills with ones where it has AVX-512
+  std::vector<double> expected(4, 1);  // not a list of ones and zeros: g++ 12.2 with AVX-512 fills those with ones
   expected.resize(8);
   CHECK(values(p.params) == expected);
   fill(ctx, p.x.view(), 3);
@@ -65,7 +65,7 @@ TEST_CASE("LayerNorm: gradients and conformance") {
         LayerNorm{.model_dim = dim}, {.gradients = {.step = 1e-5, .of_largest = 1e-8}, .items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
-  // One number is its own mean.
+  // A single value is its own mean.
   const auto one = check::conformance<Cpu>(LayerNorm{.model_dim = 1}, {.gradients = {.zero = {"x", "gain"}}});
   CHECK_MESSAGE(one, one.str());
 }

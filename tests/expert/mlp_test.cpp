@@ -18,7 +18,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Tanh from what registers have.
+/// Computes tanh with operations of registers only.
 struct TanhOfRegisters {
   template <class V>
   static V value(V v) {

@@ -19,7 +19,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// f of every kind that has weighted_backward.
+/// Calls f with every kind of expert that has weighted_backward.
 template <class F>
 void each_expert(const F& f) {
   f(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 45});
@@ -41,7 +41,7 @@ struct WeightedBank : Bank<T, E> {
         du(uniform_tensor<T>(ctx, Seed{4}, 1, items, e.out_dim())),
         weight(uniform_tensor<T>(ctx, Seed{5}, 1, static_cast<Index>(this->rows.size()))),
         dweight(constant_tensor<T>(ctx, this->sentinel, static_cast<Index>(this->rows.size()))) {
-    // Biases begin as 0: others show more.
+    // Biases begin as 0; other values find more errors.
     for_each_tensor(
         [&](const Name&, auto& t) {
           for (Index i = 0; i < t.size(); ++i)
@@ -66,7 +66,7 @@ struct WeightedBank : Bank<T, E> {
   }
 };
 
-/// What a mixture does that keeps z: dz[s] = w[s] du[row(s)] and dw[s] = ⟨du[row(s)], z[s]⟩.
+/// Computes what a mixture that keeps z does: dz[s] = w[s] du[row(s)] and dw[s] = ⟨du[row(s)], z[s]⟩.
 template <class T, class E>
 void backward_with_z(WeightedBank<T, E>& b) {
   for (Index s = 0; s < b.used(); ++s) {
@@ -113,7 +113,7 @@ TEST_CASE("OutputAdjoint (1), (2): the weight gradient equals central difference
       return sum;
     };
     for (Index s = 0; s < b.used(); ++s) {
-      const double before = b.weight(s), step = 1e-3;  // u is linear in the weights: no error of truncation
+      const double before = b.weight(s), step = 1e-3;  // u is linear in the weights, so the step adds no error
       b.weight(s) = before + step;
       const double above = loss();
       b.weight(s) = before - step;
@@ -136,7 +136,7 @@ TEST_CASE_TEMPLATE("weighted_backward: threads and batches change no bit", T, fl
       if (threads == 1) first = b.outcome();
       CHECK(same_bits(b.outcome(), first));
     }
-    // Each expert alone with one of its slots.
+    // Runs each expert alone with one of its slots.
     Cpu::Context ctx(2);
     WeightedBank<T, Expert> all(ctx, expert, {70, 0, 9, 1, 300}, 50), one(ctx, expert, {1, 1, 1, 1, 1}, 50);
     copy_pack(ctx, all.params, one.params);
@@ -152,7 +152,7 @@ TEST_CASE_TEMPLATE("weighted_backward: threads and batches change no bit", T, fl
       b->weighted_backward();
     }
     for (Index e = 0; e < 5; ++e) {
-      if (e == 1) continue;  // has no slots among all
+      if (e == 1) continue;  // it has no slots
       const Index s = of[std::size_t(e)];
       CHECK(one.dweight(e) == all.dweight(s));
       CHECK(std::memcmp(&one.dslots(e, 0), &all.dslots(s, 0), sizeof(T) * std::size_t(all.dslots.extent(1))) == 0);
@@ -170,7 +170,7 @@ TEST_CASE("weighted_backward: unused slots stay untouched; gradients are added")
     for (Index s = 5; s < 9; ++s) spare.weight(s) = float(quiet_nan);
     for (auto* b : {&clean, &spare}) b->forward();
     {
-      auto mark = ctx.mark();  // memory that scratch will reuse
+      auto mark = ctx.mark();  // memory that scratch reuses
       fill(ctx, ctx.scratch<float>(1 << 14), float(quiet_nan));
     }
     for (auto* b : {&clean, &spare}) b->weighted_backward();
@@ -183,7 +183,7 @@ TEST_CASE("weighted_backward: unused slots stay untouched; gradients are added")
     auto twice = values(clean.grads);
     for (double& v : twice) v /= 2;
     CHECK(difference(twice, once) <= 1e-6);
-    // The expert without slots has no gradient.
+    // The expert without slots has gradient 0.
     for_each_tensor(
         [&](const Name&, const auto& t) {
           const Index part = t.size() / 3;

@@ -17,7 +17,7 @@ namespace {
 
 double cube(double v) { return v * v * v; }
 
-/// Weights that differ from patch to patch and are large enough to see.
+/// Weights that differ from patch to patch and are large enough to matter.
 PatchMlp<> wide(Index outputs, bool bias) {
   return {.model_dim = 3,
           .patches = 4,

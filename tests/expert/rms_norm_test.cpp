@@ -17,7 +17,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// (1) of one item.
+/// Equation (1) of one item.
 template <class P>
 std::vector<double> normalised(const P& p, Index e, const std::vector<double>& x, double epsilon) {
   double mean = 0;

@@ -28,7 +28,7 @@ TransformerExpert<Gelu> expert(bool causal, bool bias) {
       .model_dim = dim, .hidden_dim = 5, .heads = 2, .length = length, .causal = causal, .bias = bias, .epsilon = 0.1};
 }
 
-/// LN of every position, with the gain and bias of expert e.
+/// Returns LN of every position, with the gain and bias of expert e.
 template <class P>
 Row normed(const P& p, Index e, Row x) {
   for (Index l = 0; l < length; ++l) {

@@ -15,7 +15,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Cpu, but it notes how gradients of weights were asked for, and counts zeros that are written.
+/// A Cpu backend that records how gradients of weights were requested, and counts zeros that are written.
 struct Noting : cpu::Primitives<Noting, AsTheyAre> {
   using Primitives = cpu::Primitives<Noting, AsTheyAre>;
   static inline std::vector<bool> added;
@@ -32,14 +32,15 @@ struct Noting : cpu::Primitives<Noting, AsTheyAre> {
   }
 };
 
-/// Shapes of every way to a gradient: few and many terms, few rows, narrow and wide, more than a block of each.
+/// Shapes that use every way to compute a gradient: few and many terms, few rows, narrow and wide, more than one block
+/// of each.
 struct Shape {
   Index rows, columns, slots;
 };
 constexpr Shape shapes[] = {{3, 5, 2},    {40, 33, 7},    {5, 70, 300},   {70, 3, 100},
                             {48, 64, 90}, {130, 96, 600}, {300, 300, 40}, {20, 272, 270}};
 
-/// -0 of the sums where they are added to nothing: fma(tiny, -tiny, 0) underflows to it.
+/// Checks sums that are -0 when they are added to nothing, because fma(tiny, -tiny, 0) underflows to -0.
 template <class T, class B>
 void check_underflow(double scale) {
   for (const int threads : {1, 2})

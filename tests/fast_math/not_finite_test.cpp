@@ -7,7 +7,7 @@
 #include "gatefold/io/elements.hpp"
 #include "support/pass.hpp"
 
-// Compiled with -ffast-math: a step that meets a number which is none is refused all the same, and writes nothing.
+// Compiled with -ffast-math. A step with NaN or infinity must still be refused and write nothing.
 #if !defined(__FINITE_MATH_ONLY__) || !__FINITE_MATH_ONLY__
 #error "this test says something only when it is compiled with -ffast-math"
 #endif
@@ -18,7 +18,7 @@ using support::values;
 
 namespace {
 
-/// NaN, or an infinity, of which the compiler sees the bits alone.
+/// Returns NaN or an infinity of which the compiler sees only the bits.
 float strange(std::uint32_t magnitude) {
   volatile std::uint32_t bits = magnitude;
   const std::uint32_t copy = bits;

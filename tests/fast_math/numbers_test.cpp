@@ -5,8 +5,8 @@
 
 #include "gatefold/gatefold.hpp"
 
-// Compiled with -ffast-math, which lets a compiler take x + a - b for x + (a - b): functions that round by such sums
-// are right all the same. On x86-64 for its first instruction set, whose operators all are the compiler's to change.
+// Compiled with -ffast-math, which lets a compiler replace x + a - b by x + (a - b). Functions that round by such sums
+// must still be right. On x86-64 this test uses the base instruction set, where the compiler may change all operators.
 #if !defined(__FINITE_MATH_ONLY__) || !__FINITE_MATH_ONLY__
 #error "this test says something only when it is compiled with -ffast-math"
 #endif
@@ -15,7 +15,7 @@ using namespace gatefold;
 
 namespace {
 
-/// The largest relative error of f, in epsilons, between two numbers.
+/// Returns the largest relative error of f between two numbers, in epsilons.
 template <class T, class F>
 double worst(const F& f, long double (*exact)(long double), double from, double to) {
   using V = cpu::Register<T>;

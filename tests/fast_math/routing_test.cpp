@@ -16,9 +16,9 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/gatefold.hpp"
 
-// Compiled with -ffast-math, which lets a compiler assume that there is no NaN and no infinity: who is picked must be
-// an expert that exists, and the best one, all the same. Expectations are of integers: this file's own comparisons of
-// floats mean as little as the library's.
+// Compiled with -ffast-math, which lets a compiler assume that there is no NaN and no infinity. The picked experts must
+// still exist and be the best ones. The test compares only integers, because comparisons of floats in this file cannot
+// be trusted either.
 #if !defined(__FINITE_MATH_ONLY__) || !__FINITE_MATH_ONLY__
 #error "this test says something only when it is compiled with -ffast-math"
 #endif
@@ -28,11 +28,11 @@ using B = Cpu;
 
 namespace {
 
-/// A rank that is written as its level: NaN is -3, −∞ -2, ∞ 100 and others are themselves.
+/// Levels stand for ranks: NaN is -3, −∞ -2, ∞ 100, and other levels are themselves.
 constexpr int kNaN = -3, kLowest = -2, kHighest = 100;
 template <class T>
 T of_level(int level) {
-  volatile T zero = 0;  // hidden from the compiler, which would do as it likes with a NaN it sees
+  volatile T zero = 0;  // hidden from the compiler, which may treat a NaN that it sees as it likes
   using U = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   constexpr U infinity = sizeof(T) == 4 ? U(0x7f800000) : static_cast<U>(0x7ff0000000000000);
   U bits = infinity;
@@ -44,7 +44,7 @@ T of_level(int level) {
   return value;
 }
 
-/// Levels of items and experts: mostly numbers, or mostly none.
+/// Returns the levels of items and experts: mostly numbers, or mostly NaN and infinities.
 std::vector<int> levels(Index items, Index experts, std::uint64_t seed) {
   std::vector<int> all;
   for (Index i = 0; i < items * experts; ++i) {
@@ -61,7 +61,7 @@ Tensor<T, 2, B> ranks(const std::vector<int>& of, Index items, Index experts) {
   for (std::size_t i = 0; i < of.size(); ++i) r.data()[i] = of_level<T>(of[i]);
   return r;
 }
-/// The k best of one row: larger first, NaN last, ties to the lower index.
+/// Returns the k best of one row: larger first, NaN last, ties by the lower index.
 std::vector<Index> best(const int* row, Index experts, Index k) {
   std::vector<Index> order;
   for (Index e = 0; e < experts; ++e) order.push_back(e);
@@ -70,7 +70,7 @@ std::vector<Index> best(const int* row, Index experts, Index k) {
   return order;
 }
 
-/// Run a selection on ranks and look at its plan: experts that exist, every pick in one slot.
+/// Runs a selection on ranks and checks its plan: experts exist, and every pick has one slot.
 template <class T, class S, class F>
 void for_plans(const S& policy, const F& f, const Noise& noise = {},
                const std::vector<Index>& numbers = {1, 2, 7, 16, 40}) {

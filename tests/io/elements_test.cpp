@@ -16,7 +16,7 @@ namespace safetensors = io::safetensors;
 
 namespace {
 
-/// Little-endian numbers of some bytes, at an odd address.
+/// Little-endian numbers of given sizes, at an odd address.
 struct Bytes {
   std::vector<std::byte> memory{1};
   Bytes& add(std::uint64_t value, int bytes) {
@@ -90,7 +90,7 @@ TEST_CASE("encode: doubles are rounded to 16 bits only once") {
     for (std::uint64_t bits = 0; bits < form.infinity; ++bits) {
       const double below = Bytes().add(bits, 2).as<double>(form.dtype, 1)[0];
       const double above = bits + 1 < form.infinity ? Bytes().add(bits + 1, 2).as<double>(form.dtype, 1)[0]
-                                                    : form.largest + form.step;  // where infinity stands
+                                                    : form.largest + form.step;  // in the place of infinity
       const double border = (below + above) / 2;                                 // exact
       const double all[] = {std::nextafter(border, below), border, std::nextafter(border, above), -border,
                             -std::nextafter(border, above)};

@@ -10,7 +10,7 @@ using gatefold::Float16;
 
 namespace {
 
-/// IEEE 754-2008, 3.4: sign, 5 bits of exponent (bias 15), 10 of mantissa.
+/// IEEE 754-2008, 3.4: sign, 5 bits of exponent (bias 15), 10 bits of mantissa.
 double value(std::uint32_t bits) {
   const double sign = bits & 0x8000 ? -1 : 1;
   const int exponent = int(bits >> 10 & 31), mantissa = int(bits & 0x3ff);
@@ -34,7 +34,7 @@ TEST_CASE("Float16: all values follow IEEE 754 and convert back") {
 }
 
 TEST_CASE("Float16: rounds to nearest, ties to even; overflow is infinite") {
-  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {  // the next after the largest stands for infinity
+  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {  // the number after the largest stands for infinity
     const double low = value(bits), high = bits == 0x7bff ? 65536 : value(bits + 1), middle = (low + high) / 2;
     const auto next = [](double v, double to) { return std::nextafter(float(v), float(to)); };
     CHECK_UNARY(Float16::from(next(middle, low)).bits == bits);

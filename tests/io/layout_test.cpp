@@ -16,7 +16,7 @@ using safetensors::PartNames;
 
 namespace {
 
-// 40, 8, 12 and 16 bytes; in the order of a file c (I64), b (F64), a, d (F32).
+// Tensors of 40, 8, 12 and 16 bytes. Their order in a file is c (I64), b (F64), a, d (F32).
 const std::vector<Entry> list{
     {"d", "F32", {10}, 40}, {"b", "F64", {1}, 8}, {"a", "F32", {3}, 12}, {"c", "I64", {2}, 16}};
 
@@ -49,7 +49,7 @@ TEST_CASE("Layout: parts fill up; a larger tensor gets its own") {
   CHECK(parts(1) == Names{{"c"}, {"b"}, {"a"}, {"d"}});
   CHECK(layout_of({}, {}, {.max_file_bytes = 1}).files.size() == 1);
   const Layout layout = layout_of({{"k", "v"}}, list, {.max_file_bytes = 36});
-  for (const auto& file : layout.files) {  // has room for its content, and none of the metadata of the whole
+  for (const auto& file : layout.files) {  // room for its content id, no metadata of the whole
     const std::string room = R"({"__metadata__":{"format":"pt","gatefold.content":"0000000000000000"},)";
     CHECK(file.header.find(room) == 8);
     CHECK(file.content == 8 + room.find('0'));
@@ -65,7 +65,7 @@ TEST_CASE("Layout: parts fill up; a larger tensor gets its own") {
 TEST_CASE("Layout: wrong sizes and metadata throw") {
   CHECK_THROWS_WITH_AS(layout_of({}, list, {.max_file_bytes = -1}),
                        "SaveOptions: max_file_bytes: expected at least 0 (0: one file), got -1", ArgumentError);
-  // Before anything is written, also where the metadata is the index's.
+  // The metadata is checked before anything is written, also if it goes to the index.
   for (const gatefold::Index most : {0, 8})
     CHECK_THROWS_AS(layout_of({{"k", "\xff"}}, list, {.max_file_bytes = most}), ArgumentError);
 }

@@ -33,7 +33,7 @@ std::string tensor(const std::string& name, int count) {
          std::to_string(4 * count) + "]}";
 }
 
-/// A pair in two parts.
+/// A pair of tensors in two parts.
 struct Parts {
   TempDirectory temp;
   std::filesystem::path path = temp.path / "m.safetensors";
@@ -68,7 +68,7 @@ TEST_CASE("Opened: a path opens its index and parts") {
   CHECK(io::read_metadata(variant) == io::Metadata{{"k", "v"}});
   CHECK(io::exists(parts.path));
   CHECK_FALSE(io::exists(parts.in("n.safetensors")));
-  // The index goes before a file of the path.
+  // The index has precedence over a file at the path.
   parts.temp.write("no tensors", "m.safetensors");
   CHECK(parts.said() == "no FileError");
   std::filesystem::remove(parts.in("m.safetensors.index.json"));
@@ -92,7 +92,7 @@ TEST_CASE("Opened: missing, truncated or incomplete parts throw with their name"
   CHECK(parts.said().find("truncated: tensor \"b\"") != std::string::npos);
   std::filesystem::remove(parts.in("m-2.safetensors"));
   CHECK(parts.said() == parts.in("m-2.safetensors") + ": cannot open: No such file or directory");
-  // And what is there but not wanted.
+  // A tensor that exists but is not wanted.
   parts.temp.write(file("{" + tensor("b", 2) + "," + tensor("c", 0) + "}", 8), "m-2.safetensors");
   CHECK(parts.said().find("tensor \"c\": unexpected") != std::string::npos);
 }
@@ -126,7 +126,7 @@ TEST_CASE("Opened: parts of another set throw; nothing changes") {
       }
     });
   };
-  const auto without = [](const fs::path& part) {  // as parts were before: no metadata
+  const auto without = [](const fs::path& part) {  // as older versions wrote parts: without metadata
     std::string bytes = support::read_bytes(part);
     const std::size_t begin = bytes.find("\"__metadata__\""), end = bytes.find("},", begin) + 2;
     REQUIRE(end > begin);
@@ -149,11 +149,11 @@ TEST_CASE("Opened: parts of another set throw; nothing changes") {
     fs::copy_file(others[f], parts[f], fs::copy_options::overwrite_existing);
     CHECK(said(one) == sentence);
     CHECK_THROWS_WITH_AS(io::read_metadata(one.file()), sentence.c_str(), FileError);
-    without(parts[f]);  // one that says nothing, beside one that does: written before, or by another program
+    without(parts[f]);  // a part without metadata, from an older version or another program, next to one with it
     CHECK(said(one) == "no FileError");
     without(parts[1 - f]);
     CHECK(said(one) == "no FileError");
-    // All of another set.
+    // All parts belong to another save.
     for (std::size_t i = 0; i < 2; ++i) fs::copy_file(others[i], parts[i], fs::copy_options::overwrite_existing);
     CHECK(said(one).find("a part of another save") != std::string::npos);
   }

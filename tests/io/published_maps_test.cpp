@@ -1,5 +1,5 @@
-// Blocks of published models, tiny and random, against what the transformers package makes of them:
-// tests/golden/published_blocks.py, which wrote tests/io/blocks.
+// Tiny random blocks of published models, compared with the outputs of the transformers package.
+// tests/golden/published_blocks.py wrote tests/io/blocks.
 
 #include "gatefold/io/published_maps.hpp"
 
@@ -24,7 +24,7 @@ namespace {
 
 const std::filesystem::path blocks = std::filesystem::path(GATEFOLD_TEST_DIR) / "io" / "blocks";
 
-/// The largest difference to the stored output, in parts of the largest element.
+/// Returns the largest difference from the stored output, relative to its largest element.
 template <class T, class Block>
 double difference(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
   Cpu::Context ctx(2);
@@ -44,7 +44,7 @@ double difference(const Block& block, const std::filesystem::path& file, const i
   return apart / largest;
 }
 
-/// Whether what a map names is written back as it was read: names, shapes and numbers.
+/// Returns whether the tensors that a map names are written back as they were read: names, shapes and numbers.
 template <class Block>
 bool is_written_back(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
   Cpu::Context ctx(1);
@@ -60,7 +60,7 @@ bool is_written_back(const Block& block, const std::filesystem::path& file, cons
   return same;
 }
 
-/// In double and in float; the blocks' own probabilities are floats.
+/// Compares in double and in float. The blocks' own probabilities are floats.
 template <class Block>
 void agrees(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
   CHECK(difference<double>(block, file, map) <= 1e-6);
@@ -68,7 +68,7 @@ void agrees(const Block& block, const std::filesystem::path& file, const io::Ten
   CHECK(is_written_back(block, file, map));
 }
 
-/// The same of a file whose experts are fused, as transformers 5 keeps them: gate above up, expert after expert.
+/// Checks the same for a file with fused experts as in transformers 5: gate above up, expert after expert.
 template <class Block>
 void agrees_fused(const Block& block, const char* file, const std::string& at, const io::TensorMap& map,
                   const std::string& gate = "gate_proj", const std::string& up = "up_proj",

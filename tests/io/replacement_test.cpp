@@ -34,13 +34,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What the library asks of the system, in order.
+/// The system calls of the library, in order.
 struct Call {
   enum Kind { write, sync, sync_folder, rename } kind;
-  std::string file;   // that was written, or the old name
-  std::string bytes;  // that were written, or the new name
+  std::string file;   // the file that was written, or the old name
+  std::string bytes;  // the bytes that were written, or the new name
 };
-std::vector<Call>* calls = nullptr;  // where calls are noted
+std::vector<Call>* calls = nullptr;  // where calls are recorded
 
 std::string name_of(int file) {
   char path[4096];
@@ -79,7 +79,7 @@ mode_t mode(const fs::path& path) {
   return now.st_mode & 07777;
 }
 
-/// The text of version n: any mixture of two versions, or a part of one, shows.
+/// Returns the text of version n. A mixture of two versions, or a part of one, can be recognised.
 std::string version(int n) {
   const std::string line = "version " + std::to_string(n) + "\n";
   std::string text;
@@ -114,12 +114,12 @@ TEST_CASE("Replacement: a symbolic link stays; its target is replaced") {
   CHECK(fs::is_symlink(temp.path / "link_to_link"));
   CHECK(fs::is_symlink(temp.path / "link"));
   CHECK(read_bytes(temp.path / "away" / "target") == "new");
-  // One that points to nothing yet.
+  // A link whose target does not exist yet.
   fs::create_symlink("away/other", temp.path / "dangling");
   replace(temp.path / "dangling", "first");
   CHECK(read_bytes(temp.path / "away" / "other") == "first");
   CHECK(temp.entries() == 4);
-  // Two that point to each other.
+  // Two links that point to each other.
   fs::create_symlink("other_circle", temp.path / "circle");
   fs::create_symlink("circle", temp.path / "other_circle");
   CHECK(refusal(temp.path / "circle") ==
@@ -171,7 +171,7 @@ TEST_CASE("Replacement: removes only temporary files of killed writers") {
 
   Replacement living(temp.path / "file");
   living.write("living", 6);
-  CHECK(temp.entries() == 3);  // the leftover is gone, the living one's is there
+  CHECK(temp.entries() == 3);  // the leftover is gone, that of the living process is there
   replace(temp.file(), "other");
   CHECK(temp.entries() == 4);
   living.commit();
@@ -192,7 +192,7 @@ TEST_CASE("Replacement: without commit only the old file remains") {
 }
 
 TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
-  if (!gatefold::support::hears_system_calls) return;  // other builds do
+  if (!gatefold::support::hears_system_calls) return;  // other builds can observe them
   const TempDirectory temp;
   const std::string before = version(1), after = version(2);
   put(temp.file(), before);
@@ -202,7 +202,8 @@ TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
   replace(temp.file(), after);
   gatefold::support::on_system_call = nullptr;
   REQUIRE(log.size() >= 5);
-  // What the disk has: of each file what was synced; any part of what was written since; names up to any later one.
+  // What the disk may hold after a power loss: what was synced of each file, any part of later writes, and names up to
+  // any later rename.
   int old_ones = 0, new_ones = 0;
   std::mt19937 random(1);
   for (std::size_t cut = 0; cut <= log.size(); ++cut)
@@ -211,7 +212,7 @@ TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
         std::string synced, since;
       };
       std::map<std::string, OnDisk> files{{"file", {before, ""}}};
-      std::map<std::string, std::string> names{{"file", "file"}};  // name → file, as the disk has it
+      std::map<std::string, std::string> names{{"file", "file"}};  // name → file on the disk
       std::vector<std::pair<std::string, std::string>> renames;    // not synced yet
       for (std::size_t i = 0; i < cut; ++i) {
         const Call& call = log[i];
@@ -237,7 +238,7 @@ TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
 
 namespace {
 
-/// Kill a process that saves version after version, at random moments; read and save again.
+/// Kills a process that saves version after version, at random moments. Then reads the file and saves again.
 void check_kills(int kills) {
   const TempDirectory temp;
   replace(temp.file(), version(0));
@@ -255,7 +256,7 @@ void check_kills(int kills) {
     replace(temp.file(), version(0));
     REQUIRE(temp.entries() == 1);
   }
-  CHECK(between > 0);  // some died on the way
+  CHECK(between > 0);  // some were killed between two versions
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace safetensors = gatefold::io::safetensors;
 
 namespace {
 
-/// A file that is gone at the end of the scope.
+/// A file that is deleted at the end of the scope.
 struct Written {
   std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("gatefold_header_" + std::to_string(std::random_device{}()));
@@ -38,7 +38,7 @@ safetensors::Header header_of(const std::filesystem::path& path) {
   gatefold::RegularFile from(path);
   return safetensors::read_header(from, [](const std::string&) { return true; });
 }
-/// What reading says: "" where it says nothing.
+/// Returns the message of reading the file, "" if there is none.
 std::string refusal(const std::string& json, std::size_t data = 0) {
   const Written file(json, data);
   try {
@@ -49,7 +49,7 @@ std::string refusal(const std::string& json, std::size_t data = 0) {
   return "";
 }
 
-/// n tensors of a float each.
+/// Returns a header with n tensors of one float each.
 std::string long_header(int n) {
   std::string json = "{";
   for (int i = 0; i < n; ++i) {
@@ -112,7 +112,7 @@ TEST_CASE("read_header: missing or malformed tensor fields throw") {
   CHECK(refusal(R"({"a":{"shape":[1],"data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no dtype");
   CHECK(refusal(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no shape");
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1]}})") == "offset 8: tensor \"a\": no data_offsets");
-  const auto inside = [](std::size_t depth) {  // of a value that means nothing
+  const auto inside = [](std::size_t depth) {  // of a value without a meaning
     return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"new":)" + std::string(depth, '[') +
            std::string(depth, ']') + "}}";
   };
@@ -134,7 +134,7 @@ TEST_CASE("read_header: dtypes, shapes, offsets and file end must agree") {
                    data);
   };
   struct Type {
-    const char* names;  // of as many bits an element
+    const char* names;  // types with the same number of bits per element
     std::size_t bits;
   };
   for (const Type& type : {Type{"F4", 4},
@@ -162,7 +162,7 @@ TEST_CASE("read_header: dtypes, shapes, offsets and file end must agree") {
   CHECK(one("F32", "[1]", "[]", 4) == "offset 8: tensor \"a\": data_offsets: expected 4 bytes, got 0 numbers");
   CHECK(one("F32", "[2]", "[0,4]", 4) == "offset 8: tensor \"a\": data_offsets: expected 8 bytes, got [0, 4]");
   CHECK(one("F32", "[0,9223372036854775808,4]", "[0,0]", 0) == "");
-  // Products that wrap around to what the place has.
+  // The products wrap around to the number that the offsets give.
   CHECK(one("F32", "[9223372036854775808,2,1]", "[0,0]", 0).find("less than 2^64 bits") != std::string::npos);
   CHECK(one("F32", "[9223372036854775808,4,0]", "[0,0]", 0).find("less than 2^64 bits") != std::string::npos);
   CHECK(one("F32", "[4294967297,4294967297]", "[0,34359738372]", 4).find("less than 2^64 bits") != std::string::npos);
@@ -183,7 +183,7 @@ TEST_CASE("read_header: a name that appears twice throws") {
   CHECK(refusal(json) == "offset 8: header: \"layers.777.weight\" appears twice");
 }
 
-// Where every name was compared with every other, this ran into the time limit of tests.
+// A comparison of every name with every other name would exceed the time limit of tests.
 TEST_CASE("read_header: reads 100,000 tensors") {
   constexpr int n = 100'000;
   const std::string json = long_header(n);
@@ -194,7 +194,7 @@ TEST_CASE("read_header: reads 100,000 tensors") {
 #endif
   const safetensors::Header header = header_of(file.path);
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
-  CHECK(held() - before < 2 * json.size());  // and the text itself while it was read
+  CHECK(held() - before < 2 * json.size());  // and the text itself during reading
 #endif
   REQUIRE(header.tensors.size() == n);
   CHECK(header.name(header.tensors[n - 1]) == "layers.99999.weight");

@@ -64,7 +64,7 @@ Model make_model() {
   Model m;
   m.layers.resize(2);
   for (Linear& layer : m.layers) {
-    layer.weight.resize(3, 5);  // an odd number of floats: what follows is not aligned in the file
+    layer.weight.resize(3, 5);  // an odd number of floats, so what follows is not aligned in the file
     layer.bias.resize(2);
   }
   std::get<0>(m.rest).resize(3);
@@ -113,11 +113,11 @@ Pair make_pair() {
 const std::string kPairData{"\x00\x00\x80\x3f\x00\x00\x00\xc0\x02\x01\x00\x00\x00\x00\x00\x00", 16};
 const std::string kPairA = R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]})";
 const std::string kPairB = R"("b":{"dtype":"I64","shape":[1],"data_offsets":[8,16]})";
-// As we write them, wide elements first.
+// The form in which we write files: wide elements first.
 const std::string kWrittenA = R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[8,16]})";
 const std::string kWrittenB = R"("b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]})";
 
-/// What loading the file into a Pair throws; checks that the Pair is as before.
+/// Returns what loading the file into a Pair throws, and checks that the Pair has not changed.
 std::string load_message(const std::filesystem::path& path) {
   Cpu::Context ctx;
   Pair pair = make_pair();
@@ -162,7 +162,7 @@ TEST_CASE("save, load: nested packs, several parts and metadata round-trip") {
 
   Model params2 = make_model(), moments2 = make_model();
   Tensor<Index, 1, Cpu> step2(1);
-  // The order of the parts is the caller's business.
+  // The caller chooses the order of the parts.
   const io::Metadata read =
       io::load(temp.file(), ctx, io::Part{"step", step2}, io::Part{"params", params2}, io::Part{"", moments2});
   CHECK(read == metadata);
@@ -212,7 +212,7 @@ TEST_CASE("save, load: a tensor longer than one copy block") {
   CHECK(bits(a) == bits(b));
 }
 
-// Preset test runs this file too, because it links with --icf=all: types of elements must stay apart.
+// Preset test runs this file too, because it links with --icf=all; even then types of elements must stay apart.
 TEST_CASE("save, load: the file has the expected bytes") {
   TempDirectory temp;
   Cpu::Context ctx;
@@ -222,7 +222,7 @@ TEST_CASE("save, load: the file has the expected bytes") {
   io::save(temp.file(), ctx, {{"k", "v"}}, io::Part{"", pair});
   CHECK(read_bytes(temp.file()) == with_length(json) + kPairData.substr(8) + kPairData.substr(0, 8));
 
-  // Without metadata, and over a file that exists.
+  // Without metadata, over an existing file.
   json = "{" + kWrittenB + "," + kWrittenA + "}";
   json.append((8 - json.size() % 8) % 8, ' ');
   io::save(temp.file(), ctx, {}, io::Part{"", pair});
@@ -504,7 +504,7 @@ TEST_CASE("save: a full disk throws and keeps the old file") {
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
   std::string first, second;
   {
-    // No file may grow past 100 bytes: the small one fails when closed, the large one while written.
+    // No file may exceed 100 bytes: the small one fails when it is closed, the large one while it is written.
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     rlimit limit = before;
     limit.rlim_cur = 100;

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Calls of the system until one that kills the process instead; −1: none does.
+/// The number of system calls until one kills the process instead; −1: none does.
 int until_kill = -1;
 void count_call(const support::SystemCall&) {
   if (until_kill >= 0 && until_kill-- == 0) ::kill(::getpid(), SIGKILL);
@@ -51,7 +51,7 @@ void save(const fs::path& path, float value, Index most) {
   const Three three(value);
   io::save(path, ctx, {{"value", std::to_string(value)}}, {.max_file_bytes = most}, io::Part{"", three});
 }
-/// The value of what is there, all of which agrees.
+/// Returns the value of the saved tensors, all of which must have it.
 float loaded(const fs::path& path) {
   Cpu::Context ctx(1);
   Three three(0);
@@ -83,7 +83,7 @@ TEST_CASE("save: parts are safetensors files, listed in an index") {
   CHECK(index["weight_map"]["a"] != index["weight_map"]["c"]);
   CHECK(index["metadata"]["total_size"] == 36);
   CHECK(index["__metadata__"]["value"] == std::to_string(1.f));
-  // By the format, read here without the library.
+  // Reads the index by its format, without the library.
   const std::string name = index["weight_map"]["b"];
   const std::string& part = found.at(name);
   const auto length = static_cast<std::size_t>(static_cast<unsigned char>(part[0])) +
@@ -98,7 +98,7 @@ TEST_CASE("save: parts are safetensors files, listed in an index") {
   CHECK(part.substr(8 + length) == std::string(reinterpret_cast<const char*>(elements), sizeof elements));
   CHECK(loaded(temp.file()) == 1);
 
-  // The same contents have the same names and bytes; others have others.
+  // The same contents have the same names and bytes; other contents have other names.
   save(one.file(), 2, 20);
   for (const auto& [name, bytes] : contents(one)) CHECK((name == "file.index.json" || !found.contains(name)));
   save(one.file(), 1, 20);
@@ -136,13 +136,13 @@ TEST_CASE("save: symbolic links and too long names refuse parts") {
   CHECK(loaded(temp.path / "real") == 3);
   CHECK(fs::is_symlink(temp.file()));
 
-  const fs::path longest = temp.path / std::string(245, 'x');  // of 255 bytes, and ".index.json" has 11
+  const fs::path longest = temp.path / std::string(245, 'x');  // with ".index.json" it would exceed 255 bytes
   save(longest, 4, 0);
   CHECK(loaded(longest) == 4);
 }
 
 TEST_CASE("save: kill -9 leaves the old or the new checkpoint") {
-  if (!gatefold::support::hears_system_calls) return;  // other builds do
+  if (!gatefold::support::hears_system_calls) return;  // other builds can observe them
   for (const Index before : {-1, 0, 20})
     for (const Index after : {0, 20}) {
       CAPTURE(before);
@@ -194,7 +194,7 @@ TEST_CASE("save: a failure leaves only the old files") {
     const auto files = contents(temp);
     for (const Index most : {0, 20})
       CHECK(limited(100, 2, most) == temp.file().string() + ": cannot write: File too large");
-    // Parts fit, and the index does not: it is longer.
+    // The parts fit, but the index, which is longer, does not.
     CHECK(limited(200, 2, 20).find(": cannot write: File too large") != std::string::npos);
     CHECK(contents(temp) == files);
     CHECK(loaded(temp.file()) == 1);
@@ -233,7 +233,7 @@ TEST_CASE("Save: several writers produce the files of one writer") {
   for (const Index most : {0, 20}) {
     const TempDirectory alone, together;
     save(alone.file(), 4, most);
-    // Of a the first has [1] and [2], the other [0].
+    // The first shard has elements [1] and [2] of tensor a, the other has [0].
     join(together.file(), most, {{{4, 8}}, {{0, 8}}, {}}, {{{0, 4}}, {}, {{0, 16}}});
     CHECK(contents(together) == contents(alone));
   }
@@ -247,7 +247,7 @@ TEST_CASE("Save: several writers produce the files of one writer") {
           files::Save(temp.file(), layout, "300 " + temp.write("short", "x").string() + std::string(1, '\0'));
         }) == sentence);
   CHECK_THROWS_AS(files::Save(temp.file(), layout, ""), ArgumentError);
-  // It is there, but cannot be opened: for another reason.
+  // The file exists, but cannot be opened for another reason.
   const files::Save one(temp.file(), layout);
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);

@@ -84,7 +84,7 @@ TEST_CASE("TensorFiles: read_part reads some elements of a part") {
       temp.write(file("{" + entry("x", "U16", "[3000000]", 0, 6'000'000) + "}", long_text), "long.safetensors"));
   const auto check = [](const TensorFiles& files, const char* name, const TensorFiles::Part& of, std::size_t element,
                         std::uint64_t all) {
-    // The part from the whole tensor by the definition: run r of the tensor belongs to part r mod parts.
+    // Computes the part from the whole tensor by definition: run r of the tensor belongs to part r mod parts.
     const std::vector<std::byte> bytes = files.read_bytes(name);
     std::vector<std::byte> part;
     for (std::uint64_t i = 0; i < all; ++i)

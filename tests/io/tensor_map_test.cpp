@@ -92,7 +92,7 @@ TEST_CASE("TensorMap: saves floats in 16 bits, whole numbers unchanged") {
     CHECK(files.info("e.1.w").dtype == dtype);
     CHECK(files.info("n").dtype == "I64");
     CHECK(files.read<float>("all.b")[0] == (stored == io::Stored::bf16 ? 1 : 1 + 0x1p-9f));
-    CHECK(read_bytes(temp.file()).find("{\"n\"") == 8);  // after its length: the whole number comes first
+    CHECK(read_bytes(temp.file()).find("{\"n\"") == 8);  // after the length the whole number comes first
   }
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("TensorMap: wrong maps throw before anything is written") {
 
 namespace {
 
-/// A file whose tensor t has the elements 100·t + i.
+/// Returns a file whose tensor t has the elements 100·t + i.
 std::string numbered(std::vector<GivenTensor<float>> tensors) {
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::uint64_t count = 1;
@@ -301,7 +301,7 @@ TEST_CASE("parts of a tensor: gate above up, per expert") {
       [](Index e, Index h) { return 300 + 100 * e + h; });
 }
 
-/// Where output h of gate (h < H) or up stands if their outputs alternate.
+/// Returns where output h of gate (h < H) or up stands if their outputs alternate.
 Index alternate(Index h) { return h < H ? 2 * h : 2 * (h - H) + 1; }
 
 TEST_CASE("interleaved parts: columns of gate and up alternate") {
@@ -353,7 +353,7 @@ TEST_CASE("interleaved parts: one tensor for each expert") {
 
 namespace {
 
-/// Query, key and value of one tensor.
+/// Query, key and value that one tensor of the file holds.
 struct Three {
   Tensor<double, 2, Cpu> q, k, v;
   GATEFOLD_PACK(q, k, v)

@@ -26,7 +26,7 @@ struct Result {
   std::vector<double> u, log_sum_exp, entropy;
 };
 
-/// (1) with the full matrix A, in loops.
+/// Equation (1) with the full matrix A, in loops.
 template <class P>
 Result attend(const P& p, const Tensor<double, 2, Cpu>& x, Index heads, Index length, bool causal,
               const std::vector<double>& valid) {
@@ -75,8 +75,8 @@ auto row_of(const auto& t, Index n) { return naive::row(t, n); }
 
 TEST_CASE("Attention (1): outputs, log-sum-exp and entropy equal softmax loops") {
   Cpu::Context ctx(2);
-  // The last sequence of the second mask is all padding; the third begins with padding, so that causal rows see
-  // nothing.
+  // The last sequence of the second mask is all padding. In the third mask, sequences begin with padding, so causal
+  // rows see no key.
   const std::vector<std::vector<double>> masks{
       {}, {1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0}, {0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0}};
   for (const bool causal : {true, false})
@@ -129,7 +129,7 @@ TEST_CASE("Attention: a row without visible keys gives 0") {
   for (const Index n : {0, 3, 4, 5}) CHECK(row_of(p.y, n) == std::vector<double>(4, 0));
   CHECK(row_of(p.y, 1) != std::vector<double>(4, 0));
   const auto trace = Attention{.model_dim = 4, .heads = 2}.trace<double, Cpu>(p.params.branch, p.saved.branch);
-  CHECK(trace.valid.data() == mask.data());  // a gate that follows this attention leaves out the same keys
+  CHECK(trace.valid.data() == mask.data());  // a gate that follows this attention excludes the same keys
 }
 
 TEST_CASE("Attention: a later token changes no earlier output") {

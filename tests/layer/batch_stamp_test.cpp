@@ -34,7 +34,7 @@ std::string refused(const std::string& place) {
 
 constexpr Index kItems = 7, kDim = 5;
 
-/// What backward says to `saved` of another batch, and to the right one.
+/// Returns what backward says to a `saved` of another batch; afterwards the right one must be accepted.
 template <class L>
 std::string said_to_another_batch(const L& layer) {
   Cpu::Context ctx(1);
@@ -58,7 +58,7 @@ TEST_CASE("BatchStamp: saved of another batch of equal size is refused") {
   CHECK(said_to_another_batch(Stack{Residual{update::Nesterov{}, mixture}, 2}) == refused("Stack.backward"));
   CHECK(said_to_another_batch(mixture) == refused("NoResidual.backward"));
   CHECK(said_to_another_batch(OneExpert{Linear{.model_dim = kDim}}) == refused("NoResidual.backward"));
-  // Gradients of later layers have not been added to.
+  // Nothing was added to the gradients of later layers.
   CHECK(said_to_another_batch(Chain{Residual{update::HeavyBall{}, mixture}, Linear{.model_dim = kDim}}) ==
         refused("Chain.backward"));
 
@@ -96,7 +96,7 @@ TEST_CASE("BatchStamp: covers every value and its position, not the address") {
   for (const Index columns : {1, 2, 5, 8}) {
     auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 3, columns);
     BatchStamp stamp;
-    CHECK_THROWS_AS(stamp.expect_same("f", std::as_const(x).view()), ArgumentError);  // nothing was taken
+    CHECK_THROWS_AS(stamp.expect_same("f", std::as_const(x).view()), ArgumentError);  // nothing was recorded
     stamp.take(std::as_const(x).view());
     auto moved = zeros_like(ctx, x);
     copy(ctx, x, moved.view());

@@ -50,7 +50,7 @@ TEST_CASE("Chain (1): heavy-ball layers share one momentum across another layer"
   Cpu::Context ctx(2);
   auto p = pass<double>(ctx, Chain{heavy(0.6, 1.25), plain(), heavy(0.3, 2)}, 7);
   fill_uniform(ctx, Seed{9}, -1, 1, std::get<1>(p.carry.states).p);
-  REQUIRE(std::tuple_size_v<decltype(p.carry.states)> == 2);  // nothing, and one momentum
+  REQUIRE(std::tuple_size_v<decltype(p.carry.states)> == 2);  // an empty state and one momentum
   const auto start = values(p.carry);
   p.forward();
   const auto& [first, middle, last] = p.params.layers;
@@ -226,7 +226,7 @@ TEST_CASE("Chain: widths that do not match throw") {
   const Chain conflict{Linear{.model_dim = 3, .output_dim = 4}, Linear{.model_dim = 5}};
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, {}); }) ==
         "Chain: layers.1.in_dim: expected 4 (the out_dim of the layer before), got 5");
-  // One momentum cannot serve two widths.
+  // One momentum cannot have two widths.
   const Chain two{heavy(0.5, 1), Linear{.model_dim = 4, .output_dim = 3},
                   Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = 3}}}};
   CHECK(message_of([&] { (void)two.init<float, Cpu>(ctx, {}); }) ==

@@ -141,7 +141,7 @@ TEST_CASE("Dropout: an attention trace reaches the gate inside") {
   extra.layer.noise = noise;
   const auto report = check::gradients(ctx, block, {}, extra);
   CHECK_MESSAGE(report, report.str());
-  // Where no trace is asked for, there is nothing to leave out.
+  // Extra inputs without a trace keep their type.
   using Plain = Extra<Dropout<OneExpert<Linear>>, double, Cpu>;
   CHECK(std::is_same_v<WithoutTrace<Plain>, Plain>);
 }

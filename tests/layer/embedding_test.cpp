@@ -26,7 +26,7 @@ using support::message_of, support::same_bits, support::values;
 
 namespace {
 
-/// Ids of a batch, other ones in every step.
+/// Returns the ids of a batch, different in every step.
 std::vector<Index> ids_of(Index items, Index vocabulary, std::uint64_t step) {
   std::vector<Index> ids;
   for (Index n = 0; n < items; ++n) {
@@ -36,7 +36,7 @@ std::vector<Index> ids_of(Index items, Index vocabulary, std::uint64_t step) {
   return ids;
 }
 
-/// What backward leaves in a gradient of zeros.
+/// Runs backward on gradients that are 0.
 template <class T>
 struct Backward {
   Embedding embedding;
@@ -83,7 +83,7 @@ TEST_CASE("Embedding (2): adds position rows, one per sequence position") {
   Cpu::Context ctx(1);
   const auto ids = ids_of(items, 4, 1);
   const auto du = uniform_tensor<double>(ctx, Seed{4}, 1, items, dim);
-  for (const Index length : {1, 2, 3}) {  // of 3, the last sequence is not whole
+  for (const Index length : {1, 2, 3}) {  // with 3 the last sequence is incomplete
     CAPTURE(length);
     Backward<double> backward(ctx, {.vocabulary = 4, .model_dim = dim, .places = places});
     Tensor<double, 2, Cpu> u(items, dim);
@@ -175,7 +175,7 @@ TEST_CASE("Embedding: a row with gradient 0 is not touched") {
     auto du = uniform_tensor<float>(ctx, Seed{1}, 1, 5, dim);
     for (Index d = 0; d < dim; ++d) {
       du(1, d) = du(3, d) = 0;                // id 5, twice
-      du(2, d) = d + 1 == dim ? 1e-30f : 0;   // id 2: of its last value alone, whose square is 0
+      du(2, d) = d + 1 == dim ? 1e-30f : 0;   // id 2: only its last value, whose square is 0
       du(4, d) = d == 0 ? std::nanf("") : 0;  // id 0
     }
     backward({3, 5, 2, 5, 0}, du);

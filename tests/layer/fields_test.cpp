@@ -34,7 +34,8 @@ void draw_ids(const Fields& of, View<T, 2, Cpu> x) {
     for (Index f = 0; f < of.vocabularies.size(); ++f)
       x(n, f) = std::floor((x(n, f) + 1) / 2 * static_cast<T>(of.vocabularies[f]));
 }
-/// A branch that runs Fields on such rows, so that checks with random rows can run it. Steps have the gradient 0.
+/// A branch that runs Fields on uniform rows in [-1, 1), for checks that draw such rows. The rounding to ids has
+/// gradient 0.
 struct OnUniformRows {
   Fields of;
   template <class T, class B>
@@ -66,7 +67,7 @@ struct OnUniformRows {
   }
 };
 
-/// A run of Fields on ids.
+/// Returns a pass of Fields on ids.
 template <class T>
 Pass<T, Fields> run_of(Cpu::Context& ctx, const Fields& of, Index items) {
   auto p = pass<T>(ctx, of, items);
@@ -119,7 +120,7 @@ TEST_CASE("Fields: backward adds to dx and to gradients") {
   p.forward();
   p.backward();
   const auto dx = values(p.dx), grads = values(p.grads);
-  p.backward();  // a sum is doubled exactly
+  p.backward();  // doubling a sum is exact
   const auto twice = values(p.dx), both = values(p.grads);
   for (std::size_t i = 0; i < dx.size(); ++i) CHECK(twice[i] == 2 * dx[i]);
   for (std::size_t i = 0; i < grads.size(); ++i) CHECK(both[i] == 2 * grads[i]);

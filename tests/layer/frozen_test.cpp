@@ -66,9 +66,9 @@ void check(const E& expert, Index items) {
   const auto frozen = freeze(ctx, std::move(same_params));
   CHECK(frozen.packed.template find<T>(nullptr).full == nullptr);
   CHECK(same(run<T>(ctx, layer, frozen, x), plain));
-  CHECK(same(run<T>(ctx, layer, params, x), plain));  // nothing of it stays in the context
+  CHECK(same(run<T>(ctx, layer, params, x), plain));  // nothing of the frozen model stays in the context
 
-  // Rounded weights are those of a plain model whose expert weights were rounded.
+  // The results are those of a plain model whose expert weights were rounded.
   const auto rounded = freeze(ctx, layer.template init<T, Cpu>(ctx, Seed{3}), {.weights = Weights::bfloat16});
   if constexpr (std::is_same_v<T, float>)
     for_each_tensor(

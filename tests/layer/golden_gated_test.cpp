@@ -1,4 +1,4 @@
-// Stacks of mixtures of gated experts against PyTorch: tests/golden/layers.py.
+// Stacks of mixtures of gated experts, compared with PyTorch: tests/golden/layers.py.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-// Stacks of mixtures of MLP experts against PyTorch: tests/golden/layers.py.
+// Stacks of mixtures of MLP experts, compared with PyTorch: tests/golden/layers.py.
 
 #include <doctest/doctest.h>
 

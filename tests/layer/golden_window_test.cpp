@@ -1,4 +1,4 @@
-// The layer of the reference code of papers 001 and 002 against PyTorch: tests/golden/windows.py.
+// The layer of the reference code of papers 001 and 002, compared with PyTorch: tests/golden/windows.py.
 
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Two layers with a segment before agree with every case of the file.
+/// Compares two layers, which remember an earlier segment, with every case of the file.
 template <class RuleF>
 void reference_agrees(const std::string& file, RuleF&& rule) {
   agrees(

@@ -22,7 +22,7 @@
 
 using namespace gatefold;
 
-// Gradients that are not those of the model: backward refuses them with one sentence, and has written nothing then.
+// Backward refuses gradients that do not fit the model with one sentence, before it writes anything.
 
 namespace {
 
@@ -43,7 +43,7 @@ std::string message_of(const F& f) {
   return "nothing thrown";
 }
 
-/// A pass of a layer, up to its backward.
+/// A pass of a layer that is ready for backward.
 template <class L>
 struct Pass {
   using Params = gatefold::Params<L, double, Cpu>;
@@ -63,7 +63,7 @@ struct Pass {
     layer.begin(ctx, params, kItems, carry);
     layer.forward(ctx, params, x, carry, y, saved);
   }
-  /// What backward says to these gradients; nothing has been written.
+  /// Returns what backward says to these gradients, and checks that it wrote nothing.
   std::string refusal(Params& grads) {
     fill(ctx, dx.view(), 7);
     const std::string message = message_of([&] { backward(layer, ctx, params, x, saved, y, carry, dx, grads); });
@@ -75,8 +75,8 @@ struct Pass {
         grads);
     return message;
   }
-  /// @param other  a layer of the same type and other sizes
-  /// @param what   what the message has to say of its gradients
+  /// @param other  a layer of the same type with other sizes
+  /// @param what   the message about its gradients
   void expect_refused(const L& other, const std::string& what) {
     auto grads = zeros_like(ctx, init_params<double, Cpu>(other, ctx, Seed{1}));
     CHECK(refusal(grads) == what);
@@ -85,7 +85,7 @@ struct Pass {
     auto fitting = zeros_like(ctx, params);
     CHECK(message_of([&] { backward(layer, ctx, params, x, saved, y, carry, dx, fitting); }) == "nothing thrown");
     CHECK(std::any_of(dx.data(), dx.data() + dx.size(), [](double v) { return v != 7; }));
-    // Parameters of another model beside their gradients.
+    // Now both parameters and gradients are those of another model.
     auto others = init_params<double, Cpu>(other, ctx, Seed{1});
     std::swap(others, params);
     CHECK(refusal(grads).find("expected") != std::string::npos);

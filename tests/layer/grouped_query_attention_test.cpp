@@ -20,7 +20,7 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-/// To which keys items attend: all, those of a window, or those of a chunk; with a temperature of the queries.
+/// The keys that items see: all, those of a window, or those of a chunk; optionally with a temperature of the queries.
 struct Reach {
   Index window = 0, chunk = 0, floor_scale = 0;
 };
@@ -55,7 +55,7 @@ void for_all(const F& f) {
           f(attention(norm, sinks, reach, kv_heads));
         }
 }
-/// Gives biases, gains and sinks values that matter.
+/// Gives biases, gains and sinks random values, so that they matter.
 template <class P>
 void randomise(Cpu::Context& ctx, P& p) {
   std::uint64_t seed = 100;
@@ -66,7 +66,7 @@ void randomise(Cpu::Context& ctx, P& p) {
   }
 }
 
-/// (1) to (3) of one sequence, in loops.
+/// Equations (1) to (3) of one sequence, in loops.
 template <class P>
 Rows attend(const GroupedQueryAttention& a, const P& p, const Rows& x) {
   const Index width = a.width(), groups = a.kv_dim() / width;
@@ -221,7 +221,7 @@ TEST_CASE_TEMPLATE("GroupedQueryAttention: any division into segments gives the 
           for (Index t = 0; t < count; ++t)
             different += naive::row(part.y, t) != naive::row(whole.y, first + t) ? 1 : 0;
         }
-        const Index items_at_once = step;  // doctest captures no structured bindings
+        const Index items_at_once = step;  // doctest cannot capture structured bindings
         CAPTURE(items_at_once);
         CHECK(different == 0);
       }

@@ -1,4 +1,4 @@
-// Mixtures that keep no outputs of their experts, beside those that do.
+// Mixtures that keep no outputs of their experts, compared with mixtures that do.
 
 #include <doctest/doctest.h>
 
@@ -22,7 +22,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// An expert of which a mixture keeps the outputs: it says nothing of weights.
+/// An expert without weighted_backward, so that a mixture keeps its outputs.
 template <class E>
 struct KeepsOutputs {
   E expert;
@@ -50,7 +50,7 @@ struct KeepsOutputs {
 template <class E>
 KeepsOutputs(E) -> KeepsOutputs<E>;
 
-/// The largest difference between what a layer of these experts gives and one that keeps z.
+/// Returns the largest difference between a layer of these experts and one that keeps z.
 template <class E, class F>
 double difference_from_kept(Cpu::Context& ctx, const E& expert, Index items, const F& layer_of) {
   auto without = pass<double>(ctx, layer_of(expert), items);

@@ -49,7 +49,7 @@ Row normed(Row x, const RmsNorm::Params<double, Cpu>& p, double epsilon) {
     x[j] *= p.gain(0, Index(j)) / std::sqrt(squares / double(x.size()) + epsilon);
   return x;
 }
-/// Rotates the values from `first` on, in pairs of neighbours.
+/// Rotates the values from `first` on, as pairs of neighbours.
 void rotate(Row& x, std::size_t first, const LatentAttention& a, std::size_t position) {
   for (Index i = 0; i < a.rotary_dim / 2; ++i) {
     const double angle = double(position) * a.rotary.frequency(i, a.rotary_dim), size = a.rotary.amplitude();
@@ -60,7 +60,7 @@ void rotate(Row& x, std::size_t first, const LatentAttention& a, std::size_t pos
   }
 }
 
-/// (1), (2) of one sequence, in loops.
+/// Equations (1) and (2) of one sequence, in loops.
 template <class P>
 Rows attend(const LatentAttention& a, const P& p, const Rows& x) {
   const auto plain = std::size_t(a.plain_dim), width = std::size_t(a.plain_dim + a.rotary_dim),

@@ -39,7 +39,7 @@ auto model(Index width = 24) {
                3};
 }
 
-/// A layer of a user with a state of its own: y = x + s, s ← s + x.
+/// A layer of a user with its own state: y = x + s, s ← s + x.
 struct Accumulate {
   Index width = 2;
 
@@ -84,7 +84,7 @@ TEST_CASE("Layer: a user-defined layer with a carry works in stacks") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Accumulate{}, 3}, 1);
   p.forward();
-  // x, then x + x, then 2x + (x + x), and the sum of all inputs: x + x + 2x.
+  // The layers give x, x + x and 2x + (x + x), and s sums all inputs: x + x + 2x.
   for (Index d = 0; d < 2; ++d) {
     CHECK(p.y(0, d) == doctest::Approx(4 * p.x(0, d)).epsilon(1e-15));
     CHECK(p.carry.sum(0, d) == doctest::Approx(4 * p.x(0, d)).epsilon(1e-15));
@@ -192,7 +192,7 @@ TEST_CASE("Layer: dx has the same bits in any batch") {
 
 namespace {
 
-/// What a layer says to views that are wrong, in forward and in infer, and in backward.
+/// Checks what a layer says about wrong views in forward, infer and backward.
 template <class L>
 void check_wrong_views(const L& part, const std::string& name, const std::string& y_name) {
   constexpr Index items = 8;

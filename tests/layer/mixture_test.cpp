@@ -91,7 +91,7 @@ TEST_CASE("Mixture: poisoned scratch and earlier batches change nothing (pytorch
   auto clean = pass<float>(fresh, mixture(4, 2), 6), second = pass<float>(used, mixture(4, 2), 6);
   auto large = pass<float>(used, mixture(4, 2), 90);
   large.forward();
-  // The larger batch's memory, full of NaN, is what the small batch gets.
+  // The small batch reuses the memory of the larger one, filled with NaN.
   second.saved = std::move(large.saved);
   auto& s = second.saved.branch;
   for (auto* t : {&s.expert.pre, &s.gate.logits, &s.gate.probabilities}) fill(used, t->view(), float(quiet_nan));
@@ -136,7 +136,7 @@ TEST_CASE("Mixture: extra inputs are optional; T and B are deduced") {
   mixture.backward(ctx, params, x, saved, du, dx_expected, expected, {}, nothing);
   CHECK(same_bits(values(dx), values(dx_expected)));
   CHECK(same_bits(values(grads), values(expected)));
-  // The parts by themselves.
+  // Runs the parts separately.
   const auto gate = mixture.filled_gate();
   SparsePlan<double, Cpu> plan, plan_of_forward;
   Saved<SoftmaxTopK, double, Cpu> saved_gate;

@@ -42,14 +42,14 @@ namespace {
 
 constexpr Index dim = 6, items = 12;
 
-/// Noise decides who is routed where and what is dropped; a balance loss has a gradient of its own.
+/// Noise decides the routing and what is dropped. A balance loss adds its own gradient.
 const Dropout branch{
     0.3, PreNorm{LayerNorm{},
                  Mixture{WithAuxiliary<SoftmaxNoisyTopK, Balance>{
                              .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.1}}},
                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}}}};
 
-/// Three layers that keep, and three that compute again: the same bits everywhere.
+/// Checks that three layers that save their values and three that recompute them have the same bits everywhere.
 template <class L>
 void check_same_bits(const L& layer) {
   for (const int threads : {1, 2}) {
@@ -86,7 +86,7 @@ void check_same_bits(const L& layer) {
 TEST_CASE("Recompute (1): equals the layer for any rule and noise") {
   check_same_bits(Residual{update::Plain{}, branch});
   check_same_bits(Residual{update::HeavyBall{.mu = 0.5}, branch});
-  // These count layers: what is computed again is the second or third.
+  // These rules count layers; the recomputed layer is the second or third.
   check_same_bits(Residual{update::TimeVarying{}, branch});
   check_same_bits(Residual{update::First{update::Adam{.epsilon = 0.1}, update::HeavyBall{}}, branch});
   check_same_bits(Residual{update::SharpnessAware{.rho = 0.2}, branch});

@@ -46,7 +46,7 @@ Row layer_norm(const P& p, const Row& x) {
     y.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + 1e-5) * p.expert.gain(0, d) + p.expert.bias(0, d));
   return y;
 }
-/// What a branch gives, by the branch itself, whose own tests have loops.
+/// Returns what a branch gives. The branch's own tests compare it with loops.
 template <class L, class P, class E>
 std::vector<Row> by_itself(Cpu::Context& ctx, const L& branch, const P& params, const std::vector<Row>& x,
                            const E& extra) {
@@ -59,7 +59,8 @@ std::vector<Row> by_itself(Cpu::Context& ctx, const L& branch, const P& params, 
   return rows;
 }
 
-/// The code's skeleton (spec of MomentumSMoE): m ← μ m + γ c, s = LN(h₁ − m); without momentum s = LN(h₁ + c).
+/// Checks the structure of the reference code (the spec of MomentumSMoE): m ← μ m + γ c, s = LN(h₁ − m); without
+/// momentum s = LN(h₁ + c).
 void check_skeleton(double mu, bool momentum) {
   Cpu::Context ctx(1);
   const auto expect_same = [&](const auto& of_rule) {

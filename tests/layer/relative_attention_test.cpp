@@ -33,7 +33,7 @@ namespace {
 using Rows = std::vector<std::vector<double>>;
 const Noise noise{Random{Seed{9}, 4}};
 
-/// (1), (2) of one sequence after the items `past`, in loops.
+/// Equations (1) and (2) of one sequence after the items `past`, in loops.
 template <class P>
 Rows attend(const RelativeAttention& a, const P& p, const Rows& past, const Rows& x, const Tensor<double, 2, Cpu>* e) {
   const Index dim = a.model_dim, width = dim / a.heads, items = Index(x.size());
@@ -96,7 +96,7 @@ TEST_CASE("RelativeAttention (1), (2): equals loops for consecutive segments") {
           const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, window, dim / heads);
           const auto stream = uniform_tensor<double>(ctx, Seed{6}, 1, 2 * length * segments, dim);
           SegmentMemory<double, Cpu> memory(ctx, {.sequences = 2, .width = dim, .most = a.remembers()});
-          if (!itself) memory.begin(ctx, window);  // zeros are keys
+          if (!itself) memory.begin(ctx, window);  // the zeros are keys
           Rows past[2];
           for (auto& rows : past) rows.assign(std::size_t(itself ? 0 : window), std::vector<double>(dim, 0));
           p.extra.length = length;
@@ -132,7 +132,7 @@ TEST_CASE("RelativeAttention: in reference() the first item gets 0") {
   p.forward();
   CHECK(naive::row(p.y, 0) == std::vector<double>(4, 0));
   CHECK(naive::row(p.y, 1) != std::vector<double>(4, 0));
-  // Without anything before it, it sees no key: context 0 too.
+  // Without earlier items the first item sees no key, so its context is 0, too.
   p.extra.memory = {};
   p.forward();
   CHECK(naive::row(p.y, 0) == std::vector<double>(4, 0));
@@ -180,7 +180,7 @@ TEST_CASE_TEMPLATE("RelativeAttention: with memory, bits do not depend on later 
       const auto e = uniform_tensor<T>(ctx, Seed{5}, 1, window, dim / 2);
       const auto from = pass<T>(ctx, a, all);
       const Index most = a.remembers();
-      // Items begin … begin + items − 1 of all, those before them in memory.
+      // Runs items begin … begin + items − 1 of all; the memory holds earlier ones.
       const auto segment = [&](Index begin, Index items) {
         auto p = pass<T>(ctx, a, items);
         copy(ctx, from.x.view().rows(begin, items), p.x.view());
@@ -213,7 +213,7 @@ TEST_CASE("RelativeAttention: a new stream does not depend on the previous") {
   constexpr Index dim = 6, window = 7, steps = 12, change = 5;
   const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window};
   const auto from = pass<float>(ctx, a, 3 * steps);
-  // Streams beside each other; the second ends after some steps, and the third begins in its place.
+  // Three streams side by side. The second ends after some steps, and the third begins in its place.
   SegmentMemory<float, Cpu> memory(ctx, {.sequences = 2, .width = dim, .most = a.remembers()}),
       alone(ctx, {.width = dim, .most = a.remembers()});
   for (Index t = 0; t < steps; ++t) {
@@ -277,7 +277,7 @@ TEST_CASE("RelativeAttention: gradients with previous segments, relative keys an
 
 namespace {
 
-/// Everything that a branch reads, as slots for finite differences.
+/// Returns everything that a branch reads as slots for finite differences.
 template <class P>
 std::vector<check::GradientSlot> slots_of(P& p) {
   std::vector<check::GradientSlot> slots{{"x", p.x.data(), std::as_const(p.dx).data(), p.x.size()}};
@@ -321,7 +321,7 @@ TEST_CASE("RelativeAttention: the trace covers the segment, entropies cover all 
           for (Index h = 0; h < heads; ++h) {
             const Index g = i / length, t = i % length;
             std::vector<double> weights;  // of all keys in the window, oldest first
-            std::vector<Index> items;     // which of the segment they are; negative: remembered
+            std::vector<Index> items;     // their items in the segment; negative: remembered items
             for (Index o = 0; o < window; ++o) {
               const Index j = t + o - (itself ? window - 1 : window);
               if (j < -past) continue;
@@ -450,7 +450,7 @@ TEST_CASE("RelativeAttention: gradients in a Block with an attention-aware gate"
 TEST_CASE("RelativeAttention: sequences of unequal length equal separate sequences") {
   Cpu::Context ctx(2);
   constexpr Index length = 4, segments = 3, dim = 6, sequences = 3;
-  // How many items of each segment there are: padding is at the end of a sequence, or before its beginning.
+  // The number of items in each segment. Padding stands after the end of a sequence, or before its beginning.
   const Index first[sequences][segments] = {{0, 0, 0}, {0, 0, 0}, {3, 0, 0}},
               last[sequences][segments] = {{4, 4, 4}, {4, 2, 0}, {4, 4, 4}};
   for (const bool itself : {true, false})
@@ -511,7 +511,7 @@ TEST_CASE("RelativeAttention: gradients with padding; padding has gradient 0") {
       const auto report = check::gradients(ctx, model, {.items = 10}, extra);
       CHECK_MESSAGE(report, report.str());
     }
-  // Whatever stands in padding, and in the adjoint of its output, reaches nothing.
+  // Padding, and the adjoint of its output, may hold anything.
   auto clean = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 4}, 10),
        poisoned = pass<float>(ctx, RelativeAttention{.model_dim = 6, .heads = 2, .window = 4}, 10);
   const std::vector<float> mask(valid.begin(), valid.end());

@@ -29,7 +29,7 @@ auto mixture() {
                  Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
 }
 
-/// u = 3 x, and the step.
+/// A branch u = 3 x, followed by the step.
 struct Triple {
   Index in_dim() const { return 4; }
   Index out_dim() const { return 4; }
@@ -55,7 +55,7 @@ struct Triple {
   }
 };
 
-/// y = x + u(u(x)), which says how often it evaluates, or not; backward asks for an evaluation of its own choice.
+/// y = x + u(u(x)). The rule declares `told` evaluations, and its backward asks for evaluation `asked_back`.
 template <int told, int asked_back>
 struct Twice {
   static constexpr int evaluations = told;

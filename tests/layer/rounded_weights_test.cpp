@@ -54,7 +54,7 @@ TEST_CASE("RoundedWeights: copies are current until weights are accessed mutably
   };
   CHECK(after([](Case&) {}));
   CHECK(after([](Case& c) { CHECK(std::as_const(c.up())(0, 1, 2) != 0); }));
-  CHECK(after([](Case& c) { c.params.layers[1].branch.expert.up_bias(0, 1) = 3; }));  // these are not copied
+  CHECK(after([](Case& c) { c.params.layers[1].branch.expert.up_bias(0, 1) = 3; }));  // biases are not copied
   CHECK(!after([](Case& c) { c.up()(0, 1, 2) = 3; }));
   CHECK(!after([](Case& c) { c.up().data(); }));
   CHECK(after([](Case& c) { CHECK(count_values(c.params) > 0); }));
@@ -62,7 +62,7 @@ TEST_CASE("RoundedWeights: copies are current until weights are accessed mutably
   CHECK(!after([](Case& c) { set_zero(c.ctx, c.params); }));
   CHECK(!after([](Case& c) {
     set_zero_later(c.ctx, c.params);
-    c.up().take_zeros();  // nobody writes them
+    c.up().take_zeros();  // the zeros are never written
   }));
   CHECK(!after([](Case& c) { c.up().resize(3, 6, 5); }));
   CHECK(!after([](Case& c) {
@@ -71,7 +71,7 @@ TEST_CASE("RoundedWeights: copies are current until weights are accessed mutably
   }));
   CHECK(!after([](Case& c) { c.params = init_params<float, Keeping>(model, c.ctx, Seed{2}); }));
   CHECK(!after([](Case& c) {
-    RoundedWeights<Keeping> other;  // knows of what it does not hold nothing
+    RoundedWeights<Keeping> other;  // holds nothing yet
     CHECK(!other.current(c.params));
     other.refresh(c.ctx, c.params);
     CHECK(other.current(c.params));

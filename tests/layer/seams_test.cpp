@@ -1,5 +1,5 @@
-// The seams of the design, each proven by a test policy of support/seam_policies.hpp: everything the catalogue needs
-// must fit through the interfaces as they are, with checked gradients.
+// The extension points of the design, each proven by a test policy of support/seam_policies.hpp. Everything that the
+// catalogue needs must fit through the existing interfaces, with checked gradients.
 
 #include <doctest/doctest.h>
 

@@ -30,7 +30,7 @@ auto layer() {
                           Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}};
 }
 
-/// u = 0 · x + the number of the layer and the step, which it is told as noise would be.
+/// u = 0 · x + the number of the layer, which it gets in the same way as noise, and the step.
 struct TellsItsPlace {
   template <class T, class B>
   struct Extra {

@@ -1,9 +1,8 @@
 #pragma once
 
-// The instructions of Intel's matrix unit (AMX) in software, and the system call that permits them: read before all
-// else of a program (-include), it takes the place of the intrinsics, so that what is written with them runs on a
-// machine without the unit. Written from Intel's manual (Software Developer's Manual, volume 2); throws where the unit
-// faults.
+// Implements the instructions of Intel's matrix unit (AMX) in software, and the system call that permits them. The
+// option -include reads this file first, so that it replaces the intrinsics, and code for the unit runs on a machine
+// without it. Written from Intel's manual (Software Developer's Manual, volume 2). Throws where the unit faults.
 
 // As in gatefold/backend/cpu/instruction_set.hpp.
 #pragma GCC diagnostic push
@@ -28,7 +27,7 @@
 
 namespace amx_stand_in {
 
-/// What the process has: the permission, and how often it did what.
+/// The state of the process: the permission, and how often it did what.
 struct Process {
   std::atomic<bool> permitted{false};
   std::atomic<long> asked{0}, configured{0}, released{0}, multiplied{0};
@@ -41,7 +40,7 @@ inline void expect(bool ok, const char* instruction, const char* what) {
   if (!ok) throw std::logic_error(std::string("AMX: ") + instruction + ": " + what);
 }
 
-/// What a thread has. Nothing before ldtilecfg, and after tilerelease.
+/// The state of a thread: empty before ldtilecfg and after tilerelease.
 class Unit {
  public:
   static constexpr int tiles = 8, most_rows = 16, most_bytes = 64;
@@ -56,7 +55,7 @@ class Unit {
     permitted("ldtilecfg");
     std::uint8_t c[64];
     std::memcpy(c, memory, sizeof c);
-    expect(c[0] == 1, "ldtilecfg", "palette");  // of palette 0, which is tilerelease, nobody here has any use
+    expect(c[0] == 1, "ldtilecfg", "palette");  // nothing here uses palette 0, which means tilerelease
     for (int i = 1; i < 16; ++i) expect(c[i] == 0, "ldtilecfg", "first row, and bytes that are reserved");
     for (int t = 0; t < 16; ++t) {
       std::uint16_t bytes;
@@ -99,7 +98,7 @@ class Unit {
     expect(shape_[a].bytes / 4 == shape_[b].rows, "tdpbf16ps", "pairs of a row of a, and rows of b");
     for (const int t : {c, a, b}) expect(shape_[t].bytes % 4 == 0, "tdpbf16ps", "half a pair");
     ++process.multiplied;
-    // Subnormal numbers are 0, going in and coming out; to nearest, ties to even.
+    // Subnormal inputs and results are 0. Rounds to nearest, ties to even.
     const unsigned before = _mm_getcsr();
     _mm_setcsr(0x1f80 | 0x8040);
     multiply(c, a, b);
@@ -117,7 +116,8 @@ class Unit {
     expect(palette_ == 1, instruction, "no configuration");
     expect(0 <= t && t < tiles && shape_[t].rows > 0, instruction, "a tile without a shape");
   }
-  // Out of line: no arithmetic moves past the control register. Columns of c are lanes; those without a shape hold 0.
+  // Not inline, so that no arithmetic moves past the control register. Columns of c are lanes; lanes without a shape
+  // hold 0.
   [[gnu::noinline]] void multiply(int c, int a, int b) {
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
     for (int m = 0; m < shape_[a].rows; ++m) {
@@ -141,7 +141,8 @@ class Unit {
 };
 inline thread_local Unit unit;
 
-/// arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), which the kernel refuses where AMX_STAND_IN_REFUSES is set.
+/// Implements arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). It is refused, as by a kernel, if
+/// AMX_STAND_IN_REFUSES is set.
 inline long request(long code, long feature) {
   ++process.asked;
   errno = code != 0x1023 ? EINVAL : EOPNOTSUPP;
@@ -149,7 +150,7 @@ inline long request(long code, long feature) {
   process.permitted = true;
   return 0;
 }
-/// Other calls are the kernel's.
+/// Passes other calls to the kernel.
 template <class... Arguments>
 long system_call(long number, Arguments... arguments) {
   if constexpr ((... && std::is_same_v<Arguments, long>)&&sizeof...(Arguments) == 2)

@@ -22,7 +22,7 @@ using amx_stand_in::Unit;
 
 namespace {
 
-/// What ldtilecfg reads.
+/// The memory that ldtilecfg reads.
 struct Bytes {
   std::uint8_t c[64] = {1};
   Bytes() {
@@ -39,7 +39,7 @@ struct Bytes {
   }
 };
 
-/// The sentence of what f() throws.
+/// Returns the message of what f() throws.
 template <class F>
 std::string fault(const F& f) {
   try {
@@ -53,7 +53,7 @@ bool starts(const std::string& text, const char* with) { return text.rfind(with,
 
 const bool refuses = std::getenv("AMX_STAND_IN_REFUSES");
 
-/// A product of one expert, by tiles.
+/// Computes a product of one expert in tiles.
 float product(CpuBf16::Context& ctx, Index rows, Index depth, Index columns) {
   const std::vector<float> a(static_cast<std::size_t>(rows * depth), 1.0f),
       w(static_cast<std::size_t>(depth * columns), 1.0f);
@@ -65,7 +65,7 @@ float product(CpuBf16::Context& ctx, Index rows, Index depth, Index columns) {
   return c(rows - 1, columns - 1);
 }
 
-/// Two products in a row of one expert.
+/// Computes two products of one expert, one after the other.
 float pair(CpuBf16::Context& ctx, Index rows, Index depth) {
   const std::vector<float> a(static_cast<std::size_t>(rows * depth), 1.0f),
       w(static_cast<std::size_t>(depth * depth), 1.0f);
@@ -116,7 +116,7 @@ TEST_CASE("AMX unit: invalid configurations and unconfigured tiles fault" * doct
   CHECK(loading(Bytes()) == "none");
   CHECK(fault([&] { unit.multiply_bfloat16(0, 4, 6); }) == "none");
   unit.release();
-  process.released += 3;  // the configurations above that another one replaced
+  process.released += 3;  // the configurations above that were replaced by others
   CHECK(fault([&] { unit.zero(0); }) == "AMX: tilezero: no configuration");
 }
 

@@ -1,5 +1,5 @@
-// Runs every part that is linked in and prints the bits of what each computed, a line for each: the same lines whatever
-// else is in the program, and in whichever order.
+// Runs every linked part and prints the bits of its results, one line each. The lines must not depend on the other
+// parts of the program and their order.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -28,7 +28,7 @@ void print(const char* part, const char* what, const std::vector<float>& values)
   std::printf("%s %s %016llx\n", part, what, static_cast<unsigned long long>(hash));
 }
 
-// Whether instruction sets agree up to rounding.
+// Returns whether results of two instruction sets agree up to rounding.
 bool near(const std::vector<float>& a, const std::vector<float>& b) {
   bool ok = a.size() == b.size() && !a.empty();
   for (std::size_t i = 0; ok && i < a.size(); ++i) ok = std::abs(a[i] - b[i]) <= 1e-4f;  // AdamW moves by 1e-3 a step
@@ -51,7 +51,7 @@ int main() {
     for (const Part& b : parts) {
       check(near(y, b.infer()), a.name, b.name, "different results");
       check(near(trained, b.train()), a.name, b.name, "different training");
-      // A model in a struct of the user's, handed from one part to the other: its weights are packed for the first.
+      // A model in a struct of the user goes from one part to another; its weights are packed for the first.
       try {
         const auto z = b.infer_with(model);
         check(&a == &b && z == y, a.name, b.name, "weights of another layout were read");

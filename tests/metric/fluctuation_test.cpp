@@ -18,7 +18,7 @@ std::vector<Index> numbers(const Tensor<Index, 2, Cpu>& t) { return {t.data(), t
 
 TEST_CASE("fluctuation (1), (2), (3): differences in sets, orders, best experts") {
   Cpu::Context ctx(2);
-  // in turn: same, swapped, first kept, all new, one lost, one gained, another one dropped
+  // In turn: same, swapped, first kept, all new, one lost, one gained, another one dropped
   const auto before = matrix<Index>({{0, 1}, {0, 1}, {2, 3}, {0, 1}, {4, 2}, {4, -1}, {3, -1}});
   const auto after = matrix<Index>({{0, 1}, {1, 0}, {2, 0}, {2, 3}, {4, -1}, {4, 2}, {-1, 3}});
   const auto f = metric::fluctuation(ctx, before.view(), after.view());

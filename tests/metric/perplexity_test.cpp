@@ -30,7 +30,7 @@ TEST_CASE("perplexity (1), (2), (3): mean log-sum-exp minus the label's logit") 
   CHECK(metric::perplexity(ctx, y.view(), labels, valid) == doctest::Approx(std::exp(nll)).epsilon(1e-13));
   CHECK(metric::bits(ctx, y.view(), labels, valid) == doctest::Approx(nll / std::log(2.0)).epsilon(1e-14));
 
-  // Labels to ignore stand for the mask, and beside it.
+  // Ignored labels exclude items as the mask does, alone and together with it.
   std::vector<Index> ignoring = labels;
   for (std::size_t n = 0; n < ignoring.size(); n += 3) ignoring[n] = -1;
   CHECK(metric::perplexity(ctx, y.view(), ignoring, {}, -1) == metric::perplexity(ctx, y.view(), labels, valid));

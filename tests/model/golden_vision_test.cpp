@@ -14,7 +14,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// What a model makes of images, and the gradients of its loss.
+/// The outputs of a model for images, and the gradients of its loss.
 template <class ModelT>
 struct Outcome {
   Tensor<double, 2, Cpu> y, dx;
@@ -50,8 +50,8 @@ std::vector<double> inferred(const ModelT& model, const Params<ModelT, double, C
   return values(y);
 }
 
-/// Logits, loss and all gradients of a case of tests/golden/vision.py; the same bits on other threads, inferred, and of
-/// an image alone.
+/// Compares logits, loss and all gradients with a case of tests/golden/vision.py. Other threads, infer, and an image
+/// alone must give the same bits.
 template <class ModelT>
 void check_case(Golden& g, const ModelT& model) {
   Cpu::Context two(2), three(3, true);
@@ -78,7 +78,7 @@ void check_case(Golden& g, const ModelT& model) {
 TEST_CASE("golden: vision transformers, V-MoE and Soft MoE, in all forms") {
   for (Golden& g : Golden::read_all("model/vision")) {
     CAPTURE(g.name);
-    // Plain is heavy ball without momentum, to the bit (tests/update), and compiles once with it.
+    // Plain equals heavy ball without momentum to the bit (tests/update), so one type serves both and compiles once.
     const auto heavy = [&] { return update::HeavyBall{.mu = g.option("mu"), .gamma = g.option("gamma")}; };
     if (g.name == "last_heavy_ball") {
       check_case(g, vmoe_last(tiny_images(true), heavy(), vmoe, network, 1));

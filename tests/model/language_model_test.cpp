@@ -27,10 +27,11 @@ auto mixture_of(Index dim, Index experts) {
   return Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
                  Mlp<Relu>{.model_dim = dim, .hidden_dim = dim}};
 }
-/// What the papers round to, in tenths of a million.
+/// Rounds to tenths of a million, as the papers do.
 Index tenths_of_million(Index count) { return (count + 50'000) / 100'000; }
 
-/// The parts of a model that papers 001 and 002 count, each by hand: V words, width D, a window of L, E experts.
+/// The parts of a model that papers 001 and 002 count, each computed by hand: V words, width D, a window of L, E
+/// experts.
 struct Terms {
   Index v, d, l, e, heads = 8;
   Index embedding() const { return v * d; }
@@ -70,12 +71,12 @@ TEST_CASE("language models: parameter counts equal those of papers 001, 002") {
   CHECK(pairs == 220'193'911);
   CHECK(tenths_of_million(pairs) == 2202);
 
-  // Norms before: one less in each layer with a mixture, and one after all layers.
+  // With norms before the branches there is one norm less in each layer with a mixture, and one after all layers.
   CHECK(count(LanguageSizes::medium(), switch_model(LanguageSizes::medium(), subtracted, mixture_of(352, 16))) ==
         by_hand(medium, 6) - 6 * medium.norm() + medium.norm());
   CHECK(count(s, glam_model(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm());
-  // One that shows its attention has rows of places as wide as a word, and no keys.
+  // A model that shows its attention has rows of positions as wide as a word, and no position keys.
   CHECK(count(s, glam_model<language::Traced>(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm() - glam.places() + glam.l * glam.d);
   // A tied output layer learns only its bias.
@@ -92,8 +93,8 @@ const LanguageSizes sizes{.vocabulary = 8, .model_dim = 4, .heads = 2, .window =
 const Mlp<Relu> expert{.model_dim = 4, .hidden_dim = 2};
 const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
 
-/// Loss and gradients of a case of tests/golden/models.py, and the probabilities of the output layer, of which the mean
-/// and the metric make one perplexity.
+/// Compares loss and gradients with a case of tests/golden/models.py, and the probabilities of the output layer. Their
+/// mean and the metric must give one perplexity.
 template <class ModelT>
 void check_case(Golden& g, const ModelT& model, Index zeros = 0) {
   CAPTURE(g.name);
@@ -145,7 +146,7 @@ void check_case(Golden& g, const ModelT& model, Index zeros = 0) {
 
 TEST_CASE("golden: language models of both layouts, in all forms") {
   for (Golden& g : Golden::read_all("model/language")) {
-    // Plain is heavy ball without momentum, to the bit (tests/update), and compiles once with it.
+    // Plain equals heavy ball without momentum to the bit (tests/update), so one type serves both and compiles once.
     const double sign = g.name == "glam_heavy_ball_reference" ? -1 : 1;
     const update::HeavyBall rule{.mu = g.option("mu"), .gamma = sign * g.option("gamma")};
     if (sign < 0) {

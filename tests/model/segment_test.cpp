@@ -47,7 +47,8 @@ TEST_CASE("extra_of: a segment reaches every layer's parts") {
 
   for (const auto& mask : {attention.valid, of_dense.valid, mixture.branch.valid}) CHECK(mask.data() == valid.data());
 
-  // Each attention of the pair has as many layers of the memory as there are pairs, the first those that come first.
+  // Each attention of the pair gets as many layers of the memory as there are pairs; the first attention gets the first
+  // ones.
   CHECK(attention.memory.past.data() == segment.memory.past.data());
   CHECK(of_dense.memory.past.data() == &segment.memory.past(5, 0, 0));
   CHECK(of_dense.memory.next.data() == &segment.memory.next(5, 0, 0));
@@ -91,7 +92,7 @@ TEST_CASE("extra_of: a memory without remembering attention throws") {
   CHECK(message_of([&] { extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{.memory = memory.of(3)}); }) ==
         "extra_of: segment.memory: expected no memory, because no attention of the model has memory, got a memory");
   const auto extra = extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{.length = 3});
-  CHECK(std::get<0>(extra.layers).length == 3);  // places begin anew in each sequence
+  CHECK(std::get<0>(extra.layers).length == 3);  // positions begin anew in each sequence
 }
 
 TEST_CASE("extra_of: a KV cache reaches every attention that takes one") {

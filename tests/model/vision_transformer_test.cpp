@@ -17,7 +17,8 @@ using namespace gatefold::support;
 
 namespace {
 
-/// The parts of a vision transformer, each counted by hand: width D, H inside a dense network or an expert.
+/// The parts of a vision transformer, each counted by hand: width D, and hidden width H of a dense network or an
+/// expert.
 struct Terms {
   Index side, patch, d, h, depth;
   Index tokens() const { return side / patch * (side / patch) + 1; }  // with the class token
@@ -31,7 +32,7 @@ struct Terms {
     return embedding() + places() + depth * (attention() + network() + 2 * norm()) + norm() + head(1000);
   }
 };
-/// In tenths of a million, as papers and sheets round.
+/// Rounds to tenths of a million, as papers and sheets do.
 Index tenths_of_million(Index count) { return (count + 50'000) / 100'000; }
 
 }  // namespace
@@ -39,7 +40,7 @@ Index tenths_of_million(Index count) { return (count + 50'000) / 100'000; }
 TEST_CASE("vision transformers: parameter counts equal those of the papers") {
   // Soft MoE tiny of paper 001: DeiT tiny whose last six networks are mixtures of 128 experts of one slot.
   const Terms tiny{224, 16, 192, 768, 12};
-  const Index slots = 128 * tiny.d + 1;  // a vector of each, and the scale of all
+  const Index slots = 128 * tiny.d + 1;  // a vector for each slot, and one scale
   const Index by_hand = tiny.dense() + 6 * (slots + 127 * tiny.network());
   const Mlp<Gelu> of_tiny{192, 768};
   const Mixture of_128{SoftMoe{.count = 128}, of_tiny};
@@ -58,15 +59,15 @@ TEST_CASE("vision transformers: parameter counts equal those of the papers") {
   const update::HeavyBall rule{};
   CHECK(count_parameters(vmoe_last(sizes, rule, sparse, of_small, 2)) == small.dense() + 2 * mixture);
   CHECK(count_parameters(vmoe_every_2(sizes, rule, sparse, of_small)) == small.dense() + 4 * mixture);
-  // Its code has two parts more: biases in attention, and a layer as wide as the model before the head. With these it
-  // has the 57.0 and 86.4 million that its configuration stands for; paper 001's 297 million is of no size of S/32.
+  // The code has two more parts: biases in attention, and a layer as wide as the model before the head. With these it
+  // has the 57.0 and 86.4 million parameters of its configuration. Paper 001's 297 million fit no size of S/32.
   const Index more = 8 * 4 * small.d + (small.d * small.d + small.d);
   CHECK(tenths_of_million(small.dense() + 2 * mixture + more) == 570);
   CHECK(tenths_of_million(small.dense() + 4 * mixture + more) == 864);
-  // The form of the code has a norm more in each layer.
+  // The reference form has one more norm in each layer.
   CHECK(count_parameters(vmoe_every_2<vision::Reference>(sizes, update::Robust{}, sparse, of_small)) ==
         small.dense() + 4 * mixture + 8 * small.norm());
-  // Without a class token: neither it nor its place.
+  // Without a class token both the token and its position are missing.
   VisionSizes mean = sizes;
   mean.class_token = false;
   CHECK(count_parameters(vmoe_every_2(mean, rule, sparse, of_small)) == small.dense() + 4 * mixture - 2 * small.d);

@@ -1,5 +1,5 @@
-// Trains on four shards whose devices NCCL connects, and leaves the bits of the run in a file: nccl.sh compares what 1
-// to 3 processes leave. Or rank 1 is late, and the others say so.
+// Trains on four shards whose devices NCCL connects, and writes the bits of the run to a file. nccl.sh compares the
+// files of 1 to 3 processes. With `late`, rank 1 is late, and the others must report it.
 //
 //   mpirun -n R nccl FILE|late
 #include <chrono>
@@ -28,7 +28,7 @@ int main(int, char** argv) {
     cuda_emulator::options().devices = processes.size();
 #endif
     int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < processes.size()) return 77;  // each needs one
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < processes.size()) return 77;  // each process needs one
     const auto device = [&](Index) {
       if (cudaSetDevice(processes.rank()) != cudaSuccess) throw DeviceError("no such device");
     };

@@ -1,4 +1,4 @@
-// Gradient checks that together touch every adjoint of the library: what tests/mutation/run.sh runs on seeded faults.
+// Gradient checks that together use every adjoint of the library. tests/mutation/run.sh runs them on seeded faults.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ void expect_gradients(const char* name, const L& layer, const check::GradientOpt
   failed += !report;
 }
 
-/// The adjoint of the trace's log-sum-exp, which a normalised posterior never exercises: f = ⟨u, c⟩ + ⟨λ, d⟩.
+/// Checks the adjoint of the trace's log-sum-exp, which a normalised posterior does not use: f = ⟨u, c⟩ + ⟨λ, d⟩.
 void expect_trace_gradient() {
   Cpu::Context ctx(1);
   const Attention attention{.model_dim = 4, .heads = 2};
@@ -56,8 +56,8 @@ void expect_trace_gradient() {
   failed += !report;
 }
 
-/// What the theory papers train on and how: the data's clusters, the gradient of the experts' own loss, who learns
-/// when.
+/// Checks the data and the training of the theory papers: the clusters, the gradient of the experts' own loss, and who
+/// learns when.
 void expect_stages() {
   Cpu::Context ctx(1);
   const SignalMixture data{.clusters = 3, .model_dim = 6, .length = 4};

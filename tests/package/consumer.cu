@@ -1,5 +1,5 @@
-// A consumer of gatefold::cuda with NVIDIA's own runtime and cuBLAS: computes where there is a device, and where there
-// is none gets one clear error.
+// A consumer of gatefold::cuda with NVIDIA's own runtime and cuBLAS. With a device it computes; without one it prints
+// one clear error.
 #include <cstdio>
 #include <cstring>
 #include <gatefold/gatefold.cuh>
