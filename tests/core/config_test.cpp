@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string_view>
+#include <type_traits>
 
 #if defined(__unix__)
 #include <sys/wait.h>
@@ -33,7 +34,35 @@ constexpr std::string_view said() {
   return says.text;
 }
 
+GATEFOLD_FUNCTORS((class T, class U = int), Sum, Product);
+GATEFOLD_FUNCTORS((class T), Negated);
+
+struct UsesFunctors {
+  template <class T>
+  T negated_sum(T a, T b) const {
+    return functor::Negated<T>{}(functor::Sum<T>{}(a, b));
+  }
+};
+
+namespace functor {
+
+template <class T, class U>
+struct Sum {
+  T operator()(T a, U b) const { return a + b; }
+};
+template <class T>
+struct Negated {
+  T operator()(T v) const { return -v; }
+};
+
+}  // namespace functor
+
 }  // namespace
+
+TEST_CASE("GATEFOLD_FUNCTORS: a type uses functors that are defined later") {
+  CHECK(UsesFunctors{}.negated_sum(2, 3) == -5);
+  static_assert(std::is_same_v<functor::Product<long>, functor::Product<long, int>>);
+}
 
 TEST_CASE("GATEFOLD_HD: functions run on the host") {
   static_assert(twice(2) == 4);

@@ -91,14 +91,7 @@ struct CachePlaces {
 
 }  // namespace detail_::attending
 
-namespace functor {
-
-template <class T, class B>
-struct StoreInCache;
-template <class T, class B>
-struct ReadFromCache;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), StoreInCache, ReadFromCache);
 
 /// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
 ///

@@ -66,6 +66,29 @@
     return false;                            \
   } else
 
+/// Declares the functors of a header before the type that uses them, so that readers see the type first. The functors
+/// are defined in `namespace functor` at the end of the header:
+///
+///     GATEFOLD_FUNCTORS((class T, class B), PickTopK, PickTopKBackward);
+#define GATEFOLD_FUNCTORS(parameters, ...)                      \
+  namespace functor {                                           \
+  GATEFOLD_EXPAND(GATEFOLD_FUNCTOR_OF(parameters, __VA_ARGS__)) \
+  }                                                             \
+  static_assert(true)
+#define GATEFOLD_FUNCTOR_OF(parameters, name, ...) \
+  template <GATEFOLD_BARE parameters>              \
+  struct name;                                     \
+  __VA_OPT__(GATEFOLD_FUNCTOR_NEXT GATEFOLD_PARENTHESES(parameters, __VA_ARGS__))
+#define GATEFOLD_FUNCTOR_NEXT() GATEFOLD_FUNCTOR_OF
+#define GATEFOLD_BARE(...) __VA_ARGS__
+
+// Expands a macro that names itself through GATEFOLD_PARENTHESES, and so handles a list of up to 64 names.
+#define GATEFOLD_PARENTHESES ()
+#define GATEFOLD_EXPAND(...) GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(__VA_ARGS__))))
+#define GATEFOLD_EXPAND_16(...) GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(__VA_ARGS__))))
+#define GATEFOLD_EXPAND_4(...) GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(__VA_ARGS__))))
+#define GATEFOLD_EXPAND_1(...) __VA_ARGS__
+
 namespace gatefold::detail_ {
 
 /// A text as a template argument.

@@ -25,14 +25,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct TakeWeights;
-template <class T, class B>
-struct GiveAdjoints;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), TakeWeights, GiveAdjoints);
 
 namespace dist {
 

@@ -9,6 +9,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
@@ -17,20 +18,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct ReceiveAttention;
-template <class T, class B>
-struct PoolPositions;
-template <class T, class B>
-struct PoolPositionsBackward;
-template <class T, class B>
-struct ReceiveAttentionBackward;
-template <class T, class B>
-struct AddPooled;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), ReceiveAttention, PoolPositions, PoolPositionsBackward, ReceiveAttentionBackward,
+                  AddPooled);
 
 /// An expert that is one attention layer, without softmax scaling, whose outputs are summed over the queries. An item
 /// is a sequence X of L vectors. K_e is the product of the query and key matrices of expert e, and W_e the product of

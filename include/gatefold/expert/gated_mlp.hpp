@@ -19,14 +19,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class Act, class Up, class T, class B>
-struct GateUp;
-template <class Act, class Up, class T, class B>
-struct GateUpBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class Act, class Up, class T, class B), GateUp, GateUpBackward);
 
 /// A gated linear unit per expert; with the activation Silu it is SwiGLU. Slot s is one row of work: expert e, to which
 /// the slot belongs, computes z[s] from the item x[row(s)]. G_e, U_e and V_e are the weights of the expert, a_e, b_e

@@ -15,12 +15,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct HiddenFactors;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), HiddenFactors);
 
 namespace detail_::policy {
 

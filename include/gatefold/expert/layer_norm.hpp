@@ -14,16 +14,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct Normalise;
-template <class T, class B>
-struct GainBias;
-template <class T, class B>
-struct NormaliseBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), Normalise, GainBias, NormaliseBackward);
 
 /// Normalises each item to mean 0 and variance 1, then applies a learned gain and bias. Use LayerNorm as the norm of a
 /// layer, or inside larger experts, where each expert e has its own gain and bias.

@@ -3,6 +3,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
@@ -11,12 +12,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct WeightedItems;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), WeightedItems);
 
 /// A linear map with separate weights W_e and biases b_e for each expert e. Slot s is one row of work: expert e
 /// computes z[s] from the item x[row(s)]. With one expert, this is an ordinary linear layer.

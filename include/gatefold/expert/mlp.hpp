@@ -19,14 +19,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class Act, class T, class B, class KeptT = T>
-struct BiasActivate;
-template <class Act, class T, class B>
-struct ActivateBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class Act, class T, class B, class KeptT = T), BiasActivate);
+GATEFOLD_FUNCTORS((class Act, class T, class B), ActivateBackward);
 
 /// A two-layer perceptron (feed-forward network) per expert. Slot s is one row of work: expert e computes z[s] from the
 /// item x[row(s)], with weights U_e, V_e and biases a_e, b_e.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
@@ -12,16 +13,8 @@
 /// activations over the patches.
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct SumFilters;
-template <class Act, class T, class B>
-struct SumFiltersBackward;
-template <class T, class B>
-struct JoinPatches;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), SumFilters, JoinPatches);
+GATEFOLD_FUNCTORS((class Act, class T, class B), SumFiltersBackward);
 
 /// Checks the sizes that are options of the experts PatchCnn and PatchMlp.
 /// @throws ArgumentError unless all sizes are at least 1 and outputs divides filters

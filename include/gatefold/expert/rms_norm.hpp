@@ -13,14 +13,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct RootMeanSquare;
-template <class T, class B>
-struct RootMeanSquareBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), RootMeanSquare, RootMeanSquareBackward);
 
 /// Scales each item to a root mean square of 1, then applies a learned gain: LayerNorm without mean and bias. Use
 /// RmsNorm as the norm of a layer, or inside larger experts, where each expert e has its own gain.

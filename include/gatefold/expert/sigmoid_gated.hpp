@@ -16,16 +16,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct SigmoidGate;
-template <class T, class B>
-struct SigmoidGateBackward;
-template <class T, class B>
-struct AddScoreAdjoint;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), SigmoidGate, SigmoidGateBackward, AddScoreAdjoint);
 
 /// Wraps an expert, and multiplies its output by a learned gate, the sigmoid σ of an inner product of the item and a
 /// vector g_e of expert e.

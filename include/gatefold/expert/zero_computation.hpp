@@ -19,16 +19,7 @@
 /// that a gate sends to them costs little, so easy items need less work than difficult ones.
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct SlotRow;
-template <class T, class B>
-struct MixConstant;
-template <class T, class B>
-struct MixConstantBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), SlotRow, MixConstant, MixConstantBackward);
 
 /// An expert whose output is 0.
 ///

@@ -12,12 +12,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct PickByHash;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), PickByHash);
 
 /// A router without parameters that picks experts by the hash of an item's token. The more even the distribution of the
 /// tokens, the more even is the load of the experts.

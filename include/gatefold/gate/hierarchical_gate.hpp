@@ -20,16 +20,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct MarkGroup;
-template <class T, class B>
-struct PickInGroup;
-template <class T, class B>
-struct PickInGroupBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), MarkGroup, PickInGroup, PickInGroupBackward);
 
 /// A gate with two levels (hierarchical mixture of experts): a primary gate chooses groups of experts, and each group
 /// has a secondary gate that chooses among its M experts. The weights are multiplied.

@@ -17,14 +17,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct SoftmaxOfItems;
-template <class T, class B>
-struct SoftmaxOfItemsBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), SoftmaxOfItems, SoftmaxOfItemsBackward);
 
 /// Soft mixture of experts. The input of each slot of an expert is a weighted mean of all items x of a sequence. Each
 /// item gets a weighted sum of the outputs of all slots. φ has a learned vector for each slot.

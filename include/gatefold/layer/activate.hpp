@@ -13,14 +13,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class Act, class T, class B>
-struct ActivateRow;
-template <class Act, class T, class B>
-struct ActivateRowBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class Act, class T, class B), ActivateRow, ActivateRowBackward);
 
 /// An activation function as a branch, without parameters. A Chain makes it from an activation, so you can write
 /// `Chain{Linear{8, 32}, Gelu{}, Linear{32, 4}}`.

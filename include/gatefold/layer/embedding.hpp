@@ -14,16 +14,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct TakeById;
-template <class T, class B>
-struct AddById;
-template <class T, class B>
-struct AddByPlace;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), TakeById, AddById, AddByPlace);
 
 /// Looks up a row of a learned table W [V, D] for each id, for example a token. It is the first layer of a language
 /// model; its items are ids (layer.hpp).

@@ -23,22 +23,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct CountPicks;
-template <class T, class B>
-struct JoinPicks;
-template <class T, class B>
-struct WeighSlots;
-template <class T, class B>
-struct GradOfPicks;
-template <class T, class B>
-struct CombineTasks;
-template <class T, class B>
-struct CombineTasksBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), CountPicks, JoinPicks, WeighSlots, GradOfPicks, CombineTasks,
+                  CombineTasksBackward);
 
 /// A multi-gate mixture of experts (MMoE): several tasks share the experts, and each task has its own gate. The output
 /// has one block of columns for each task, which a MultiTask loss reads. It is a branch.

@@ -11,16 +11,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct NegativeLogLikelihood;
-template <class T, class B>
-struct NegativeLogLikelihoodBackward;
-template <class T, class B>
-struct SoftmaxBackwardOfCounted;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), NegativeLogLikelihood, NegativeLogLikelihoodBackward, SoftmaxBackwardOfCounted);
 
 /// Softmax cross-entropy of logits y [N, C] with class labels.
 ///

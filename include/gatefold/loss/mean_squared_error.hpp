@@ -7,14 +7,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct SquaredDifference;
-template <class T>
-struct SquaredDifferenceBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), SquaredDifference);
+GATEFOLD_FUNCTORS((class T), SquaredDifferenceBackward);
 
 /// Mean squared error between outputs y [N, D] and targets [N, D].
 ///

@@ -19,12 +19,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct PutColumns;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), PutColumns);
 
 /// Selects the divisor of the mean loss of a task: the number of its targets that are not ignored, or the number of all
 /// items.

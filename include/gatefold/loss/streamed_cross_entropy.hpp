@@ -20,22 +20,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct StreamLogits;
-template <class T, class B>
-struct StreamedValue;
-template <class T, class B>
-struct SoftmaxScale;
-template <class T, class B>
-struct CopyCounted;
-template <class T, class B>
-struct SoftmaxOfLogit;
-template <class T, class B>
-struct SubtractLabel;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), StreamLogits, StreamedValue, SoftmaxScale, CopyCounted, SoftmaxOfLogit,
+                  SubtractLabel);
 
 /// The output layer of a language model together with the cross-entropy of the logits. It computes logits in blocks, so
 /// the logits [N, V] of all items are never in memory at once. It is a loss with learned parameters (loss.hpp).

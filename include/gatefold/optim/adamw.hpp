@@ -9,12 +9,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct AdamWStep;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), AdamWStep);
 
 namespace optim {
 

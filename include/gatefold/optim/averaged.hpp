@@ -15,14 +15,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct MoveTowards;
-template <class T>
-struct Exchange;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), MoveTowards, Exchange);
 
 namespace optim {
 

@@ -10,14 +10,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct SliceNorm;
-template <class T>
-struct NormalizedStep;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), SliceNorm, NormalizedStep);
 
 namespace optim {
 

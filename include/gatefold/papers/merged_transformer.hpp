@@ -7,6 +7,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
@@ -17,18 +18,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct HeadProbabilities;
-template <class T, class B>
-struct HeadProbabilitiesBackward;
-template <class T, class B>
-struct Difference;
-template <class T, class B>
-struct DifferenceBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), HeadProbabilities, HeadProbabilitiesBackward, Difference, DifferenceBackward);
 
 /// An expert made of attention heads and one layer of neurons. The query and key matrices of a head are merged into one
 /// matrix K. The outputs of the heads are summed. The J neurons w_{e,j} of expert e have fixed output weights a_j = ±1.

@@ -8,23 +8,13 @@
 #include <vector>
 
 #include "gatefold/backend/order.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/metric/metric.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct RowNorm;
-template <class T, class B>
-struct NormRank;
-template <class T, class B>
-struct NormOfExpert;
-template <class T, class B>
-struct ExpertOfSlot;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), RowNorm, NormRank, NormOfExpert, ExpertOfSlot);
 
 namespace metric {
 

@@ -18,12 +18,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct SumOverExperts;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), SumOverExperts);
 
 /// The options of ThreeStage: the lengths of its three training stages, and the optimizers.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out

@@ -16,14 +16,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class B>
-struct SlotRows;
-template <class T, class B>
-struct StoreValid;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class B), SlotRows);
+GATEFOLD_FUNCTORS((class T, class B), StoreValid);
 
 /// A plan (the routing of a batch) in which every item goes to every expert with some weight. The input of slot p of
 /// expert e is a weighted sum of the items x of a sequence g. The output of item n is a weighted sum of the experts'

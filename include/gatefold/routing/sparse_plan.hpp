@@ -19,16 +19,9 @@ namespace gatefold {
 /// items than for others.
 inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
-namespace functor {
-
-template <class B>
-struct SlotItems;
-template <class T, class B, class Z = T>
-struct Combine;
-template <class T, class B>
-struct CombineBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class B), SlotItems);
+GATEFOLD_FUNCTORS((class T, class B, class Z = T), Combine);
+GATEFOLD_FUNCTORS((class T, class B), CombineBackward);
 
 /// The inputs of the experts: the slots (rows of work) of each expert, and the matrix x whose rows the slots read.
 template <class T, class B>

@@ -10,14 +10,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct RowsOfSlots;
-template <class T, class B>
-struct InputWeightBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), RowsOfSlots, InputWeightBackward);
 
 /// A routing plan that multiplies the inputs of the experts by the weights of the picks. A SparsePlan multiplies their
 /// outputs. For slot s with pick p(s) of item n(s):

@@ -35,13 +35,6 @@
 #define GATEFOLD_PACK(...)                                                                      \
   static void each(auto&& f, auto&... p) { GATEFOLD_EXPAND(GATEFOLD_PACK_MEMBER(__VA_ARGS__)) } \
   static constexpr std::size_t listed = ::gatefold::detail_::pack::count_names(#__VA_ARGS__);
-
-// Repeats GATEFOLD_PACK_MEMBER for up to 64 members.
-#define GATEFOLD_PARENTHESES ()
-#define GATEFOLD_EXPAND(...) GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(__VA_ARGS__))))
-#define GATEFOLD_EXPAND_16(...) GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(__VA_ARGS__))))
-#define GATEFOLD_EXPAND_4(...) GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(__VA_ARGS__))))
-#define GATEFOLD_EXPAND_1(...) __VA_ARGS__
 #define GATEFOLD_PACK_MEMBER(member, ...) \
   f(#member, p.member...);                \
   __VA_OPT__(GATEFOLD_PACK_NEXT GATEFOLD_PARENTHESES(__VA_ARGS__))

@@ -24,12 +24,7 @@
 /// Removes, adds, copies and reorders the experts of a trained model.
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct SelectExperts;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), SelectExperts);
 
 /// Lists of the experts from which new experts are copied: new expert i is a copy of expert list[i]. A single list
 /// applies to every mixture of a model. A vector of lists has one list for each mixture, in the order of the model's

@@ -24,12 +24,7 @@
 /// Makes a mixture of experts from a trained dense model: each expert begins as a copy of the dense branch.
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct RepeatExpert;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), RepeatExpert);
 
 /// Options of `upcycle`. `noise` is the relative size of random changes, which make the experts different.
 struct UpcycleOptions {

@@ -15,16 +15,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct AdamCoefficients;
-template <class T>
-struct AdamRuleStep;
-template <class T>
-struct AdamRuleBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), AdamCoefficients, AdamRuleStep, AdamRuleBackward);
 
 namespace update {
 

@@ -14,14 +14,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct ComplexStep;
-template <class T>
-struct ComplexBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), ComplexStep, ComplexBackward);
 
 namespace update {
 

@@ -18,14 +18,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct Sigmoid;
-template <class T>
-struct SigmoidBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), Sigmoid, SigmoidBackward);
 
 namespace update {
 

@@ -13,16 +13,8 @@
 ///     p ← μ p + u(x),   y = x + γ p,   with μ, γ fixed, one per layer, or one per item                  (1)
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct Coefficient;
-template <class T, class B>
-struct LearnedMomentumStep;
-template <class T, class B>
-struct LearnedMomentumBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), Coefficient);
+GATEFOLD_FUNCTORS((class T, class B), LearnedMomentumStep, LearnedMomentumBackward);
 
 namespace update {
 

@@ -3,20 +3,14 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/one_group.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct LinearScalarForward;
-template <class T, class B>
-struct LinearScalarBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), LinearScalarForward, LinearScalarBackward);
 
 namespace update {
 

@@ -17,16 +17,7 @@
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct HeavyBallStep;
-template <class T>
-struct HeavyBallBackward;
-template <class T>
-struct LookAheadBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), HeavyBallStep, HeavyBallBackward, LookAheadBackward);
 
 namespace update {
 

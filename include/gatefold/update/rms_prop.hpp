@@ -11,14 +11,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct RmsPropStep;
-template <class T>
-struct RmsPropBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), RmsPropStep, RmsPropBackward);
 
 namespace update {
 

@@ -20,16 +20,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct ScaleBy;
-template <class T>
-struct Hold;
-template <class T>
-struct HoldBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), ScaleBy, Hold, HoldBackward);
 
 namespace update {
 

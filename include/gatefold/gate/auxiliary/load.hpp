@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/cv_squared.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
@@ -11,18 +12,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct LastAndNext;
-template <class T, class B>
-struct AboveThreshold;
-template <class T, class B>
-struct SmoothLoad;
-template <class T, class B>
-struct SmoothLoadBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), LastAndNext, AboveThreshold, SmoothLoad, SmoothLoadBackward);
 
 /// A smooth auxiliary loss that rewards an even load of the experts, for gates with Gaussian noise. The load v_e of
 /// expert e is the expected number of items that pick e if only the noise of e is drawn again. It is a sum of normal

@@ -12,18 +12,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct SigmoidShares;
-template <class T, class B>
-struct SequenceLoss;
-template <class T, class B>
-struct MeanOfSequences;
-template <class T, class B>
-struct SequenceBalanceBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), SigmoidShares, SequenceLoss, MeanOfSequences, SequenceBalanceBackward);
 
 /// An auxiliary loss that rewards an even load of E experts within each sequence. It is the mean of Balance over the
 /// sequences of `length` items.

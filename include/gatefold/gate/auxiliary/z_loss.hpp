@@ -10,16 +10,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct SquaredLogSumExp;
-template <class T, class B>
-struct ScaleByCount;
-template <class T, class B>
-struct ZLossBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), SquaredLogSumExp, ScaleByCount, ZLossBackward);
 
 /// An auxiliary loss that keeps the logits z [N, E] of a gate small. It is the mean squared log-sum-exp of the items.
 ///

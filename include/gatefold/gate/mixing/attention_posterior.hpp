@@ -13,6 +13,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/mixing/followed_head.hpp"
 #include "gatefold/gate/mixing/posterior_features.hpp"
@@ -22,12 +23,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct Both;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), Both);
 
 /// A mixing in which an item takes over the probabilities of the items that it attends to (Attention-Aware gates).
 /// A_h[i,j] is the weight with which item u_i attends to item j in head h, v_h,j is the value of j in that attention,

@@ -8,14 +8,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct Sigmoids;
-template <class T, class B>
-struct SigmoidsBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), Sigmoids, SigmoidsBackward);
 
 /// The mixing of a gate whose experts have independent weights: q is the sigmoid of each logit instead of a softmax, so
 /// the values of an item do not sum to 1. The logits order the experts.

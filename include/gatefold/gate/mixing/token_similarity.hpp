@@ -6,6 +6,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/softmax.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -14,12 +15,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct Identity;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), Identity);
 
 /// A mixing in which similar items share their probabilities and therefore tend to go to the same experts
 /// (Similarity-Aware gates). u_i is item i, z_i are its logits, W_s is a metric and τ a temperature.

@@ -14,14 +14,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct Inverse;
-template <class T>
-struct InverseBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), Inverse, InverseBackward);
 
 /// Scores by the cosine of the angle between the projected item W x[n] and a learned direction v_e of each expert, in a
 /// space of `dim` dimensions.

@@ -10,14 +10,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class LawT, class T>
-struct JitterFactor;
-template <class LawT, class T>
-struct AddJitter;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class LawT, class T), JitterFactor, AddJitter);
 
 /// Multiplies each element of an item by a random number near 1 before the scores of the item are computed, so that the
 /// router also tries other experts.

@@ -16,14 +16,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct AddCounts;
-template <class T, class B>
-struct GlobalSlopes;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), AddCounts, GlobalSlopes);
 
 /// Adds a balance loss to a selection. The loss uses the loads of a whole batch, although the batch is divided into
 /// parts (micro-batches): all parts that `Trainer.accumulate` and `step` have processed since the last training step.

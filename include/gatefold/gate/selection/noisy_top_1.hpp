@@ -12,14 +12,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class LawT, class T, class B>
-struct PickNoisyTop1;
-template <class T, class B>
-struct PickTop1Backward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class LawT, class T, class B), PickNoisyTop1);
+GATEFOLD_FUNCTORS((class T, class B), PickTop1Backward);
 
 /// Picks the best expert of each item after noise has been added to the ranks.
 ///

@@ -19,16 +19,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T>
-struct LearnedDeviation;
-template <class LawT, class T>
-struct AddNoise;
-template <class LawT, class T>
-struct DeviationBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), LearnedDeviation);
+GATEFOLD_FUNCTORS((class LawT, class T), AddNoise, DeviationBackward);
 
 /// Picks the K best experts of each item after noise has been added to the ranks. The weights are a softmax of the
 /// noisy values.

@@ -16,22 +16,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct PickActive;
-template <class T, class B>
-struct PickActiveBackward;
-template <class T, class B>
-struct ActiveWeights;
-template <class T, class B>
-struct ActiveLoss;
-template <class T, class B>
-struct ActiveLossBackward;
-template <class T, class B>
-struct StepCoefficient;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeights, ActiveLoss, ActiveLossBackward,
+                  StepCoefficient);
 
 /// Picks every expert with a positive logit, and uses the logit as weight (ReLU routing). The number of experts differs
 /// between items. A loss with an adaptive coefficient λ steers the mean number of active experts to k.

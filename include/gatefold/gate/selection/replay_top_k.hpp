@@ -11,12 +11,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct ReplayPicks;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), ReplayPicks);
 
 /// Picks recorded experts instead of the best ones (router replay). The weights are those of TopK, computed from the
 /// probabilities q of this model, so that its router is trained.

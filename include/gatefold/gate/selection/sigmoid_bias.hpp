@@ -18,28 +18,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct BiasedScore;
-template <class T, class B>
-struct GroupScores;
-template <class T, class B>
-struct KeepBestGroups;
-template <class T, class B>
-struct SigmoidWeights;
-template <class T, class B>
-struct SigmoidWeightsForward;
-template <class T, class B>
-struct SigmoidWeightsBackward;
-template <class T, class B>
-struct LoadViolation;
-template <class T, class B>
-struct StepBySign;
-template <class T, class B>
-struct Centre;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), BiasedScore, GroupScores, KeepBestGroups, SigmoidWeights, SigmoidWeightsForward,
+                  SigmoidWeightsBackward, LoadViolation, StepBySign, Centre);
 
 /// The positive score that a SigmoidBias gate makes of a logit z: the sigmoid σ(z) of DeepSeek-V3, √(log(1 + e^z)) of
 /// DeepSeek-V4, or the softmax over all experts of ERNIE 4.5 and LongCat-Flash.

@@ -14,14 +14,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct PickTopK;
-template <class T, class B>
-struct PickTopKBackward;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), PickTopK, PickTopKBackward);
 
 /// Picks the K best experts of each item.
 ///
