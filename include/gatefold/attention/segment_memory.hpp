@@ -15,6 +15,90 @@
 /// caller owns it. The attention reads `past` and writes `next`. Decoders use a KvCache instead (kv_cache.hpp).
 namespace gatefold {
 
+template <class T, class B>
+struct AttentionMemory;
+
+/// The size of a SegmentMemory.
+struct MemorySize {
+  Index layers = 1, sequences = 1;
+  Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values
+  Index most = 0;   // largest number of remembered items of each sequence: attention.remembers()
+};
+
+/// Owns the items that the layers of a stack remember from segment to segment:
+///
+///     SegmentMemory<float, Cpu> memory(ctx, {.layers = 6, .sequences = 4, .width = 512, .most = 1024});
+///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
+///
+/// The memory has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
+///
+/// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
+/// its place, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The old sequence then has no
+/// effect on any bit of the new one.
+/// @cost  memory for 2 · layers · S · most · W values, allocated by the constructor
+template <class T, class B>
+class SegmentMemory {
+ public:
+  /// Creates a memory without remembered items.
+  /// @throws ArgumentError if a size is less than 1, or `most` is negative
+  SegmentMemory(typename B::Context& ctx, const MemorySize& size) : size_(size) {
+    expect(size.layers >= 1, "SegmentMemory", "layers", "at least 1", size.layers);
+    expect(size.sequences >= 1, "SegmentMemory", "sequences", "at least 1", size.sequences);
+    expect(size.width >= 1, "SegmentMemory", "width", "at least 1", size.width);
+    expect(size.most >= 0, "SegmentMemory", "most", "at least 0", size.most);
+    const auto here = ctx.here();
+    for (auto* kept : {&past_, &next_}) resize(*kept, size.most);
+    resize(past_, 0);
+  }
+
+  /// Starts new sequences without remembered items, or with `zeros` rows of zeros for each sequence. The reference code
+  /// of papers 001 and 002 starts with `most` rows of zeros, to which items attend as to any other keys.
+  /// @throws ArgumentError unless 0 <= zeros <= most
+  void begin(typename B::Context& ctx, Index zeros = 0) {
+    const auto here = ctx.here();
+    expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
+    resize(past_, zeros);
+    position_ = 0;
+    fill(ctx, past_.rows.view(), 0);
+    fill(ctx, past_.valid.view(), 1);
+  }
+  /// Returns the number of items of each sequence that the memory holds now.
+  Index items() const { return past_.valid.size() / size_.sequences; }
+  /// Returns the views of this memory that a model takes as extra input, for a segment of `length` items in each
+  /// sequence.
+  AttentionMemory<T, B> of(Index length) {
+    next_position_ = position_ + length;
+    const Index all = items() + length;
+    resize(next_, all < size_.most ? all : size_.most);
+    return {std::as_const(past_.rows).view(),
+            next_.rows.view(),
+            std::as_const(past_.valid).view(),
+            next_.valid.view(),
+            size_.sequences,
+            position_};
+  }
+  /// Makes the rows that the segment wrote (`next`) the remembered rows (`past`) of the next segment. Call it after
+  /// each segment.
+  void advance() {
+    std::swap(past_, next_);
+    position_ = next_position_;
+  }
+
+ private:
+  struct Kept {
+    Tensor<T, 3, B> rows;   // [layers, S·P, W] rows of P items of each of S sequences
+    Tensor<T, 1, B> valid;  // [S·P] mask: 1 = item, 0 = padding
+  };
+  void resize(Kept& kept, Index items) {
+    kept.rows.resize(size_.layers, size_.sequences * items, size_.width);
+    kept.valid.resize(size_.sequences * items);
+  }
+
+  MemorySize size_;
+  Kept past_, next_;
+  Index position_ = 0, next_position_ = 0;  // positions of the first items of this and the next segment
+};
+
 /// The items of earlier segments that each layer of a stack remembers, sequence by sequence. It is an extra input with
 /// views of memory that the caller owns (SegmentMemory). A row has W values: the item as the layer received it (W = D),
 /// or its keys and values (W = 2·D). Keys and values save work, but are valid only if the parameters do not change
@@ -229,86 +313,5 @@ View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, 
 }
 
 }  // namespace detail_::attending
-
-/// The size of a SegmentMemory.
-struct MemorySize {
-  Index layers = 1, sequences = 1;
-  Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values
-  Index most = 0;   // largest number of remembered items of each sequence: attention.remembers()
-};
-
-/// Owns the items that the layers of a stack remember from segment to segment:
-///
-///     SegmentMemory<float, Cpu> memory(ctx, {.layers = 6, .sequences = 4, .width = 512, .most = 1024});
-///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
-///
-/// The memory has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
-///
-/// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
-/// its place, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The old sequence then has no
-/// effect on any bit of the new one.
-/// @cost  memory for 2 · layers · S · most · W values, allocated by the constructor
-template <class T, class B>
-class SegmentMemory {
- public:
-  /// Creates a memory without remembered items.
-  /// @throws ArgumentError if a size is less than 1, or `most` is negative
-  SegmentMemory(typename B::Context& ctx, const MemorySize& size) : size_(size) {
-    expect(size.layers >= 1, "SegmentMemory", "layers", "at least 1", size.layers);
-    expect(size.sequences >= 1, "SegmentMemory", "sequences", "at least 1", size.sequences);
-    expect(size.width >= 1, "SegmentMemory", "width", "at least 1", size.width);
-    expect(size.most >= 0, "SegmentMemory", "most", "at least 0", size.most);
-    const auto here = ctx.here();
-    for (auto* kept : {&past_, &next_}) resize(*kept, size.most);
-    resize(past_, 0);
-  }
-
-  /// Starts new sequences without remembered items, or with `zeros` rows of zeros for each sequence. The reference code
-  /// of papers 001 and 002 starts with `most` rows of zeros, to which items attend as to any other keys.
-  /// @throws ArgumentError unless 0 <= zeros <= most
-  void begin(typename B::Context& ctx, Index zeros = 0) {
-    const auto here = ctx.here();
-    expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
-    resize(past_, zeros);
-    position_ = 0;
-    fill(ctx, past_.rows.view(), 0);
-    fill(ctx, past_.valid.view(), 1);
-  }
-  /// Returns the number of items of each sequence that the memory holds now.
-  Index items() const { return past_.valid.size() / size_.sequences; }
-  /// Returns the views of this memory that a model takes as extra input, for a segment of `length` items in each
-  /// sequence.
-  AttentionMemory<T, B> of(Index length) {
-    next_position_ = position_ + length;
-    const Index all = items() + length;
-    resize(next_, all < size_.most ? all : size_.most);
-    return {std::as_const(past_.rows).view(),
-            next_.rows.view(),
-            std::as_const(past_.valid).view(),
-            next_.valid.view(),
-            size_.sequences,
-            position_};
-  }
-  /// Makes the rows that the segment wrote (`next`) the remembered rows (`past`) of the next segment. Call it after
-  /// each segment.
-  void advance() {
-    std::swap(past_, next_);
-    position_ = next_position_;
-  }
-
- private:
-  struct Kept {
-    Tensor<T, 3, B> rows;   // [layers, S·P, W] rows of P items of each of S sequences
-    Tensor<T, 1, B> valid;  // [S·P] mask: 1 = item, 0 = padding
-  };
-  void resize(Kept& kept, Index items) {
-    kept.rows.resize(size_.layers, size_.sequences * items, size_.width);
-    kept.valid.resize(size_.sequences * items);
-  }
-
-  MemorySize size_;
-  Kept past_, next_;
-  Index position_ = 0, next_position_ = 0;  // positions of the first items of this and the next segment
-};
 
 }  // namespace gatefold

@@ -10,6 +10,54 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
+/// The contract of a backend, the code that computes on a CPU or GPU: a type with a Context and the static functions
+/// below, called primitives. The rest of the library calls a backend only through these primitives.
+///
+///     for_each(ctx, n, f)                calls f(i) for i < n, in any order. If f declares `using Element = T`, calls
+///                                        f(at, i) instead: f loads and stores through the accessor `at`, on the CPU
+///                                        whole SIMD registers (epilogue.hpp)
+///     for_rows(ctx, n, f)                calls f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
+///     for_tasks(ctx, n, f)               f(context, first, count) for ranges that cover tasks 0 to n - 1; the backend
+///                                        chooses their lengths. A task calls primitives with the context that it
+///                                        gets, and writes only memory that no other task reads or writes, because
+///                                        tasks can run at the same time
+///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
+///     group_by(ctx, keys, offsets, order) a stable sort: `order` lists the positions i with keys[i] = 0, then those
+///                                        with keys[i] = 1, and so on; offsets [G + 1] has the first position of each
+///                                        key in `order`. Negative keys are left out
+///     group_table(ctx, keys, offsets, order, rows, row_offsets, row_slots)
+///                                        group_by of a table [N, K] of keys in [0, G), and its inverse: rows[s] is the
+///                                        row of slot s; row_slots has the slots of row n, ascending, from index
+///                                        row_offsets[n] on
+///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
+///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), then f(lanes, n, row) for each complete row
+///                                        of c: `row` points to its values, in c or in a copy in a cache. If c is null
+///                                        (with its extents), c is not stored, and f can change the values of `row`
+///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]); transpose is a bool, or
+///                                        `as_transposed` or `as_stored` (groups.hpp), here and below
+///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c as in grouped_gemm, then f(lanes, s, row) for slots s
+///                                        in use: `row` points to the complete values of c[s]. f can change these
+///                                        values, but must not write elements of type Index
+///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, c, last)
+///                                        c[s] = last(middle(a[row(s)] up[e], …) down[e]): two products, one after the
+///                                        other. A backend need not write the result of the first product to memory
+///     grouped_outer(ctx, groups, a, dc, dw, accumulate = true, dc_rows = {})
+///                                        dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] if dc_rows is given;
+///                                        without `accumulate`, dw[e] = 0 for an expert without slots
+///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
+///                                        db[e] (+)= Σ_s weight[s] dc[dc_rows[s]]. Without `weight` all factors are 1;
+///                                        without `dc_rows` slot s reads dc[s]
+///     write_zeros(ctx, p, bytes)         writes zeros; any thread of the host can call it
+///     to_host / from_host(ctx, n, from, to)                   copies between B and the host, finished on return
+///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only for devices whose contexts are shards
+///                                        (distributed/memory.hpp): a copy in the order of ctx, between memory of any
+///                                        contexts or the host, and a wait until all work of ctx is finished
+///     ctx.here()                         while the returned object lives, other threads that use ctx get an
+///                                        ArgumentError, and `allocate` takes memory of the device of ctx. Layers,
+///                                        trainers and zeros_like hold this object from their first line on
+///
+/// @order  results are bitwise the same for any number of threads; an element of a product depends only on its own row
+///         of the left factor and on the weights
 namespace gatefold {
 
 namespace detail_::backend {
@@ -76,54 +124,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 
 }  // namespace detail_::backend
 
-/// The contract of a backend, the code that computes on a CPU or GPU: a type with a Context and the static functions
-/// below, called primitives. The rest of the library calls a backend only through these primitives.
-///
-///     for_each(ctx, n, f)                calls f(i) for i < n, in any order. If f declares `using Element = T`, calls
-///                                        f(at, i) instead: f loads and stores through the accessor `at`, on the CPU
-///                                        whole SIMD registers (epilogue.hpp)
-///     for_rows(ctx, n, f)                calls f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
-///     for_tasks(ctx, n, f)               f(context, first, count) for ranges that cover tasks 0 to n - 1; the backend
-///                                        chooses their lengths. A task calls primitives with the context that it
-///                                        gets, and writes only memory that no other task reads or writes, because
-///                                        tasks can run at the same time
-///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
-///     group_by(ctx, keys, offsets, order) a stable sort: `order` lists the positions i with keys[i] = 0, then those
-///                                        with keys[i] = 1, and so on; offsets [G + 1] has the first position of each
-///                                        key in `order`. Negative keys are left out
-///     group_table(ctx, keys, offsets, order, rows, row_offsets, row_slots)
-///                                        group_by of a table [N, K] of keys in [0, G), and its inverse: rows[s] is the
-///                                        row of slot s; row_slots has the slots of row n, ascending, from index
-///                                        row_offsets[n] on
-///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
-///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), then f(lanes, n, row) for each complete row
-///                                        of c: `row` points to its values, in c or in a copy in a cache. If c is null
-///                                        (with its extents), c is not stored, and f can change the values of `row`
-///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]); transpose is a bool, or
-///                                        `as_transposed` or `as_stored` (groups.hpp), here and below
-///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c as in grouped_gemm, then f(lanes, s, row) for slots s
-///                                        in use: `row` points to the complete values of c[s]. f can change these
-///                                        values, but must not write elements of type Index
-///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, c, last)
-///                                        c[s] = last(middle(a[row(s)] up[e], …) down[e]): two products, one after the
-///                                        other. A backend need not write the result of the first product to memory
-///     grouped_outer(ctx, groups, a, dc, dw, accumulate = true, dc_rows = {})
-///                                        dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] if dc_rows is given;
-///                                        without `accumulate`, dw[e] = 0 for an expert without slots
-///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
-///                                        db[e] (+)= Σ_s weight[s] dc[dc_rows[s]]. Without `weight` all factors are 1;
-///                                        without `dc_rows` slot s reads dc[s]
-///     write_zeros(ctx, p, bytes)         writes zeros; any thread of the host can call it
-///     to_host / from_host(ctx, n, from, to)                   copies between B and the host, finished on return
-///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only for devices whose contexts are shards
-///                                        (distributed/memory.hpp): a copy in the order of ctx, between memory of any
-///                                        contexts or the host, and a wait until all work of ctx is finished
-///     ctx.here()                         while the returned object lives, other threads that use ctx get an
-///                                        ArgumentError, and `allocate` takes memory of the device of ctx. Layers,
-///                                        trainers and zeros_like hold this object from their first line on
-///
-/// @order  results are bitwise the same for any number of threads; an element of a product depends only on its own row
-///         of the left factor and on the weights
+/// True for a type that has all primitives of a backend.
 template <class B>
 concept Backend = detail_::backend::Memory<B> && detail_::backend::Loops<B> && detail_::backend::Sorting<B> &&
     detail_::backend::Products<B>;

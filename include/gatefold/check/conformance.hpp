@@ -51,6 +51,29 @@ struct ConformanceReport {
 /// values.
 struct EmptyExtra {};
 
+/// Tests a layer, a branch or an expert. Checks that
+///
+/// - the struct of its parameters lists all its tensors (see unlisted.hpp); if not, no other check is made;
+/// - its gradients agree with finite differences (see gradient.hpp);
+/// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
+/// - `infer` gives the bits of `forward`;
+/// - backward adds to gradients: two backward passes give twice the gradient;
+/// - a Saved and a Carry of an earlier batch can be reused for the next batch, as in a Trainer, with the same results;
+/// - the carry after forward, set to zero, can be passed to backward as the gradient of the carry, as in a Trainer;
+/// - a batch without items is valid;
+/// - `forward` and `rows` of mixings and selections give the same results (see rows.hpp);
+/// - scratch memory is given back, and does not grow after the first step;
+/// - optionally, an item's output does not depend on the batch around it;
+/// - optionally, its parts have the expected optional members (policy/hooks.hpp). This finds misspelt members, which
+///   the library never calls.
+///
+/// @tparam B  a host backend whose contexts can be made with a number of threads
+/// @param extra  a function that returns the extra inputs, Extra<L, T, B>, of items [first, first + count). It is
+///               called as extra(Element<T>{}, first, count) with T double and float
+/// @return a report that converts to bool, with a sentence for each failure
+template <class B, class L, class ExtraF = EmptyExtra>
+ConformanceReport conformance(const L& part, const ConformanceOptions& options = {}, const ExtraF& extra = {});
+
 namespace steps {
 
 template <class T>
@@ -139,28 +162,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace steps
 
-/// Tests a layer, a branch or an expert. Checks that
-///
-/// - the struct of its parameters lists all its tensors (see unlisted.hpp); if not, no other check is made;
-/// - its gradients agree with finite differences (see gradient.hpp);
-/// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
-/// - `infer` gives the bits of `forward`;
-/// - backward adds to gradients: two backward passes give twice the gradient;
-/// - a Saved and a Carry of an earlier batch can be reused for the next batch, as in a Trainer, with the same results;
-/// - the carry after forward, set to zero, can be passed to backward as the gradient of the carry, as in a Trainer;
-/// - a batch without items is valid;
-/// - `forward` and `rows` of mixings and selections give the same results (see rows.hpp);
-/// - scratch memory is given back, and does not grow after the first step;
-/// - optionally, an item's output does not depend on the batch around it;
-/// - optionally, its parts have the expected optional members (policy/hooks.hpp). This finds misspelt members, which
-///   the library never calls.
-///
-/// @tparam B  a host backend whose contexts can be made with a number of threads
-/// @param extra  a function that returns the extra inputs, Extra<L, T, B>, of items [first, first + count). It is
-///               called as extra(Element<T>{}, first, count) with T double and float
-/// @return a report that converts to bool, with a sentence for each failure
-template <class B, class L, class ExtraF = EmptyExtra>
-ConformanceReport conformance(const L& part, const ConformanceOptions& options = {}, const ExtraF& extra = {}) {
+template <class B, class L, class ExtraF>
+ConformanceReport conformance(const L& part, const ConformanceOptions& options, const ExtraF& extra) {
   ConformanceReport report;
   const Seed seed = options.gradients.seed;
   const Index items = options.gradients.items;

@@ -24,6 +24,24 @@
 /// optimizer.
 namespace gatefold::check {
 
+/// Tests an optimizer on the parameters of a model, with random gradients. Checks that
+///
+/// - the struct of its state lists all its tensors (see unlisted.hpp);
+/// - a run that continues from a checkpoint, that is, from the tensors and numbers that its state lists
+///   (optim/counters.hpp), gives the bits of an uninterrupted run;
+/// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
+/// - each step gives scratch memory back, and takes no more than the first step;
+/// - each step is counted in `state.step`, and does not change tensors that are not learned;
+/// - the function `expect_step` of the optimizer, if it has one, refuses gradients with wrong extents.
+///
+/// @tparam B  a host backend whose contexts can be made with a number of threads
+/// @param model  a layer, a branch or an expert. The optimizer updates its parameters
+/// @param steps  number of steps before the interruption, and after it; it must exceed the period of the state, if
+///               there is one
+/// @return a sentence for each failure; empty if all checks pass
+template <class B, class O, class L>
+std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed = Seed{1}, Index steps = 12);
+
 namespace steps {
 
 /// Resizes a tensor so that each dimension is larger by one, to make a gradient with a wrong shape.
@@ -104,23 +122,8 @@ struct Optimized {
 
 }  // namespace steps
 
-/// Tests an optimizer on the parameters of a model, with random gradients. Checks that
-///
-/// - the struct of its state lists all its tensors (see unlisted.hpp);
-/// - a run that continues from a checkpoint, that is, from the tensors and numbers that its state lists
-///   (optim/counters.hpp), gives the bits of an uninterrupted run;
-/// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
-/// - each step gives scratch memory back, and takes no more than the first step;
-/// - each step is counted in `state.step`, and does not change tensors that are not learned;
-/// - the function `expect_step` of the optimizer, if it has one, refuses gradients with wrong extents.
-///
-/// @tparam B  a host backend whose contexts can be made with a number of threads
-/// @param model  a layer, a branch or an expert. The optimizer updates its parameters
-/// @param steps  number of steps before the interruption, and after it; it must exceed the period of the state, if
-///               there is one
-/// @return a sentence for each failure; empty if all checks pass
 template <class B, class O, class L>
-std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed = Seed{1}, Index steps = 12) {
+std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed, Index steps) {
   using T = float;
   using P = Params<AsLayer<L, T, B>, T, B>;
   static_assert(optim::check<O, typename B::Context, P>());

@@ -17,6 +17,19 @@
 /// function `each`.
 namespace gatefold::check {
 
+/// Searches a pack (a struct of tensors) and the packs inside it for tensors that its function `each` does not list.
+/// Such a tensor is not learned, copied or saved. Returns a sentence for each pack with such a tensor, and for each
+/// tensor or name that is listed twice.
+///
+/// The bytes of a pack are compared with the bytes of its listed parts and `counters`. A gap of at least the size of a
+/// tensor (24 bytes if a pointer has 8) counts as a tensor that is not listed. Other members of this size also count,
+/// because copying or saving the pack would lose them. A pack that lists parts outside its own memory is not checked.
+///
+/// @tparam B  the backend of the tensors in `params`
+/// @param name  the name of `params` in the sentences
+template <class B, class P>
+std::vector<std::string> unlisted(const P& params, std::string_view name);
+
 namespace listed {
 
 using Bytes = std::pair<const std::byte*, const std::byte*>;  // first byte, end
@@ -81,16 +94,6 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
 
 }  // namespace listed
 
-/// Searches a pack (a struct of tensors) and the packs inside it for tensors that its function `each` does not list.
-/// Such a tensor is not learned, copied or saved. Returns a sentence for each pack with such a tensor, and for each
-/// tensor or name that is listed twice.
-///
-/// The bytes of a pack are compared with the bytes of its listed parts and `counters`. A gap of at least the size of a
-/// tensor (24 bytes if a pointer has 8) counts as a tensor that is not listed. Other members of this size also count,
-/// because copying or saving the pack would lose them. A pack that lists parts outside its own memory is not checked.
-///
-/// @tparam B  the backend of the tensors in `params`
-/// @param name  the name of `params` in the sentences
 template <class B, class P>
 std::vector<std::string> unlisted(const P& params, std::string_view name) {
   std::vector<std::string> sentences;

@@ -15,6 +15,14 @@
 /// Sums gradients over the shards (the parts of a batch), for tensors of which every shard has a copy.
 namespace gatefold::dist {
 
+/// Replaces each value of a pack (a struct of named tensors) by its sum over the shards, on all shards. Leaves Sharded
+/// packs unchanged, because each of their experts is on only one shard. In a Table (an embedding), sums only the rows
+/// that at least one shard has touched.
+/// @cost   one Shard::sum of all values together, and a copy of the values
+/// @order  the order of Shard::sum: a binary tree over the shards
+template <class ShardT, class C, class P>
+void all_reduce(ShardT& shard, C& ctx, P& pack);
+
 namespace reducing {
 
 /// Makes all shards agree on the touched rows of a Table. A Table is a matrix whose gradient has few written (touched)
@@ -94,11 +102,6 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
 
 }  // namespace reducing
 
-/// Replaces each value of a pack (a struct of named tensors) by its sum over the shards, on all shards. Leaves Sharded
-/// packs unchanged, because each of their experts is on only one shard. In a Table (an embedding), sums only the rows
-/// that at least one shard has touched.
-/// @cost   one Shard::sum of all values together, and a copy of the values
-/// @order  the order of Shard::sum: a binary tree over the shards
 template <class ShardT, class C, class P>
 void all_reduce(ShardT& shard, C& ctx, P& pack) {
   const auto here = ctx.here();

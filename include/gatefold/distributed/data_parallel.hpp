@@ -21,35 +21,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-/// Adds terms[0], terms[1], … to `*total`, in this order.
-struct AddInOrder {
-  const double* terms;
-  Index count;
-  double* total;
-  GATEFOLD_HD void operator()(Index) const {
-    for (Index i = 0; i < count; ++i) *total += terms[i];
-  }
-};
-
-}  // namespace functor
-
 namespace dist {
-
-namespace squares {
-
-template <class C>
-struct OfPack;
-
-/// A visitor that counts the experts of all mixtures whose experts are distributed over the shards (Sharded packs).
-struct CountExperts {
-  Index& n;
-  void operator()(const Name&, const auto&) const {}
-  void sharded(const Name&, const auto& g) const { n += g.deal->placement.experts(); }
-};
-
-}  // namespace squares
 
 /// The outermost optimizer of a run on several shards: it adds up the gradients of all shards, so that a step uses the
 /// whole batch.
@@ -95,17 +67,7 @@ struct DataParallel {
   }
   /// Returns Σ g², the sum of the squares of all gradients of all shards.
   template <class C, class Pack>
-  optim::Measured measure(C& ctx, const Pack& grads) const {
-    Index experts = 0;
-    for_each_learned(squares::CountExperts{experts}, grads);
-    const auto all = ctx.template scratch<double>(1 + experts);
-    double* const sums = all.data();
-    fill(ctx, all, 0);
-    for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
-    shard->sum(ctx, sums + 1, experts);  // a shard adds 0 for experts of other shards
-    C::Backend::for_each(ctx, 1, functor::AddInOrder{sums + 1, experts, sums});
-    return {sums};
-  }
+  optim::Measured measure(C& ctx, const Pack& grads) const;
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state, const optim::Measured& measured) const {
     optim::measured_step(optimizer, ctx, params, grads, state, measured);
@@ -114,8 +76,32 @@ struct DataParallel {
 template <class O, class S>
 DataParallel(O, S*) -> DataParallel<O, S>;
 
+}  // namespace dist
+
+namespace functor {
+
+/// Adds terms[0], terms[1], … to `*total`, in this order.
+struct AddInOrder {
+  const double* terms;
+  Index count;
+  double* total;
+  GATEFOLD_HD void operator()(Index) const {
+    for (Index i = 0; i < count; ++i) *total += terms[i];
+  }
+};
+
+}  // namespace functor
+
+namespace dist {
+
 namespace squares {
 
+/// A visitor that counts the experts of all mixtures whose experts are distributed over the shards (Sharded packs).
+struct CountExperts {
+  Index& n;
+  void operator()(const Name&, const auto&) const {}
+  void sharded(const Name&, const auto& g) const { n += g.deal->placement.experts(); }
+};
 /// A visitor that computes Σ g², the sum of squared gradients: one sum over the tensors that all shards hold, and one
 /// sum for each expert that this shard holds.
 template <class C>
@@ -142,5 +128,20 @@ struct OfPack {
 };
 
 }  // namespace squares
+
+template <optim::Optimizer OptimizerT, class ShardT>
+template <class C, class Pack>
+optim::Measured DataParallel<OptimizerT, ShardT>::measure(C& ctx, const Pack& grads) const {
+  Index experts = 0;
+  for_each_learned(squares::CountExperts{experts}, grads);
+  const auto all = ctx.template scratch<double>(1 + experts);
+  double* const sums = all.data();
+  fill(ctx, all, 0);
+  for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
+  shard->sum(ctx, sums + 1, experts);  // a shard adds 0 for experts of other shards
+  C::Backend::for_each(ctx, 1, functor::AddInOrder{sums + 1, experts, sums});
+  return {sums};
+}
+
 }  // namespace dist
 }  // namespace gatefold

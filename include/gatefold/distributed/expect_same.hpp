@@ -19,6 +19,25 @@
 /// copies differ would give wrong results but no error.
 namespace gatefold::dist {
 
+/// Checks that all shards hold the same pack (a struct of named tensors). Compares the values of tensors that all
+/// shards hold, and the shapes of experts' tensors. Also compares numbers outside tensors (optim/counters.hpp), for
+/// example the seed of a Trainer and its count of steps.
+/// @throws ArgumentError on all shards, with the name of the first tensor or number that differs
+/// @param memory  the kind of memory of the pack's tensors, for example memory_of(ctx)
+/// @cost   reads the pack once; two small exchanges
+template <class ShardT, class M, class P>
+void expect_same(ShardT& shard, const M& memory, const char* where, const P& pack);
+
+/// Checks that all shards pass the same list, and otherwise throws an ArgumentError that names the first element that
+/// differs. The elements must be of a type that same::hash() accepts.
+template <class ShardT, class V>
+void expect_same(ShardT& shard, const char* where, const char* name, const std::vector<V>& list);
+
+/// Checks that all shards pass the same number, and otherwise throws ArgumentError on all shards.
+template <class ShardT, class V>
+requires std::is_arithmetic_v<V>
+void expect_same(ShardT& shard, const char* where, const char* name, V value);
+
 namespace same {
 
 inline std::uint64_t hash(std::uint64_t h, const void* from, std::size_t bytes) {
@@ -130,12 +149,6 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 
 }  // namespace same
 
-/// Checks that all shards hold the same pack (a struct of named tensors). Compares the values of tensors that all
-/// shards hold, and the shapes of experts' tensors. Also compares numbers outside tensors (optim/counters.hpp), for
-/// example the seed of a Trainer and its count of steps.
-/// @throws ArgumentError on all shards, with the name of the first tensor or number that differs
-/// @param memory  the kind of memory of the pack's tensors, for example memory_of(ctx)
-/// @cost   reads the pack once; two small exchanges
 template <class ShardT, class M, class P>
 void expect_same(ShardT& shard, const M& memory, const char* where, const P& pack) {
   if (shard.count() == 1) return;
@@ -149,8 +162,6 @@ void expect_same(ShardT& shard, const M& memory, const char* where, const P& pac
       Name{}, pack);
   same::expect_numbers(shard, where, numbers);
 }
-/// Checks that all shards pass the same list, and otherwise throws an ArgumentError that names the first element that
-/// differs. The elements must be of a type that same::hash() accepts.
 template <class ShardT, class V>
 void expect_same(ShardT& shard, const char* where, const char* name, const std::vector<V>& list) {
   same::Numbers numbers;
@@ -160,7 +171,6 @@ void expect_same(ShardT& shard, const char* where, const char* name, const std::
   for (std::size_t i = 0; i < count; ++i) numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(list[i]));
   same::expect_numbers(shard, where, numbers);
 }
-/// Checks that all shards pass the same number, and otherwise throws ArgumentError on all shards.
 template <class ShardT, class V>
 requires std::is_arithmetic_v<V>
 void expect_same(ShardT& shard, const char* where, const char* name, V value) {

@@ -25,6 +25,24 @@
 /// Moves experts to other shards between the steps of a run.
 namespace gatefold::dist {
 
+/// Moves the experts of a run to given shards: their parameters and optimizer state are sent to the new shards. All
+/// shards must call it together, between two steps. The results and checkpoints of the run have the same bits as if no
+/// expert had moved.
+/// @param run  a Trainer, or a class with these members: `each` lists the packs that move, `params` are the parameters
+///         of the model, and `context()` returns the context. The packs must be made like the parameters (zeros_like,
+///         the optimizers' begin). Gradients of experts are zeros afterwards. Packs outside `run` do not move; using
+///         them together with the moved packs throws ArgumentError
+/// @param to  the new placement of each ExpertParallel, in the order of placements(run); a placement without entries is
+///         even
+/// @return the number of experts that have moved
+/// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if accumulated parts
+///         of a batch still wait for a step; DeviceError if another shard has failed. In these cases, and after
+///         bad_alloc, no expert has moved
+/// @cost   moved rows are transferred once, in an exchange for each tensor. Meanwhile this shard's experts, their
+///         gradients and their optimizer state are in memory twice
+template <class ShardT, class R>
+Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to);
+
 namespace moving {
 
 /// The old and the new deal of a mixture (a Deal is the assignment of experts to shards).
@@ -207,21 +225,6 @@ std::vector<Placement> placements(const R& run) {
   return all;
 }
 
-/// Moves the experts of a run to given shards: their parameters and optimizer state are sent to the new shards. All
-/// shards must call it together, between two steps. The results and checkpoints of the run have the same bits as if no
-/// expert had moved.
-/// @param run  a Trainer, or a class with these members: `each` lists the packs that move, `params` are the parameters
-///         of the model, and `context()` returns the context. The packs must be made like the parameters (zeros_like,
-///         the optimizers' begin). Gradients of experts are zeros afterwards. Packs outside `run` do not move; using
-///         them together with the moved packs throws ArgumentError
-/// @param to  the new placement of each ExpertParallel, in the order of placements(run); a placement without entries is
-///         even
-/// @return the number of experts that have moved
-/// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if accumulated parts
-///         of a batch still wait for a step; DeviceError if another shard has failed. In these cases, and after
-///         bad_alloc, no expert has moved
-/// @cost   moved rows are transferred once, in an exchange for each tensor. Meanwhile this shard's experts, their
-///         gradients and their optimizer state are in memory twice
 template <class ShardT, class R>
 Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   auto& ctx = run.context();

@@ -33,37 +33,9 @@ struct Source {
   void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
 };
 
-/// Removes the files that earlier saves in several files (parts) to the path `of` have left, except the files named in
-/// `but`.
-inline void remove_parts(const std::filesystem::path& of, const std::set<std::string>& but) {
-  const PartNames parts(of);
-  std::error_code error;
-  std::vector<std::filesystem::path> gone;
-  const std::filesystem::path folder = of.has_parent_path() ? of.parent_path() : ".";
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (parts.contains(name) && !but.contains(name)) gone.push_back(at->path());
-  }
-  for (const auto& path : gone) std::filesystem::remove(path, error);
-}
-/// Replaces the file of a path by a new single file. Then removes the index and the files of an earlier save in several
-/// files (parts).
-inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
-  file.commit();
-  // A load prefers an index to the file itself. Therefore an earlier save in several files stays valid until the
-  // removal of its index is on the disk.
-  const std::filesystem::path index = index_path(path);
-  std::error_code error;
-  if (std::filesystem::remove(index, error)) file.sync_folder();
-  const bool none = error == std::errc::filename_too_long;
-  if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
-  remove_parts(path, {});
-}
-/// Checks that a path to which tensors are saved is not the path of an index, the JSON file of a save in several files.
-/// @throws ArgumentError if the path ends with `.json`
-inline void expect_no_index(const std::filesystem::path& path) {
-  expect(!is_index(path), "io::save", "path", "the path of the tensors, not of their index (.json)", path.string());
-}
+void remove_parts(const std::filesystem::path& of, const std::set<std::string>& but);
+void commit_whole(Replacement& file, const std::filesystem::path& path);
+void expect_no_index(const std::filesystem::path& path);
 
 /// Writes tensors to new files, which replace the previous ones at the end. One process writes all elements, or
 /// several processes write a share each.
@@ -223,6 +195,38 @@ class Save {
   std::deque<OutputFile> files_{};
   std::uint64_t content_ = 0;
 };
+
+/// Removes the files that earlier saves in several files (parts) to the path `of` have left, except the files named in
+/// `but`.
+inline void remove_parts(const std::filesystem::path& of, const std::set<std::string>& but) {
+  const PartNames parts(of);
+  std::error_code error;
+  std::vector<std::filesystem::path> gone;
+  const std::filesystem::path folder = of.has_parent_path() ? of.parent_path() : ".";
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (parts.contains(name) && !but.contains(name)) gone.push_back(at->path());
+  }
+  for (const auto& path : gone) std::filesystem::remove(path, error);
+}
+/// Replaces the file of a path by a new single file. Then removes the index and the files of an earlier save in several
+/// files (parts).
+inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
+  file.commit();
+  // A load prefers an index to the file itself. Therefore an earlier save in several files stays valid until the
+  // removal of its index is on the disk.
+  const std::filesystem::path index = index_path(path);
+  std::error_code error;
+  if (std::filesystem::remove(index, error)) file.sync_folder();
+  const bool none = error == std::errc::filename_too_long;
+  if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
+  remove_parts(path, {});
+}
+/// Checks that a path to which tensors are saved is not the path of an index, the JSON file of a save in several files.
+/// @throws ArgumentError if the path ends with `.json`
+inline void expect_no_index(const std::filesystem::path& path) {
+  expect(!is_index(path), "io::save", "path", "the path of the tensors, not of their index (.json)", path.string());
+}
 
 /// Saves tensors of which the caller has all elements: creates the files, writes them, and replaces the previous ones.
 template <class Json = nlohmann::json>

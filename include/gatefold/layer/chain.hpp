@@ -22,20 +22,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-template <class Tuple, class C>
-struct WithCarry;
-template <class... Known, class C>
-struct WithCarry<std::tuple<Known...>, C> {
-  static constexpr bool is_new = !(std::is_same_v<Known, C> || ...);
-  using Type = std::conditional_t<is_new, std::tuple<Known..., C>, std::tuple<Known...>>;
-};
 template <class Known, class... C>
-struct UniqueCarries {
-  using Type = Known;
-};
-template <class Known, class First, class... Rest>
-struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<Known, First>::Type, Rest...> {};
-
+struct UniqueCarries;
 /// The layer for a part P of a Chain: Activate<P> if P is an activation, otherwise P itself.
 template <class P>
 using ChainPart = std::conditional_t<detail_::policy::is_activation<P>, Activate<P>, P>;
@@ -286,4 +274,21 @@ Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
                     std::tuple_cat(a.layers, b.layers));
 }
 
+namespace detail_::lookup {
+
+template <class Tuple, class C>
+struct WithCarry;
+template <class... Known, class C>
+struct WithCarry<std::tuple<Known...>, C> {
+  static constexpr bool is_new = !(std::is_same_v<Known, C> || ...);
+  using Type = std::conditional_t<is_new, std::tuple<Known..., C>, std::tuple<Known...>>;
+};
+template <class Known, class... C>
+struct UniqueCarries {
+  using Type = Known;
+};
+template <class Known, class First, class... Rest>
+struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<Known, First>::Type, Rest...> {};
+
+}  // namespace detail_::lookup
 }  // namespace gatefold

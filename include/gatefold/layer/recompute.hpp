@@ -22,25 +22,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Copies the member `Index layer` of a carry, and of all carries inside it. A carry is the state that an update rule
-/// passes from layer to layer. Its member `layer` is the number of layers that have run.
 template <class C>
-void copy_layers_done(const C& from, C& to) {
-  if constexpr (detail_::pack::is_tuple<C>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (copy_layers_done(std::get<At>(from), std::get<At>(to)), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<C>>{});
-  } else if constexpr (!detail_::pack::is_tensor<C>) {
-    if constexpr (requires { requires std::is_arithmetic_v<decltype(to.layer)>; }) {
-      GATEFOLD_REQUIRE((std::is_same_v<decltype(to.layer), Index>),
-                       "gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; "
-                       "see docs/reference/optional_members.md");
-      to.layer = from.layer;
-    }
-    C::each([](std::string_view, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);
-  }
-}
+void copy_layers_done(const C& from, C& to);
 
 }  // namespace detail_::lookup
 
@@ -141,5 +124,29 @@ template <class L>
 Recompute(L) -> Recompute<L>;
 template <class L>
 Recompute(L, bool) -> Recompute<L>;
+
+namespace detail_::lookup {
+
+/// Copies the member `Index layer` of a carry, and of all carries inside it. A carry is the state that an update rule
+/// passes from layer to layer. Its member `layer` is the number of layers that have run.
+template <class C>
+void copy_layers_done(const C& from, C& to) {
+  if constexpr (detail_::pack::is_tuple<C>) {
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (copy_layers_done(std::get<At>(from), std::get<At>(to)), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<C>>{});
+  } else if constexpr (!detail_::pack::is_tensor<C>) {
+    if constexpr (requires { requires std::is_arithmetic_v<decltype(to.layer)>; }) {
+      GATEFOLD_REQUIRE((std::is_same_v<decltype(to.layer), Index>),
+                       "gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; "
+                       "see docs/reference/optional_members.md");
+      to.layer = from.layer;
+    }
+    C::each([](std::string_view, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);
+  }
+}
+
+}  // namespace detail_::lookup
 
 }  // namespace gatefold

@@ -14,32 +14,10 @@ namespace gatefold {
 
 namespace detail_::pack {
 
-/// A visitor of tensors: makes a rounded copy of each tensor [experts, rows, columns] of a pack (a struct of tensors).
-/// `count` is the number of copies.
 template <class B>
-struct RoundTensors {
-  typename B::Context& ctx;
-  typename B::PackedWeights& packed;
-  std::uint64_t pass;
-  std::size_t& count;
-  void operator()(const Name&, const auto&) const {}
-  template <class T>
-  void operator()(const Name&, const Tensor<T, 3, B>& t) const {
-    B::refresh(ctx, t.view(), packed);
-    t.copied_by(pass);
-    if (std::is_same_v<T, float> && t.size() > 0) ++count;
-  }
-};
+struct RoundTensors;
 template <class B>
-struct FindCopies {
-  const typename B::PackedWeights& packed;
-  std::uint64_t pass;
-  bool& current;
-  void operator()(const Name&, const auto&) const {}
-  void operator()(const Name&, const Tensor<float, 3, B>& t) const {
-    if (t.size() > 0) current = current && t.is_copied_by(pass) && packed.find(t.data(), t.extent(2));
-  }
-};
+struct FindCopies;
 
 }  // namespace detail_::pack
 
@@ -117,4 +95,34 @@ struct RoundedWeights {
   std::uint64_t pass_ = 0;
 };
 
+namespace detail_::pack {
+
+/// A visitor of tensors: makes a rounded copy of each tensor [experts, rows, columns] of a pack (a struct of tensors).
+/// `count` is the number of copies.
+template <class B>
+struct RoundTensors {
+  typename B::Context& ctx;
+  typename B::PackedWeights& packed;
+  std::uint64_t pass;
+  std::size_t& count;
+  void operator()(const Name&, const auto&) const {}
+  template <class T>
+  void operator()(const Name&, const Tensor<T, 3, B>& t) const {
+    B::refresh(ctx, t.view(), packed);
+    t.copied_by(pass);
+    if (std::is_same_v<T, float> && t.size() > 0) ++count;
+  }
+};
+template <class B>
+struct FindCopies {
+  const typename B::PackedWeights& packed;
+  std::uint64_t pass;
+  bool& current;
+  void operator()(const Name&, const auto&) const {}
+  void operator()(const Name&, const Tensor<float, 3, B>& t) const {
+    if (t.size() > 0) current = current && t.is_copied_by(pass) && packed.find(t.data(), t.extent(2));
+  }
+};
+
+}  // namespace detail_::pack
 }  // namespace gatefold

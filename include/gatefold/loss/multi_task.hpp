@@ -32,29 +32,8 @@ struct TaskTargets;
 
 }  // namespace detail_::loss
 
-/// One task of a multi-task loss (MultiTask): a loss that reads some columns of the output of a model.
-/// @param columns  number of columns of the output that the task reads
-/// @param weight   weight of the loss in the sum
-/// @param mean     divisor of the mean: targets that count, or all items; see MultiTask
 template <class LossT>
-struct TaskLoss {
-  GATEFOLD_REQUIRE(!detail_::named::Params<LossT>(),
-                   "gatefold: a TaskLoss takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): "
-                   "put learned weights into the model; see docs/how-to/extending.md#loss");
-  GATEFOLD_REQUIRE(!detail_::hook::loss::no_batch<LossT>(),
-                   "gatefold: put dist::LossOfShards around the MultiTask: dist::LossOfShards{MultiTask{…}, &shard}; "
-                   "see docs/how-to/distributed.md");
-  Index columns = 1;
-  LossT loss;
-  double weight = 1;
-  MeanOver mean = MeanOver::targets;
-};
-template <class L>
-TaskLoss(Index, L) -> TaskLoss<L>;
-template <class L>
-TaskLoss(Index, L, double) -> TaskLoss<L>;
-template <class L>
-TaskLoss(Index, L, double, MeanOver) -> TaskLoss<L>;
+struct TaskLoss;
 
 /// A weighted sum of losses for multi-task learning. Each loss has its own columns of the output and its own target.
 ///
@@ -197,6 +176,30 @@ struct MultiTask {
     return some;
   }
 };
+
+/// One task of a multi-task loss (MultiTask): a loss that reads some columns of the output of a model.
+/// @param columns  number of columns of the output that the task reads
+/// @param weight   weight of the loss in the sum
+/// @param mean     divisor of the mean: targets that count, or all items; see MultiTask
+template <class LossT>
+struct TaskLoss {
+  GATEFOLD_REQUIRE(!detail_::named::Params<LossT>(),
+                   "gatefold: a TaskLoss takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): "
+                   "put learned weights into the model; see docs/how-to/extending.md#loss");
+  GATEFOLD_REQUIRE(!detail_::hook::loss::no_batch<LossT>(),
+                   "gatefold: put dist::LossOfShards around the MultiTask: dist::LossOfShards{MultiTask{…}, &shard}; "
+                   "see docs/how-to/distributed.md");
+  Index columns = 1;
+  LossT loss;
+  double weight = 1;
+  MeanOver mean = MeanOver::targets;
+};
+template <class L>
+TaskLoss(Index, L) -> TaskLoss<L>;
+template <class L>
+TaskLoss(Index, L, double) -> TaskLoss<L>;
+template <class L>
+TaskLoss(Index, L, double, MeanOver) -> TaskLoss<L>;
 template <class... L>
 MultiTask(TaskLoss<L>...) -> MultiTask<L...>;
 

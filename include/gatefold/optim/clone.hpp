@@ -17,6 +17,33 @@ namespace gatefold {
 
 namespace optim {
 
+template <class P, class Q>
+void copy_counters(const P& from, Q& to);
+
+}  // namespace optim
+
+/// Returns a copy of a pack (a struct of tensors), for example of parameters, gradients, or an optimizer's state with
+/// its count of steps. Also copies single tensors.
+///
+///     auto best = clone(ctx, trainer.params);        // keep the best parameters …
+///     copy_pack(ctx, best, trainer.params);          // … and return to them
+///
+/// The copy shares no memory with the pack. On shards, the copy has the same part of the tensors as the pack of this
+/// process.
+/// @throws std::bad_alloc or DeviceError if memory is short
+/// @cost   memory of the pack's size and one copy of its values; allocates
+template <class C, class P>
+P clone(C& ctx, const P& of) {
+  const auto here = ctx.here();
+  P copy{};
+  shape_like(copy, of);
+  for_each_tensor(detail_::pack::Copy<C>{ctx}, of, copy);
+  if constexpr (!detail_::pack::is_tensor<P>) optim::copy_counters(of, copy);
+  return copy;
+}
+
+namespace optim {
+
 /// Copies the numbers of an optimizer's state that are not in tensors to another state of the same type. An example is
 /// the count of steps.
 template <class P, class Q>
@@ -47,25 +74,5 @@ R&& refuse_copy(const R& run) {
 }
 
 }  // namespace optim
-
-/// Returns a copy of a pack (a struct of tensors), for example of parameters, gradients, or an optimizer's state with
-/// its count of steps. Also copies single tensors.
-///
-///     auto best = clone(ctx, trainer.params);        // keep the best parameters …
-///     copy_pack(ctx, best, trainer.params);          // … and return to them
-///
-/// The copy shares no memory with the pack. On shards, the copy has the same part of the tensors as the pack of this
-/// process.
-/// @throws std::bad_alloc or DeviceError if memory is short
-/// @cost   memory of the pack's size and one copy of its values; allocates
-template <class C, class P>
-P clone(C& ctx, const P& of) {
-  const auto here = ctx.here();
-  P copy{};
-  shape_like(copy, of);
-  for_each_tensor(detail_::pack::Copy<C>{ctx}, of, copy);
-  if constexpr (!detail_::pack::is_tensor<P>) optim::copy_counters(of, copy);
-  return copy;
-}
 
 }  // namespace gatefold

@@ -11,57 +11,13 @@
 
 namespace gatefold {
 
-namespace functor {
-
-/// Calls the functor `step` with the indices of a range of a tensor: index i of the range is element first + i of the
-/// tensor.
-template <class Step>
-struct FromElement {
-  using Element = typename Step::Element;
-  Index first;
-  Step step;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    step(at, first + i);
-  }
-};
-
-}  // namespace functor
-
 namespace optim {
 
 namespace expert_rates {
 
-/// Returns true if a tensor belongs to the experts of a mixture, so that its first extent is the number of experts.
-/// This is so if its name contains the part `expert` and not the part `shared` (the shared expert of WithShared).
-inline bool of_experts(const Name& name) {
-  bool found = false;
-  for (const Name* at = &name; at; at = at->parent) {
-    if (at->part == "shared") return false;
-    found = found || at->part == "expert";
-  }
-  return found;
-}
-/// Runs the optimizer step of a tensor with a different learning rate for each expert. It runs one loop for each range
-/// of neighbouring experts with the same factor. It is the argument `each` of the function step_parts of AdamW and Sgd.
+bool of_experts(const Name& name);
 template <class FactorT>
-struct EachExpert {
-  const FactorT& factor;
-  double lr;
-
-  template <class C, class G, class StepT>
-  void operator()(C& ctx, const Name& name, const G& grad, const StepT& step) const {
-    if (!of_experts(name) || grad.size() == 0) return for_each_touched(ctx, grad, step);
-    const Index experts = grad.extent(0), slice = grad.size() / experts;
-    for (Index first = 0, last = 0; first < experts; first = last) {
-      const double times = factor(name, first);
-      for (last = first + 1; last < experts && factor(name, last) == times;) ++last;
-      functor::FromElement<StepT> part{first * slice, step};
-      if (times != 1) part.step.lr = static_cast<decltype(step.lr)>(lr * times);
-      C::Backend::for_each(ctx, (last - first) * slice, part);
-    }
-  }
-};
+struct EachExpert;
 
 }  // namespace expert_rates
 
@@ -151,6 +107,62 @@ template <class O, class F>
 ExpertRates(O, F) -> ExpertRates<O, F>;
 template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
 ExpertRates(First, Rest...) -> ExpertRates<NoOptimizer<First>, double (*)(const Name&, Index)>;
+
+}  // namespace optim
+
+namespace functor {
+
+/// Calls the functor `step` with the indices of a range of a tensor: index i of the range is element first + i of the
+/// tensor.
+template <class Step>
+struct FromElement {
+  using Element = typename Step::Element;
+  Index first;
+  Step step;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    step(at, first + i);
+  }
+};
+
+}  // namespace functor
+
+namespace optim {
+
+namespace expert_rates {
+
+/// Returns true if a tensor belongs to the experts of a mixture, so that its first extent is the number of experts.
+/// This is so if its name contains the part `expert` and not the part `shared` (the shared expert of WithShared).
+inline bool of_experts(const Name& name) {
+  bool found = false;
+  for (const Name* at = &name; at; at = at->parent) {
+    if (at->part == "shared") return false;
+    found = found || at->part == "expert";
+  }
+  return found;
+}
+/// Runs the optimizer step of a tensor with a different learning rate for each expert. It runs one loop for each range
+/// of neighbouring experts with the same factor. It is the argument `each` of the function step_parts of AdamW and Sgd.
+template <class FactorT>
+struct EachExpert {
+  const FactorT& factor;
+  double lr;
+
+  template <class C, class G, class StepT>
+  void operator()(C& ctx, const Name& name, const G& grad, const StepT& step) const {
+    if (!of_experts(name) || grad.size() == 0) return for_each_touched(ctx, grad, step);
+    const Index experts = grad.extent(0), slice = grad.size() / experts;
+    for (Index first = 0, last = 0; first < experts; first = last) {
+      const double times = factor(name, first);
+      for (last = first + 1; last < experts && factor(name, last) == times;) ++last;
+      functor::FromElement<StepT> part{first * slice, step};
+      if (times != 1) part.step.lr = static_cast<decltype(step.lr)>(lr * times);
+      C::Backend::for_each(ctx, (last - first) * slice, part);
+    }
+  }
+};
+
+}  // namespace expert_rates
 
 }  // namespace optim
 }  // namespace gatefold

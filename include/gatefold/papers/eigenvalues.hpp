@@ -19,6 +19,18 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
+/// Returns the eigenvalues of a real square matrix with their multiplicity, sorted by real part, then by imaginary
+/// part.
+///
+///     A v = σ v                                                                                         (1)
+///
+/// @param a [n, n] in  general, row-major, on the host
+/// @return n values in double; real ones have imaginary part 0. All are NaN if an element is not finite
+/// @throws ArgumentError unless a is square, Error if the QR iteration does not converge
+/// @cost  about 10·n³ flop
+template <class T, class B>
+std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a);
+
 /// A square matrix with the operations of the QR algorithm: Householder reflections from both sides, which keep the
 /// eigenvalues and move them towards the diagonal.
 ///
@@ -104,15 +116,6 @@ inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b
   return {d + from_d, from_d == 0 ? d : d - b * c / from_d};
 }
 
-/// Returns the eigenvalues of a real square matrix with their multiplicity, sorted by real part, then by imaginary
-/// part.
-///
-///     A v = σ v                                                                                         (1)
-///
-/// @param a [n, n] in  general, row-major, on the host
-/// @return n values in double; real ones have imaginary part 0. All are NaN if an element is not finite
-/// @throws ArgumentError unless a is square, Error if the QR iteration does not converge
-/// @cost  about 10·n³ flop
 template <class T, class B>
 std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   GATEFOLD_REQUIRE(B::is_host, "gatefold: eigenvalues are computed on the host; copy the matrix first");

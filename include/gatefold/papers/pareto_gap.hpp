@@ -26,6 +26,40 @@ struct Pareto {
   double gap = 0;
 };
 
+/// The stopping criteria of the iterative search for the point of least norm in `pareto_gap`.
+struct ParetoOptions {
+  Index iterations = 1000;
+  // The search ends at this duality gap. With 1e-12, the error of the point v that it finds is at most 1e-6.
+  double tolerance = 1e-12;
+};
+
+/// The result of `pareto_gap`: the measurements of every item, and their means.
+struct ParetoGap {
+  std::vector<Pareto> items;  // [N]
+  Pareto mean;                // mean without padding
+};
+
+/// Compares the output m of a mixture with the direction v that multi-objective optimisation would take, for every
+/// item. Here each expert has one objective, whose gradient is its output u_e; w_e are the weights of the gate. v is
+/// the point of least norm in the convex hull of the unit vectors ũ_e.
+///
+///     v = Σ_e α_e ũ_e,   α = argmin over the simplex of ‖Σ_e α_e ũ_e‖,   ũ_e = u_e / ‖u_e‖              (1)
+///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)
+///     normalised = ‖Σ_e w_e ũ_e‖,   mixture = ‖m‖,   cosine = ⟨m, v⟩ / (‖m‖ ‖v‖),   m = Σ_e w_e u_e     (3)
+///
+/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which regards the mixture as a step along v; Désidéri
+/// 2012. The search is Frank–Wolfe with pairwise steps and exact line search (Mitchell, Demyanov and Malozemov 1974),
+/// from the centre of the simplex. ũ of a zero output is 0.
+/// @param outputs [N, E, D] in  the output of every expert for every item (papers/expert_outputs.hpp)
+/// @param weights [N, E]    in  weights of the gate, 0 if an expert is not picked (`gate_weights`)
+/// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless there is an expert, shapes fit, iterations >= 0 and tolerance >= 0
+/// @cost  N·E²·D for the products, N·E² per iteration; N·E² values of scratch, in double
+/// @order ties go to the lower expert index
+template <class T, class B>
+ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::remove_const_t<T>, 2, B> weights,
+                     const ParetoOptions& options = {}, In<std::remove_const_t<T>, 1, B> valid = {});
+
 }  // namespace metric
 
 namespace functor {
@@ -149,39 +183,9 @@ struct MemberOf {
 
 namespace metric {
 
-/// The stopping criteria of the iterative search for the point of least norm in `pareto_gap`.
-struct ParetoOptions {
-  Index iterations = 1000;
-  // The search ends at this duality gap. With 1e-12, the error of the point v that it finds is at most 1e-6.
-  double tolerance = 1e-12;
-};
-
-/// The result of `pareto_gap`: the measurements of every item, and their means.
-struct ParetoGap {
-  std::vector<Pareto> items;  // [N]
-  Pareto mean;                // mean without padding
-};
-
-/// Compares the output m of a mixture with the direction v that multi-objective optimisation would take, for every
-/// item. Here each expert has one objective, whose gradient is its output u_e; w_e are the weights of the gate. v is
-/// the point of least norm in the convex hull of the unit vectors ũ_e.
-///
-///     v = Σ_e α_e ũ_e,   α = argmin over the simplex of ‖Σ_e α_e ũ_e‖,   ũ_e = u_e / ‖u_e‖              (1)
-///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)
-///     normalised = ‖Σ_e w_e ũ_e‖,   mixture = ‖m‖,   cosine = ⟨m, v⟩ / (‖m‖ ‖v‖),   m = Σ_e w_e u_e     (3)
-///
-/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which regards the mixture as a step along v; Désidéri
-/// 2012. The search is Frank–Wolfe with pairwise steps and exact line search (Mitchell, Demyanov and Malozemov 1974),
-/// from the centre of the simplex. ũ of a zero output is 0.
-/// @param outputs [N, E, D] in  the output of every expert for every item (papers/expert_outputs.hpp)
-/// @param weights [N, E]    in  weights of the gate, 0 if an expert is not picked (`gate_weights`)
-/// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless there is an expert, shapes fit, iterations >= 0 and tolerance >= 0
-/// @cost  N·E²·D for the products, N·E² per iteration; N·E² values of scratch, in double
-/// @order ties go to the lower expert index
 template <class T, class B>
 ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::remove_const_t<T>, 2, B> weights,
-                     const ParetoOptions& options = {}, In<std::remove_const_t<T>, 1, B> valid = {}) {
+                     const ParetoOptions& options, In<std::remove_const_t<T>, 1, B> valid) {
   using U = std::remove_const_t<T>;
   const Index items = outputs.extent(0), experts = outputs.extent(1);
   expect(experts >= 1, "pareto_gap", "outputs.extent(1)", "at least 1", experts);

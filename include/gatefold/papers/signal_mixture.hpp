@@ -20,86 +20,7 @@ struct Amplitude {
   double low = 1, high = 1;
 };
 
-namespace functor {
-
-/// Converts a random number u in [0, 1) to an integer that is uniform in 0, …, count − 1.
-GATEFOLD_HD inline Index one_of(Index count, double u) { return static_cast<Index>(u * static_cast<double>(count)); }
-
-/// Draws item n of the data set SignalMixture: its label, its signals and their positions, and the noise of the other
-/// positions.
-template <class T, class B>
-struct DrawSignals {
-  Seed seed;
-  Amplitude law_feature, law_center, law_distractor;
-  double noise, decay, scale;
-  View<const T, 2, B> feature, center;
-  View<T, 3, B> x;  // [N, L, d]
-  View<T, 2, B> target;
-  View<Index, 1, B> cluster, distractor;
-  View<Index, 2, B> place;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index length = x.extent(1), dim = x.extent(2), clusters = feature.extent(0);
-    const double y = u(n, 0) < 0.5 ? -1 : 1, sign = u(n, 1) < 0.5 ? -1 : 1;
-    const Index k = cluster_of(u(n, 2)), other = beside(one_of(clusters - 1, u(n, 3)), k);
-    const Index at_center = one_of(length, u(n, 4)), at_feature = beside(one_of(length - 1, u(n, 5)), at_center);
-    const Index low = at_center < at_feature ? at_center : at_feature, high = at_center + at_feature - low;
-    const Index at_distractor = beside(beside(one_of(length - 2, u(n, 6)), low), high);
-    const double of_feature = scale * y * amplitude(law_feature, u(n, 7)),
-                 of_center = scale * amplitude(law_center, u(n, 8)),
-                 of_distractor = scale * sign * amplitude(law_distractor, u(n, 9));
-    const double deviation = scale * noise / std::sqrt(static_cast<double>(dim));
-    for (Index l = 0; l < length; ++l)
-      for (Index j = lanes.lane; j < dim; j += lanes.size) {
-        double v = 0;
-        if (l == at_center) {
-          v = of_center * static_cast<double>(center(k, j));
-        } else if (l == at_feature) {
-          v = of_feature * static_cast<double>(feature(k, j));
-        } else if (l == at_distractor) {
-          v = of_distractor * static_cast<double>(feature(other, j));
-        } else {
-          v = deviation *
-              normal<double>(seed.fork(1), static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(l * dim + j));
-        }
-        x(n, l, j) = static_cast<T>(v);
-      }
-    if (lanes.lane > 0) return;
-    target(n, 0) = static_cast<T>(y);
-    cluster(n) = k;
-    distractor(n) = other;
-    place(n, 0) = at_center;
-    place(n, 1) = at_feature;
-    place(n, 2) = at_distractor;
-  }
-
- private:
-  /// Returns random number i of item n, uniform in [0, 1).
-  GATEFOLD_HD double u(Index n, std::uint64_t i) const {
-    return uniform<double>(seed.fork(0), static_cast<std::uint64_t>(n), i);
-  }
-  /// Returns number i of the sequence 0, 1, 2, … without the number `taken`.
-  GATEFOLD_HD static Index beside(Index i, Index taken) { return i < taken ? i : i + 1; }
-  GATEFOLD_HD static double amplitude(Amplitude law, double at) { return law.low + (law.high - law.low) * at; }
-  /// Converts a random number in [0, 1) to the index of a cluster. Cluster k has a probability proportional to decayᵏ.
-  GATEFOLD_HD Index cluster_of(double at) const {
-    const Index clusters = feature.extent(0);
-    if (decay == 1) return one_of(clusters, at);
-    double total = 0, share = 1;
-    for (Index k = 0; k < clusters; ++k, share *= decay) total += share;
-    double up_to = share = 1;
-    Index k = 0;
-    while (k + 1 < clusters && at * total >= up_to) {
-      share *= decay;
-      up_to += share;
-      ++k;
-    }
-    return k;
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), DrawSignals);
 
 /// A synthetic data set for classification. Each item is a sequence x^(1), x^(2), … of vectors. One vector is the
 /// feature v_k of a cluster k, and its sign is the label y. A second vector is the centre c_k of the cluster.
@@ -237,5 +158,86 @@ struct SignalMixture {
     return s;
   }
 };
+
+namespace functor {
+
+/// Converts a random number u in [0, 1) to an integer that is uniform in 0, …, count − 1.
+GATEFOLD_HD inline Index one_of(Index count, double u) { return static_cast<Index>(u * static_cast<double>(count)); }
+
+/// Draws item n of the data set SignalMixture: its label, its signals and their positions, and the noise of the other
+/// positions.
+template <class T, class B>
+struct DrawSignals {
+  Seed seed;
+  Amplitude law_feature, law_center, law_distractor;
+  double noise, decay, scale;
+  View<const T, 2, B> feature, center;
+  View<T, 3, B> x;  // [N, L, d]
+  View<T, 2, B> target;
+  View<Index, 1, B> cluster, distractor;
+  View<Index, 2, B> place;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index length = x.extent(1), dim = x.extent(2), clusters = feature.extent(0);
+    const double y = u(n, 0) < 0.5 ? -1 : 1, sign = u(n, 1) < 0.5 ? -1 : 1;
+    const Index k = cluster_of(u(n, 2)), other = beside(one_of(clusters - 1, u(n, 3)), k);
+    const Index at_center = one_of(length, u(n, 4)), at_feature = beside(one_of(length - 1, u(n, 5)), at_center);
+    const Index low = at_center < at_feature ? at_center : at_feature, high = at_center + at_feature - low;
+    const Index at_distractor = beside(beside(one_of(length - 2, u(n, 6)), low), high);
+    const double of_feature = scale * y * amplitude(law_feature, u(n, 7)),
+                 of_center = scale * amplitude(law_center, u(n, 8)),
+                 of_distractor = scale * sign * amplitude(law_distractor, u(n, 9));
+    const double deviation = scale * noise / std::sqrt(static_cast<double>(dim));
+    for (Index l = 0; l < length; ++l)
+      for (Index j = lanes.lane; j < dim; j += lanes.size) {
+        double v = 0;
+        if (l == at_center) {
+          v = of_center * static_cast<double>(center(k, j));
+        } else if (l == at_feature) {
+          v = of_feature * static_cast<double>(feature(k, j));
+        } else if (l == at_distractor) {
+          v = of_distractor * static_cast<double>(feature(other, j));
+        } else {
+          v = deviation *
+              normal<double>(seed.fork(1), static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(l * dim + j));
+        }
+        x(n, l, j) = static_cast<T>(v);
+      }
+    if (lanes.lane > 0) return;
+    target(n, 0) = static_cast<T>(y);
+    cluster(n) = k;
+    distractor(n) = other;
+    place(n, 0) = at_center;
+    place(n, 1) = at_feature;
+    place(n, 2) = at_distractor;
+  }
+
+ private:
+  /// Returns random number i of item n, uniform in [0, 1).
+  GATEFOLD_HD double u(Index n, std::uint64_t i) const {
+    return uniform<double>(seed.fork(0), static_cast<std::uint64_t>(n), i);
+  }
+  /// Returns number i of the sequence 0, 1, 2, … without the number `taken`.
+  GATEFOLD_HD static Index beside(Index i, Index taken) { return i < taken ? i : i + 1; }
+  GATEFOLD_HD static double amplitude(Amplitude law, double at) { return law.low + (law.high - law.low) * at; }
+  /// Converts a random number in [0, 1) to the index of a cluster. Cluster k has a probability proportional to decayᵏ.
+  GATEFOLD_HD Index cluster_of(double at) const {
+    const Index clusters = feature.extent(0);
+    if (decay == 1) return one_of(clusters, at);
+    double total = 0, share = 1;
+    for (Index k = 0; k < clusters; ++k, share *= decay) total += share;
+    double up_to = share = 1;
+    Index k = 0;
+    while (k + 1 < clusters && at * total >= up_to) {
+      share *= decay;
+      up_to += share;
+      ++k;
+    }
+    return k;
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -19,37 +19,7 @@
 
 namespace gatefold::data {
 
-/// Returns whether a character counts as a letter or digit. These are the ASCII letters and digits, and all characters
-/// from U+00C0 on, except ×, ÷, U+2000 to U+2BFF and U+3000 to U+303F. Punctuation outside these ranges, for example
-/// Arabic or full-width punctuation, also counts as letters.
-constexpr bool is_word_character(char32_t c) {
-  if (c < 0x80) return ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
-  return c >= 0xc0 && c != 0xd7 && c != 0xf7 && !(0x2000 <= c && c <= 0x2bff) && !(0x3000 <= c && c <= 0x303f);
-}
-
-/// Returns the words of a line of text, in order, split in the same way as the word-swap attack of TextAttack.
-///
-/// A word is a run of letters and digits that can also contain ' - _ * @ after the first character. So `don't` is one
-/// word, the word of `<unk>` is `unk`, and `@-@`, `=` and `,` are not words.
-///
-/// Source: the tokeniser of TextAttack (Morris et al. 2020, arXiv:2005.05909).
-/// @return views into the memory of `line`
-inline std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at <= line.size();) {
-    const CodePoint point = first_code_point(line.substr(at));
-    const bool inside = at > begin;
-    const bool goes_on =
-        point.length > 0 &&
-        (is_word_character(point.value) ||
-         (inside && point.value < 0x80 && std::string_view("'-_*@").find(line[at]) != std::string_view::npos));
-    if (!goes_on && inside) words.push_back(line.substr(begin, at - begin));
-    at += std::max<std::size_t>(point.length, 1);
-    if (!goes_on) begin = at;
-  }
-  return words;
-}
+std::vector<std::string_view> words_of(std::string_view line);
 
 /// The word-swap attack on language models: replaces n randomly chosen words of every line of text by the meaningless
 /// word `AAA`. If c other words could still be replaced, the last swap is left out with probability 1 / (c + 1), see
@@ -114,6 +84,38 @@ inline std::vector<TokenId> read_swapped_ids(const std::filesystem::path& file, 
     ++at.step;
   });
   return ids;
+}
+
+/// Returns whether a character counts as a letter or digit. These are the ASCII letters and digits, and all characters
+/// from U+00C0 on, except ×, ÷, U+2000 to U+2BFF and U+3000 to U+303F. Punctuation outside these ranges, for example
+/// Arabic or full-width punctuation, also counts as letters.
+constexpr bool is_word_character(char32_t c) {
+  if (c < 0x80) return ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
+  return c >= 0xc0 && c != 0xd7 && c != 0xf7 && !(0x2000 <= c && c <= 0x2bff) && !(0x3000 <= c && c <= 0x303f);
+}
+
+/// Returns the words of a line of text, in order, split in the same way as the word-swap attack of TextAttack.
+///
+/// A word is a run of letters and digits that can also contain ' - _ * @ after the first character. So `don't` is one
+/// word, the word of `<unk>` is `unk`, and `@-@`, `=` and `,` are not words.
+///
+/// Source: the tokeniser of TextAttack (Morris et al. 2020, arXiv:2005.05909).
+/// @return views into the memory of `line`
+inline std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at <= line.size();) {
+    const CodePoint point = first_code_point(line.substr(at));
+    const bool inside = at > begin;
+    const bool goes_on =
+        point.length > 0 &&
+        (is_word_character(point.value) ||
+         (inside && point.value < 0x80 && std::string_view("'-_*@").find(line[at]) != std::string_view::npos));
+    if (!goes_on && inside) words.push_back(line.substr(begin, at - begin));
+    at += std::max<std::size_t>(point.length, 1);
+    if (!goes_on) begin = at;
+  }
+  return words;
 }
 
 }  // namespace gatefold::data

@@ -25,18 +25,7 @@ concept HasRank = requires {
   std::remove_cvref_t<R>::rank;
 };
 
-/// Prints `View: index [7, 0] is out of range of [5, 4]`, and stops the program as an assertion does.
-[[noreturn, gnu::cold, gnu::noinline]] inline void stop_out_of_range(const Index* index, const Index* extents,
-                                                                     int rank) {
-  const auto list = [rank](const Index* of) {
-    std::string text = "[";
-    for (int d = 0; d < rank; ++d) text.append(d ? ", " : "").append(std::to_string(of[d]));
-    return text + "]";
-  };
-  std::fprintf(stderr, "View: index %s is out of range of %s\n", list(index).c_str(), list(extents).c_str());
-  std::fflush(stderr);
-  std::abort();
-}
+[[noreturn]] void stop_out_of_range(const Index* index, const Index* extents, int rank);
 
 /// True for a type with a function data(), which returns the address of its elements.
 template <class R>
@@ -75,20 +64,8 @@ template <class R>
 concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
                     (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
 
-/// True for two different backends that use the same memory: both are on the host, or both have the same type `Memory`.
 template <class From, class B>
-constexpr bool shares_memory() {
-  if constexpr (std::is_same_v<From, B>) {
-    return false;
-  } else if constexpr (requires {
-                         typename From::Memory;
-                         typename B::Memory;
-                       }) {
-    return std::is_same_v<typename From::Memory, typename B::Memory>;
-  } else {
-    return From::is_host && B::is_host;
-  }
-}
+constexpr bool shares_memory();
 
 }  // namespace detail_::shape
 
@@ -223,4 +200,35 @@ using In = std::type_identity_t<View<const T, Rank, B>>;
 template <class T, int Rank, class B>
 using Out = std::type_identity_t<View<T, Rank, B>>;
 
+namespace detail_::shape {
+
+/// Prints `View: index [7, 0] is out of range of [5, 4]`, and stops the program as an assertion does.
+[[noreturn, gnu::cold, gnu::noinline]] inline void stop_out_of_range(const Index* index, const Index* extents,
+                                                                     int rank) {
+  const auto list = [rank](const Index* of) {
+    std::string text = "[";
+    for (int d = 0; d < rank; ++d) text.append(d ? ", " : "").append(std::to_string(of[d]));
+    return text + "]";
+  };
+  std::fprintf(stderr, "View: index %s is out of range of %s\n", list(index).c_str(), list(extents).c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+/// True for two different backends that use the same memory: both are on the host, or both have the same type `Memory`.
+template <class From, class B>
+constexpr bool shares_memory() {
+  if constexpr (std::is_same_v<From, B>) {
+    return false;
+  } else if constexpr (requires {
+                         typename From::Memory;
+                         typename B::Memory;
+                       }) {
+    return std::is_same_v<typename From::Memory, typename B::Memory>;
+  } else {
+    return From::is_host && B::is_host;
+  }
+}
+
+}  // namespace detail_::shape
 }  // namespace gatefold

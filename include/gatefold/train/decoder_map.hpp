@@ -13,6 +13,13 @@
 /// Maps the names of the tensors of a decoder to their names in folders of Hugging Face's hub.
 namespace gatefold::io {
 
+/// Returns the map from the tensors of a decoder and its loss (a ModelAndLoss) to their names in a folder of the hub.
+/// @param experts  how the file stores the experts of a mixture; has no effect for Llama 4
+/// @param first    beginning of each name in the file; it precedes `language_model.` for a Llama 4 with images
+TensorMap decoder_map(const DecoderConfig& config,
+                      published::ExpertStorage experts = published::ExpertStorage::one_by_one,
+                      const std::string& first = "");
+
 namespace decoder_maps {
 
 /// Adds the entry of a gain or bias. Its shape is [1, D] in gatefold and [D] in the file.
@@ -65,12 +72,7 @@ inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage e
 
 }  // namespace decoder_maps
 
-/// Returns the map from the tensors of a decoder and its loss (a ModelAndLoss) to their names in a folder of the hub.
-/// @param experts  how the file stores the experts of a mixture; has no effect for Llama 4
-/// @param first    beginning of each name in the file; it precedes `language_model.` for a Llama 4 with images
-inline TensorMap decoder_map(const DecoderConfig& config,
-                             published::ExpertStorage experts = published::ExpertStorage::one_by_one,
-                             const std::string& first = "") {
+inline TensorMap decoder_map(const DecoderConfig& config, published::ExpertStorage experts, const std::string& first) {
   const DecoderSizes& s = config.sizes;
   const std::string prefix = first + (config.model_type == "llama4" ? "language_model." : "");
   TensorMap map{{"model.layers.0.weight", prefix + "model.embed_tokens.weight"}};

@@ -17,17 +17,8 @@ namespace detail_::in_groups {
 /// a function of tensor names. A static_assert then describes the mistake.
 struct NoFunction {};
 
-/// Requires that every group of tensors of an InGroups (several optimizers for groups of parameters) has at least one
-/// tensor. Finds an InGroups also inside another optimizer. Does nothing if there is no InGroups.
-/// @param seen  a function of the name of a tensor; returns true if the optimizer updates this tensor
 template <class O, class Pack, class Seen>
-void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
-  if constexpr (requires { optimizer.expect_groups(params, seen); }) {
-    optimizer.expect_groups(params, seen);
-  } else if constexpr (requires { optimizer.optimizer; }) {
-    expect_groups(optimizer.optimizer, params, seen);
-  }
-}
+void expect_groups(const O& optimizer, const Pack& params, const Seen& seen);
 
 }  // namespace detail_::in_groups
 
@@ -147,4 +138,19 @@ InGroups(bool (*)(const Name&), F, R, double = 1) -> InGroups<optim::OrNoOptimiz
 template <class K, class F, class R, class = std::enable_if_t<!std::is_convertible_v<K, bool (*)(const Name&)>>>
 InGroups(K, F, R, double = 1) -> InGroups<detail_::in_groups::NoFunction, R>;
 
+namespace detail_::in_groups {
+
+/// Requires that every group of tensors of an InGroups (several optimizers for groups of parameters) has at least one
+/// tensor. Finds an InGroups also inside another optimizer. Does nothing if there is no InGroups.
+/// @param seen  a function of the name of a tensor; returns true if the optimizer updates this tensor
+template <class O, class Pack, class Seen>
+void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
+  if constexpr (requires { optimizer.expect_groups(params, seen); }) {
+    optimizer.expect_groups(params, seen);
+  } else if constexpr (requires { optimizer.optimizer; }) {
+    expect_groups(optimizer.optimizer, params, seen);
+  }
+}
+
+}  // namespace detail_::in_groups
 }  // namespace gatefold

@@ -33,6 +33,17 @@
 ///     });
 namespace gatefold::io {
 
+/// Returns the parameters of a decoder from the tensors of a folder, converted to T. Tensors for images in a folder of
+/// Llama 4 are ignored.
+/// @param model  the decoder that with_decoder makes of config.sizes
+/// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
+/// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, a
+///         file has a tensor that the decoder does not have, or the output layer of a file differs from the embedding
+///         although config.sizes.tied is true. Then no parameters have been allocated
+/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters
+template <class T = float, class C, class M>
+auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model);
+
 namespace decoder_folder {
 
 /// Returns true if a decoder ignores a tensor. It ignores buffers of positions, because positions are computed from
@@ -129,15 +140,7 @@ void set_others(C& ctx, P& params) {
 
 }  // namespace decoder_folder
 
-/// Returns the parameters of a decoder from the tensors of a folder, converted to T. Tensors for images in a folder of
-/// Llama 4 are ignored.
-/// @param model  the decoder that with_decoder makes of config.sizes
-/// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
-/// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, a
-///         file has a tensor that the decoder does not have, or the output layer of a file differs from the embedding
-///         although config.sizes.tied is true. Then no parameters have been allocated
-/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters
-template <class T = float, class C, class M>
+template <class T, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model) {
   const TensorFiles files(folder / "model.safetensors");
   const TensorMap map = decoder_folder::map_of(files, config);

@@ -17,37 +17,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct CapacityOfGroup;
-template <class T, class B>
-struct PlacingKey;
-template <class T, class B>
-struct PriorityOfItem;
-template <class T, class B>
-struct DropOverflow;
-template <class T, class B>
-struct Renormalise;
-template <class T, class B>
-struct RenormaliseBackward;
-
-/// Returns the capacity of an expert, equation (1) of Capacity: its largest number of picks in a group of `items`
-/// items. Padding does not count as an item.
-struct CapacityRule {
-  double factor;
-  Index multiple_of, slots, picks, experts;  // picks: number of picks of an item
-
-  GATEFOLD_HD Index operator()(Index items) const {
-    if (slots > 0) return slots;
-    const double share = static_cast<double>(items * picks) * factor / static_cast<double>(experts);
-    const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is rounded to more than 11
-    const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
-    return divide_up(most, multiple_of) * multiple_of;
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), CapacityOfGroup, PlacingKey, PriorityOfItem, DropOverflow, Renormalise,
+                  RenormaliseBackward);
 
 /// Limits the number of picks that each expert may have to its capacity C, and drops the other picks.
 ///
@@ -106,9 +77,7 @@ struct Capacity {
 
   /// Returns the capacity (1) of an expert: its largest number of picks in a group of `items` items, each with `picks`
   /// picks.
-  Index room(Index items, Index picks, Index experts) const {
-    return functor::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
-  }
+  Index room(Index items, Index picks, Index experts) const;
 
   Capacity with_model_dim(Index item_width) const {
     Capacity filled = *this;
@@ -209,6 +178,21 @@ template <class S>
 Capacity(S, double) -> Capacity<S>;
 
 namespace functor {
+
+/// Returns the capacity of an expert, equation (1) of Capacity: its largest number of picks in a group of `items`
+/// items. Padding does not count as an item.
+struct CapacityRule {
+  double factor;
+  Index multiple_of, slots, picks, experts;  // picks: number of picks of an item
+
+  GATEFOLD_HD Index operator()(Index items) const {
+    if (slots > 0) return slots;
+    const double share = static_cast<double>(items * picks) * factor / static_cast<double>(experts);
+    const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is rounded to more than 11
+    const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
+    return divide_up(most, multiple_of) * multiple_of;
+  }
+};
 
 /// Writes room[g], the largest number of picks that an expert may have in group g of the items. Padding does not count
 /// as an item of the group.
@@ -334,5 +318,10 @@ struct RenormaliseBackward {
 };
 
 }  // namespace functor
+
+template <class SelectionT>
+Index Capacity<SelectionT>::room(Index items, Index picks, Index experts) const {
+  return functor::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
+}
 
 }  // namespace gatefold
