@@ -1,4 +1,5 @@
 // The program of docs/how-to/your_data.md#a-dense-network-of-any-widths: trains a network without experts.
+#include <Eigen/Core>
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 using namespace gatefold;

@@ -1,6 +1,7 @@
 // The program of docs/tutorials/first_training.md: train on std::vector and Eigen matrices, and look at the routing.
+#include <Eigen/Core>
 #include <cstdio>
-#include <gatefold/gatefold.hpp>  // includes Eigen/Core
+#include <gatefold/gatefold.hpp>
 #include <vector>
 using namespace gatefold;
 

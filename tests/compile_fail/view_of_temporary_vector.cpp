@@ -1,6 +1,7 @@
 // expect: (// |\{")gatefold: a View does not keep a temporary alive; give it a name first
 #include <gatefold/gatefold.hpp>
 
+#include <Eigen/Core>
 #include <array>
 #include <span>
 #include <type_traits>

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <complex>
 #include <vector>
 
 #include "gatefold/expert/linear.hpp"

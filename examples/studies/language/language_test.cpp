@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <complex>
 #include <filesystem>
 #include <fstream>
 #include <gatefold/gatefold.hpp>

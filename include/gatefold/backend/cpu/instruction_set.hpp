@@ -1,6 +1,17 @@
 #pragma once
 
+// Eigen's macros EIGEN_VECTORIZE_… say which vector instructions a file may use. Only the two headers with these macros
+// are included, because <Eigen/Core> takes 0.9 s of compile time. <Eigen/Core> is included if its headers cannot be
+// included separately (from Eigen 5 on), or if packet.hpp needs its vector types (on other processors than x86).
+#if __has_include(<Eigen/src/Core/util/ConfigureVectorization.h>) && \
+    !__has_include(<Eigen/src/Core/InternalHeaderCheck.h>)
+#include <Eigen/src/Core/util/Macros.h>
+
+#include <Eigen/src/Core/util/ConfigureVectorization.h>
+#endif
+#if !defined(EIGEN_MACROS_H) || (defined(EIGEN_VECTORIZE) && !defined(EIGEN_VECTORIZE_SSE2))
 #include <Eigen/Core>
+#endif
 #if !EIGEN_VERSION_AT_LEAST(3, 4, 0)
 #error "gatefold: Eigen: expected version 3.4 or 5, got an older one"
 #endif

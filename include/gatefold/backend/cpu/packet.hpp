@@ -16,9 +16,35 @@
 /// namespace of the instruction set.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet {
 
+#if defined(EIGEN_VECTORIZE_AVX512)
+using Floats = __m512;
+using Doubles = __m512d;
+#elif defined(EIGEN_VECTORIZE_AVX)
+using Floats = __m256;
+using Doubles = __m256d;
+#elif defined(EIGEN_VECTORIZE_SSE2)
+using Floats = __m128;
+using Doubles = __m128d;
+#elif defined(EIGEN_VECTORIZE)
+using Floats = Eigen::internal::packet_traits<float>::type;
+using Doubles = Eigen::internal::packet_traits<double>::type;
+#else
+using Floats = float;
+using Doubles = double;
+#endif
+template <class T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  using Type = Floats;
+};
+template <>
+struct VectorOf<double> {
+  using Type = Doubles;
+};
 /// The type of a SIMD vector of T, or T itself if the target has no vector of T.
 template <class T>
-using Of = typename Eigen::internal::packet_traits<T>::type;
+using Of = typename VectorOf<T>::Type;
 
 template <class T>
 inline constexpr int size = static_cast<int>(sizeof(Of<T>) / sizeof(T));
