@@ -283,7 +283,7 @@ template <class F, int R>
 }
 
 /// The largest number of rows of a tile. The integer sums and the sums of a tile stay in registers.
-inline constexpr int most_rows = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? 7 : 2;
+inline constexpr int most_rows = has_32_registers ? 7 : 2;
 
 template <class F>
 void multiply(Index rows, Index groups, const QuantisedRow* a, const std::byte* panel, float* sums, Index stride,

@@ -80,14 +80,16 @@ struct Tuning {
   Index unshared_rows = 64;
 };
 
-inline constexpr Tuning with_32_registers{}, with_16_registers{.tile_rows = 6};
+/// True if the processor has 32 vector registers, false if it has fewer.
 #if defined(EIGEN_VECTORIZE_AVX512)
-inline constexpr Tuning tuning = with_32_registers;
+inline constexpr bool has_32_registers = true;
 #elif defined(EIGEN_VECTORIZE_SSE2) || !defined(EIGEN_VECTORIZE)
-inline constexpr Tuning tuning = with_16_registers;
+inline constexpr bool has_32_registers = false;
 #else
-inline constexpr Tuning tuning = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? with_32_registers : with_16_registers;
+inline constexpr bool has_32_registers = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32;
 #endif
+inline constexpr Tuning with_32_registers{}, with_16_registers{.tile_rows = 6};
+inline constexpr Tuning tuning = has_32_registers ? with_32_registers : with_16_registers;
 // Values for Intel's matrix unit (AMX). They were not timed, because there was no machine with this unit. A register
 // tile is two by two tiles of the unit, so that the unit does not wait for loads. The function rank_update is not used,
 // because its sums, computed in vector registers, would have different bits. Blocks have about as many rows as with
