@@ -48,11 +48,7 @@ struct LayerNorm {
 
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
-  LayerNorm with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "LayerNorm", "model_dim", Joined{width, " (the width of the branch)"},
-           model_dim);
-    return {width, epsilon};
-  }
+  LayerNorm with_model_dim(Index width) const { return fill_model_dim(*this, "LayerNorm", width, "branch"); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed) const {

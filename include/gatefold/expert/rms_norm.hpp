@@ -47,11 +47,7 @@ struct RmsNorm {
 
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
-  RmsNorm with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "RmsNorm", "model_dim", Joined{width, " (the width of the branch)"},
-           model_dim);
-    return {width, epsilon};
-  }
+  RmsNorm with_model_dim(Index width) const { return fill_model_dim(*this, "RmsNorm", width, "branch"); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed) const {

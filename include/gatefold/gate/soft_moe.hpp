@@ -71,13 +71,7 @@ struct SoftMoe {
   };
 
   Index experts() const { return count; }
-  SoftMoe with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "SoftMoe", "model_dim", Joined{width, " (the width of the items)"},
-           model_dim);
-    SoftMoe filled = *this;
-    filled.model_dim = width;
-    return filled;
-  }
+  SoftMoe with_model_dim(Index width) const { return fill_model_dim(*this, "SoftMoe", width); }
   SoftMoe with_experts(Index of_experts) const {
     expect(count == 0 || count == of_experts, "SoftMoe", "count",
            Joined{of_experts, " (the number of experts in the expert policy of the Mixture) or 0"}, count);

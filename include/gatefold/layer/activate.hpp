@@ -9,6 +9,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
@@ -34,11 +35,7 @@ struct Activate {
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
-  Activate with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "Activate", "model_dim",
-           Joined{width, " (the width of the layer before)"}, model_dim);
-    return {width};
-  }
+  Activate with_model_dim(Index width) const { return fill_model_dim(*this, "Activate", width, "layer before"); }
 
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index, const Nothing<T, B>&) const {

@@ -10,6 +10,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -62,11 +63,7 @@ struct Attention {
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
-  Attention with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "Attention", "model_dim", Joined{width, " (the width of the items)"},
-           model_dim);
-    return {width, heads, causal};
-  }
+  Attention with_model_dim(Index width) const { return fill_model_dim(*this, "Attention", width); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

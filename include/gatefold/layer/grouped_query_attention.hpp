@@ -16,6 +16,7 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -89,11 +90,7 @@ struct GroupedQueryAttention {
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   GroupedQueryAttention with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "GroupedQueryAttention", "model_dim",
-           Joined{width, " (the width of the items)"}, model_dim);
-    GroupedQueryAttention result = *this;
-    result.model_dim = width;
-    return result;
+    return fill_model_dim(*this, "GroupedQueryAttention", width);
   }
   /// Returns F, the number of values of a head.
   Index width() const { return head_dim > 0 ? head_dim : heads > 0 ? model_dim / heads : 0; }

@@ -15,6 +15,7 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -75,13 +76,7 @@ struct LatentAttention {
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
-  LatentAttention with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "LatentAttention", "model_dim",
-           Joined{width, " (the width of the items)"}, model_dim);
-    LatentAttention result = *this;
-    result.model_dim = width;
-    return result;
-  }
+  LatentAttention with_model_dim(Index width) const { return fill_model_dim(*this, "LatentAttention", width); }
   /// Returns the size of a KV cache for `layers` attentions like this one.
   /// @param longest  the largest number of items of a sequence
   CacheSize cache(Index layers, Index sequences, Index longest) const {

@@ -12,6 +12,7 @@
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/noise.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -101,11 +102,7 @@ struct RelativeAttention {
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
-  RelativeAttention with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "RelativeAttention", "model_dim",
-           Joined{width, " (the width of the items)"}, model_dim);
-    return {width, heads, window, dropout, itself};
-  }
+  RelativeAttention with_model_dim(Index width) const { return fill_model_dim(*this, "RelativeAttention", width); }
   /// Returns how many of the last items of a sequence must be remembered, because items of the next segment can attend
   /// to them.
   Index remembers() const { return span(1, 0, window).most(); }

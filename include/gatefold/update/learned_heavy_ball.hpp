@@ -67,11 +67,7 @@ struct LearnedHeavyBall {
   };
 
   LearnedHeavyBall with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "LearnedHeavyBall", "model_dim",
-           Joined{width, " (the width of the branch)"}, model_dim);
-    LearnedHeavyBall filled = *this;
-    filled.model_dim = width;
-    return filled;
+    return fill_model_dim(*this, "LearnedHeavyBall", width, "branch");
   }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

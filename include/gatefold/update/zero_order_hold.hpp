@@ -62,11 +62,7 @@ struct ZeroOrderHold {
     Tensor<T, 1, B> linear, gamma;  // [N]
   };
 
-  ZeroOrderHold with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "ZeroOrderHold", "model_dim",
-           Joined{width, " (the width of the branch)"}, model_dim);
-    return {mu, delta, width, initial};
-  }
+  ZeroOrderHold with_model_dim(Index width) const { return fill_model_dim(*this, "ZeroOrderHold", width, "branch"); }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect(mu > 0, "ZeroOrderHold.init", "mu", "more than 0", mu);

@@ -9,6 +9,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -65,13 +66,7 @@ struct TokenSimilarity {
     Extra with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask, tau}; }
   };
 
-  TokenSimilarity with_model_dim(Index width) const {
-    TokenSimilarity filled = *this;
-    expect(model_dim == 0 || model_dim == width, "TokenSimilarity", "model_dim",
-           Joined{width, " (the width of the items)"}, model_dim);
-    filled.model_dim = width;
-    return filled;
-  }
+  TokenSimilarity with_model_dim(Index width) const { return fill_model_dim(*this, "TokenSimilarity", width); }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed) const {
     expect(tau > 0, "TokenSimilarity", "tau", "more than 0", tau);

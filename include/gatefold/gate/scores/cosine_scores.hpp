@@ -55,13 +55,7 @@ struct CosineScores {
     static constexpr int expert_extents[] = {-1, 0, -1};
   };
 
-  CosineScores with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "CosineScores", "model_dim",
-           Joined{width, " (the width of the items)"}, model_dim);
-    CosineScores filled = *this;
-    filled.model_dim = width;
-    return filled;
-  }
+  CosineScores with_model_dim(Index width) const { return fill_model_dim(*this, "CosineScores", width); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

@@ -13,6 +13,7 @@
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/noise.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -81,13 +82,7 @@ struct NoisyTopK {
 
   /// Returns a copy of the options. If `model_dim` is 0, the copy has the width of the items instead.
   /// @throws ArgumentError unless the items' width is model_dim
-  NoisyTopK with_model_dim(Index item_width) const {
-    NoisyTopK filled = *this;
-    if (model_dim == 0) filled.model_dim = item_width;
-    expect(filled.model_dim == item_width, "NoisyTopK", "model_dim", Joined{item_width, " (the width of the items)"},
-           model_dim);
-    return filled;
-  }
+  NoisyTopK with_model_dim(Index width) const { return fill_model_dim(*this, "NoisyTopK", width); }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if (!learned) return {};
