@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
@@ -95,6 +97,47 @@ struct SumHeads {
         for (Index h = 1; h < group; ++h) total = total + at.load(first + h * width + c);
         at.store(sum + c, total);
       });
+    }
+  }
+};
+/// Multiplies the context of each head by σ = sigmoid(log_sum_exp − sink), the share of the attention that the learned
+/// sink leaves to the keys.
+template <class T, class B>
+struct ApplySinks {
+  View<const T, 2, B> log_sum_exp, sink, from;  // [N, heads], [1, heads], [N, heads · F]
+  View<T, 2, B> to;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index heads = sink.extent(1), width = from.extent(1) / heads;
+    for (Index h = 0; h < heads; ++h) {
+      const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        at.store(&to(n, h * width + c), at.load(&from(n, h * width + c)) * share);
+      });
+    }
+  }
+};
+/// Backward pass of ApplySinks. Replaces `d`, the gradient of σ · context, by the gradient of the context. Writes the
+/// gradients of log_sum_exp and of the sinks for each item: dlog_sum_exp = ⟨d, context⟩ σ (1 − σ) = −dsink.
+template <class T, class B>
+struct ApplySinksBackward {
+  View<const T, 2, B> log_sum_exp, sink, context;
+  View<T, 2, B> d, dlog_sum_exp, dsink;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index heads = sink.extent(1), width = context.extent(1) / heads;
+    for (Index h = 0; h < heads; ++h) {
+      const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));
+      const T along = sum_columns<T>(lanes, width, [&](auto at, Index c) {
+        const auto v = at.load(&d(n, h * width + c));
+        at.store(&d(n, h * width + c), v * share);
+        return v * at.load(&context(n, h * width + c));
+      });
+      if (lanes.lane != 0) continue;
+      dlog_sum_exp(n, h) = along * share * (1 - share);
+      dsink(n, h) = -dlog_sum_exp(n, h);
     }
   }
 };

@@ -140,26 +140,6 @@ struct GroupedQueryAttention {
   template <class T, class B, class Keep, class Step>
   void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
            const Extra<T, B>& extra, const Step& step) const;
-  template <class T, class B, class Keep, class Raw, class Inverse>
-  void rotated_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
-                          const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<const T, 2, B> table,
-                          View<T, 2, B> to, Keep keep, Raw raw, Inverse inverse) const;
-  template <class T, class B, class Keep, class Raw, class Inverse>
-  View<T, 2, B> normed_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
-                                  const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<T, 2, B> to, Keep keep,
-                                  Raw raw, Inverse inverse) const;
-  template <class T, class B>
-  View<T, 2, B> back_to_items(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
-                              const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, const Tensor<T, 2, B>& plain,
-                              const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d, Linear::Params<T, B>& grads,
-                              RmsNorm::Params<T, B>& dgain) const;
-  template <class T, class B>
-  View<T, 2, B> rotate_back(typename B::Context& ctx, View<const T, 2, B> table, const Tensor<T, 2, B>& plain,
-                            const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d) const;
-  template <class T, class B>
-  View<const T, 2, B> gain_of_one(typename B::Context& ctx) const;
-  template <class T, class B>
-  View<const T, 2, B> for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const;
 
   Index cache_parts() const { return 2 * (kv_heads > 0 ? kv_heads : heads); }
   double scale() const { return 1 / std::sqrt(static_cast<double>(width())); }
@@ -193,148 +173,115 @@ struct GroupedQueryAttention {
     expect_positive(where, "epsilon", epsilon);
     rotary.validate(where, width());
   }
-};
-
-namespace functor {
-
-/// Multiplies the context of each head by σ = sigmoid(log_sum_exp − sink), the share of the attention that the learned
-/// sink leaves to the keys.
-template <class T, class B>
-struct ApplySinks {
-  View<const T, 2, B> log_sum_exp, sink, from;  // [N, heads], [1, heads], [N, heads · F]
-  View<T, 2, B> to;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index heads = sink.extent(1), width = from.extent(1) / heads;
-    for (Index h = 0; h < heads; ++h) {
-      const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));
-      each_column<T>(lanes, width, [&](auto at, Index c) {
-        at.store(&to(n, h * width + c), at.load(&from(n, h * width + c)) * share);
-      });
+  /// Computes norm(x W + b), the queries or keys of all items before their rotation.
+  template <class T, class B, class Keep, class Raw, class Inverse>
+  View<T, 2, B> normed_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
+                                  const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<T, 2, B> to, Keep keep,
+                                  Raw raw, Inverse inverse) const {
+    Nothing<T, B> nothing{};
+    const Index together = gain.gain.extent(1);
+    if (together == 0) {
+      linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, to, nothing);
+      return to;
     }
-  }
-};
-/// Backward pass of ApplySinks. Replaces `d`, the gradient of σ · context, by the gradient of the context. Writes the
-/// gradients of log_sum_exp and of the sinks for each item: dlog_sum_exp = ⟨d, context⟩ σ (1 − σ) = −dsink.
-template <class T, class B>
-struct ApplySinksBackward {
-  View<const T, 2, B> log_sum_exp, sink, context;
-  View<T, 2, B> d, dlog_sum_exp, dsink;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index heads = sink.extent(1), width = context.extent(1) / heads;
-    for (Index h = 0; h < heads; ++h) {
-      const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));
-      const T along = sum_columns<T>(lanes, width, [&](auto at, Index c) {
-        const auto v = at.load(&d(n, h * width + c));
-        at.store(&d(n, h * width + c), v * share);
-        return v * at.load(&context(n, h * width + c));
-      });
-      if (lanes.lane != 0) continue;
-      dlog_sum_exp(n, h) = along * share * (1 - share);
-      dsink(n, h) = -dlog_sum_exp(n, h);
+    const View<T, 2, B> plain = detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1));
+    linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, plain, nothing);
+    const Index rows = to.size() / together;
+    const View<const T, 2, B> from(plain.data(), rows, together);
+    const View<T, 2, B> z(to.data(), rows, together);
+    const RmsNorm by{together, epsilon};
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      by.template infer<T, B>(ctx, gain, one_group(ctx, rows), from, z);
+    } else {
+      by.template forward<T, B>(ctx, gain, one_group(ctx, rows), from, z, keep->*inverse);
     }
-  }
-};
-
-}  // namespace functor
-
-/// Computes norm(x W + b), the queries or keys of all items before their rotation.
-template <class T, class B, class Keep, class Raw, class Inverse>
-View<T, 2, B> GroupedQueryAttention::normed_projection(typename B::Context& ctx, const Linear& linear,
-                                                       const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
-                                                       View<const T, 2, B> x, View<T, 2, B> to, Keep keep, Raw raw,
-                                                       Inverse inverse) const {
-  Nothing<T, B> nothing{};
-  const Index together = gain.gain.extent(1);
-  if (together == 0) {
-    linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, to, nothing);
     return to;
   }
-  const View<T, 2, B> plain = detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1));
-  linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, plain, nothing);
-  const Index rows = to.size() / together;
-  const View<const T, 2, B> from(plain.data(), rows, together);
-  const View<T, 2, B> z(to.data(), rows, together);
-  const RmsNorm by{together, epsilon};
-  if constexpr (std::is_null_pointer_v<Keep>) {
-    by.template infer<T, B>(ctx, gain, one_group(ctx, rows), from, z);
-  } else {
-    by.template forward<T, B>(ctx, gain, one_group(ctx, rows), from, z, keep->*inverse);
+  /// Returns gains of 1 for the norm of a head, in scratch memory: [1, F].
+  template <class T, class B>
+  View<const T, 2, B> gain_of_one(typename B::Context& ctx) const {
+    const View<T, 2, B> gain = ctx.template scratch<T>(1, width());
+    fill(ctx, gain, 1);
+    return gain;
   }
-  return to;
-}
-
-/// Returns gains of 1 for the norm of a head, in scratch memory: [1, F].
-template <class T, class B>
-View<const T, 2, B> GroupedQueryAttention::gain_of_one(typename B::Context& ctx) const {
-  const View<T, 2, B> gain = ctx.template scratch<T>(1, width());
-  fill(ctx, gain, 1);
-  return gain;
-}
-
-/// Computes the queries or keys of equation (1), without the temperature τ.
-template <class T, class B, class Keep, class Raw, class Inverse>
-void GroupedQueryAttention::rotated_projection(typename B::Context& ctx, const Linear& linear,
-                                               const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
-                                               View<const T, 2, B> x, View<const T, 2, B> table, View<T, 2, B> to,
-                                               Keep keep, Raw raw, Inverse inverse) const {
-  const bool norm_follows = norm == QueryKeyNorm::rotated_head;
-  const View<T, 2, B> rotated =
-      norm_follows ? detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1)) : to;
-  normed_projection<T, B>(ctx, linear, p, gain, x, rotated, keep, raw, inverse);
-  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, rotated);
-  if (!norm_follows) return;
-  const Index rows = to.size() / width();
-  View<T, 1, B> kept{};
-  if constexpr (!std::is_null_pointer_v<Keep>) {
-    (keep->*inverse).inverse.resize(rows);
-    kept = (keep->*inverse).inverse;
+  /// Computes the queries or keys of equation (1), without the temperature τ.
+  template <class T, class B, class Keep, class Raw, class Inverse>
+  void rotated_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
+                          const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<const T, 2, B> table,
+                          View<T, 2, B> to, Keep keep, Raw raw, Inverse inverse) const {
+    const bool norm_follows = norm == QueryKeyNorm::rotated_head;
+    const View<T, 2, B> rotated =
+        norm_follows ? detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1)) : to;
+    normed_projection<T, B>(ctx, linear, p, gain, x, rotated, keep, raw, inverse);
+    detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, rotated);
+    if (!norm_follows) return;
+    const Index rows = to.size() / width();
+    View<T, 1, B> kept{};
+    if constexpr (!std::is_null_pointer_v<Keep>) {
+      (keep->*inverse).inverse.resize(rows);
+      kept = (keep->*inverse).inverse;
+    }
+    B::for_rows(ctx, rows,
+                functor::RootMeanSquare<T, B>{one_group(ctx, rows), View<const T, 2, B>(rotated.data(), rows, width()),
+                                              gain_of_one<T, B>(ctx), T(epsilon),
+                                              View<T, 2, B>(to.data(), rows, width()), kept});
   }
-  B::for_rows(
-      ctx, rows,
-      functor::RootMeanSquare<T, B>{one_group(ctx, rows), View<const T, 2, B>(rotated.data(), rows, width()),
-                                    gain_of_one<T, B>(ctx), T(epsilon), View<T, 2, B>(to.data(), rows, width()), kept});
-}
-
-/// Returns the gradient of the queries or keys before their rotation. With QueryKeyNorm::rotated_head, returns the
-/// gradient before both rotation and norm.
-/// @param d  the gradient of the rotated queries or keys, in scratch memory. With rotated_head, the result has memory
-///         of its own; otherwise it overwrites d
-template <class T, class B>
-View<T, 2, B> GroupedQueryAttention::rotate_back(typename B::Context& ctx, View<const T, 2, B> table,
-                                                 const Tensor<T, 2, B>& plain, const RmsNorm::Saved<T, B>& inverse,
-                                                 View<T, 2, B> d) const {
-  View<T, 2, B> to = d;
-  if (norm == QueryKeyNorm::rotated_head) {
-    const Index rows = d.size() / width();
-    expect_shape("GroupedQueryAttention.backward", "saved: queries or keys before the norm", plain,
-                 {d.extent(0), d.extent(1)});
-    expect_shape("GroupedQueryAttention.backward", "saved: inverse of the norm", inverse.inverse, {rows});
-    to = ctx.template scratch<T>(d.extent(0), d.extent(1));
-    const View<T, 2, B> of_gain = ctx.template scratch<T>(rows, width());
-    B::for_rows(
-        ctx, rows,
-        functor::RootMeanSquareBackward<T, B>{one_group(ctx, rows), View<const T, 2, B>(plain.data(), rows, width()),
-                                              gain_of_one<T, B>(ctx), View<const T, 2, B>(d.data(), rows, width()),
-                                              inverse.inverse, View<T, 2, B>(to.data(), rows, width()), of_gain});
+  /// Returns the gradient of the queries or keys before their rotation. With QueryKeyNorm::rotated_head, returns the
+  /// gradient before both rotation and norm.
+  /// @param d  the gradient of the rotated queries or keys, in scratch memory. With rotated_head, the result has memory
+  ///         of its own; otherwise it overwrites d
+  template <class T, class B>
+  View<T, 2, B> rotate_back(typename B::Context& ctx, View<const T, 2, B> table, const Tensor<T, 2, B>& plain,
+                            const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d) const {
+    View<T, 2, B> to = d;
+    if (norm == QueryKeyNorm::rotated_head) {
+      const Index rows = d.size() / width();
+      expect_shape("GroupedQueryAttention.backward", "saved: queries or keys before the norm", plain,
+                   {d.extent(0), d.extent(1)});
+      expect_shape("GroupedQueryAttention.backward", "saved: inverse of the norm", inverse.inverse, {rows});
+      to = ctx.template scratch<T>(d.extent(0), d.extent(1));
+      const View<T, 2, B> of_gain = ctx.template scratch<T>(rows, width());
+      B::for_rows(
+          ctx, rows,
+          functor::RootMeanSquareBackward<T, B>{one_group(ctx, rows), View<const T, 2, B>(plain.data(), rows, width()),
+                                                gain_of_one<T, B>(ctx), View<const T, 2, B>(d.data(), rows, width()),
+                                                inverse.inverse, View<T, 2, B>(to.data(), rows, width()), of_gain});
+    }
+    detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, to);
+    return to;
   }
-  detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, true, to);
-  return to;
-}
-
-/// Returns the keys or values `kv` with one copy of each head for every query head that uses it. Returns kv itself if
-/// no query heads share a head.
-template <class T, class B>
-View<const T, 2, B> GroupedQueryAttention::for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const {
-  const Index all = heads * width();
-  if (kv.extent(1) == all) return kv;
-  const View<T, 2, B> to = ctx.template scratch<T>(kv.extent(0), all);
-  B::for_rows(ctx, kv.extent(0), functor::RepeatHeads<T, B>{width(), all / kv.extent(1), kv, to});
-  return to;
-}
+  /// Returns the keys or values `kv` with one copy of each head for every query head that uses it. Returns kv itself if
+  /// no query heads share a head.
+  template <class T, class B>
+  View<const T, 2, B> for_each_query_head(typename B::Context& ctx, View<const T, 2, B> kv) const {
+    const Index all = heads * width();
+    if (kv.extent(1) == all) return kv;
+    const View<T, 2, B> to = ctx.template scratch<T>(kv.extent(0), all);
+    B::for_rows(ctx, kv.extent(0), functor::RepeatHeads<T, B>{width(), all / kv.extent(1), kv, to});
+    return to;
+  }
+  /// Returns the gradient of the items x, in scratch memory, from `d`, the gradient of the queries or keys before their
+  /// rotation. Adds the gradients of the linear map and of the norm to `grads` and `dgain`.
+  template <class T, class B>
+  View<T, 2, B> back_to_items(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
+                              const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, const Tensor<T, 2, B>& plain,
+                              const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d, Linear::Params<T, B>& grads,
+                              RmsNorm::Params<T, B>& dgain) const {
+    const Nothing<T, B> nothing{};
+    View<const T, 2, B> dplain = d;
+    if (const Index together = gain.gain.extent(1); together > 0) {
+      const Index rows = d.size() / together;
+      const View<T, 2, B> to = ctx.template scratch<T>(rows, together);
+      RmsNorm{together, epsilon}.template backward<T, B>(ctx, gain, one_group(ctx, rows),
+                                                         View<const T, 2, B>(plain.data(), rows, together), inverse,
+                                                         View<const T, 2, B>(d.data(), rows, together), to, dgain);
+      dplain = View<const T, 2, B>(to.data(), d.extent(0), d.extent(1));
+    }
+    const View<T, 2, B> dx = ctx.template scratch<T>(x.extent(0), model_dim);
+    linear.template backward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, nothing, dplain, dx, grads);
+    return dx;
+  }
+};
 
 template <class T, class B, class Keep, class Step>
 void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
@@ -372,29 +319,6 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
   }
   output().template forward<T, B>(ctx, p.output, one_group(ctx, items), heard, u, nothing);
   run_step(ctx, u, step);
-}
-
-/// Returns the gradient of the items x, in scratch memory, from `d`, the gradient of the queries or keys before their
-/// rotation. Adds the gradients of the linear map and of the norm to `grads` and `dgain`.
-template <class T, class B>
-View<T, 2, B> GroupedQueryAttention::back_to_items(typename B::Context& ctx, const Linear& linear,
-                                                   const Linear::Params<T, B>& p, const RmsNorm::Params<T, B>& gain,
-                                                   View<const T, 2, B> x, const Tensor<T, 2, B>& plain,
-                                                   const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d,
-                                                   Linear::Params<T, B>& grads, RmsNorm::Params<T, B>& dgain) const {
-  const Nothing<T, B> nothing{};
-  View<const T, 2, B> dplain = d;
-  if (const Index together = gain.gain.extent(1); together > 0) {
-    const Index rows = d.size() / together;
-    const View<T, 2, B> to = ctx.template scratch<T>(rows, together);
-    RmsNorm{together, epsilon}.template backward<T, B>(ctx, gain, one_group(ctx, rows),
-                                                       View<const T, 2, B>(plain.data(), rows, together), inverse,
-                                                       View<const T, 2, B>(d.data(), rows, together), to, dgain);
-    dplain = View<const T, 2, B>(to.data(), d.extent(0), d.extent(1));
-  }
-  const View<T, 2, B> dx = ctx.template scratch<T>(x.extent(0), model_dim);
-  linear.template backward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, nothing, dplain, dx, grads);
-  return dx;
 }
 
 template <class T, class B>

@@ -33,7 +33,9 @@ using Floats = float;
 using Doubles = double;
 #endif
 template <class T>
-struct VectorOf;
+struct VectorOf {
+  using Type = T;
+};
 template <>
 struct VectorOf<float> {
   using Type = Floats;
