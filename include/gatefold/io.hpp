@@ -27,6 +27,7 @@
 #include "gatefold/train/checkpoint.hpp"
 #include "gatefold/train/async_checkpoint.hpp"
 #include "gatefold/train/load_parameters.hpp"
+#include "gatefold/train/frozen_file.hpp"
 #include "gatefold/distributed/tensors_here.hpp"
 #include "gatefold/distributed/checkpoint.hpp"
 #include "gatefold/distributed/async_checkpoint.hpp"

@@ -82,6 +82,14 @@ class PackedWeights {
       if (entry.plain == address) pack<P>(ctx, entry, first, count, w, depth, columns);
   }
 
+  /// Returns the reserved memory of quantised weights: the panels of quantised_matrix.hpp.
+  /// @param address  the address that `reserve` returned
+  std::byte* reserved(const void* address) {
+    for (const Entry& entry : entries_)
+      if (entry.plain == address) return static_cast<std::byte*>(entry.packed);
+    return nullptr;
+  }
+
   /// Checks that the code that calls this can read the packed weights. A model can hold weights that a file compiled
   /// with a different -march has packed, with panels of a different width. Call this before you read them.
   /// @throws ArgumentError unless panels are as wide in this file as in the file that packed them

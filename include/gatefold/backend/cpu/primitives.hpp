@@ -19,6 +19,7 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
+#include "gatefold/backend/cpu/quantised_bytes.hpp"
 #include "gatefold/backend/cpu/quantised_format.hpp"
 #include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
@@ -43,6 +44,13 @@ struct Primitives {
   using Of = typename Operands::template Of<T>;
 
   using PackedWeights = cpu::PackedWeights;
+  using QuantisedMatrix = cpu::QuantisedMatrix;
+  using QuantisedBytes = cpu::QuantisedBytes;
+  /// Returns the packed copy of the weights at an address, or null.
+  template <class T>
+  static auto packed_copy(const PackedWeights& packed, const T* weights) {
+    return packed.template find<Of<T>>(weights);
+  }
   /// Packs the experts' weights w [E, depth, columns] and stores the packed copy in `packed`, in place of an earlier
   /// copy.
   /// @throws ArgumentError if double weights should be quantised

@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/core/weights.hpp"
 
@@ -28,12 +29,18 @@ struct QuantisedRow {
 /// The functions for one form of quantised weights (core/weights.hpp). Programs that freeze no weights do not compile
 /// them, because a matrix refers to them by a pointer.
 struct QuantisedFormat {
+  Weights form;
   // Size in bytes of a group of 32 rows of one panel of columns: a scale for each column, then the numbers q.
   Index group_bytes;
   /// Rounds one group of weights [32, Tile::columns], eq. (1) to (3), and writes group_bytes bytes.
   void (*encode)(const float* from, std::byte* to);
   /// Writes the values s q of one group [32, Tile::columns].
   void (*decode)(const std::byte* from, float* to);
+  /// Copies the numbers q of one group to [32, Tile::columns] bytes, and the scales. In MXFP4, a byte is the code of a
+  /// number: a bit of sign, two of exponent, one of mantissa.
+  void (*unpack)(const std::byte* from, std::int8_t* q, Bfloat16* scale);
+  /// The inverse of `unpack`.
+  void (*repack)(const std::int8_t* q, const Bfloat16* scale, std::byte* to);
   /// Rounds numbers k to k + depth − 1 of the lines `line` to line + lines − 1 of a matrix, eq. (4).
   void (*pack_rows)(const Operand<float>& a, Index line, Index lines, Index k, Index depth, QuantisedRow* to);
   /// Multiplies `rows` rows by `groups` groups of one panel of weights, eq. (5).
