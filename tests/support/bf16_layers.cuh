@@ -15,7 +15,7 @@
 #include "support/members.hpp"
 #include "support/naive_bf16.hpp"
 
-/// A layer on CudaBf16, and by plain loops that round the same factors.
+/// Compares a layer on CudaBf16 with plain loops that round the same factors.
 namespace gatefold::test {
 
 struct Part {
@@ -23,7 +23,7 @@ struct Part {
   std::vector<float> values;
 };
 
-/// What a layer gives, and all gradients.
+/// Returns the results of a layer and all gradients.
 template <class B, class L>
 std::vector<Part> outcome(typename B::Context& ctx, const L& layer, Index items, Index dim) {
   const auto params = init_params<float, B>(layer, ctx, Seed{1});
@@ -52,9 +52,9 @@ std::vector<Part> outcome(typename B::Context& ctx, const L& layer, Index items,
   return parts;
 }
 
-/// Sums in another order are off by some 2^-22, and where such a sum lies close to the border between two bfloat16 it
-/// is rounded to the other one: few values, by 2^-8 of a factor.
-/// @param share  of the values that may be off by more than a sum in float
+/// Sums in another order differ by about 2^-22. If such a sum lies near the border between two bfloat16 values, it may
+/// be rounded to the other one. So a few values differ by 2^-8 of a factor.
+/// @param share  of the values that may differ by more than a sum in float
 inline void expect_alike(const std::vector<Part>& got, const std::vector<Part>& expected, double share) {
   REQUIRE(got.size() == expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -65,7 +65,7 @@ inline void expect_alike(const std::vector<Part>& got, const std::vector<Part>& 
     std::size_t many = 0;
     for (std::size_t j = 0; j < got[i].values.size(); ++j) {
       const float distance = std::abs(got[i].values[j] - expected[i].values[j]);
-      many += !(distance <= 0x1p-17f * largest);  // NaN counts
+      many += !(distance <= 0x1p-17f * largest);  // also counts NaN
       most = std::max(most, std::isnan(distance) ? INFINITY : distance);
     }
     CHECK(static_cast<double>(many) <= share * static_cast<double>(got[i].values.size()) + 1);
@@ -73,7 +73,7 @@ inline void expect_alike(const std::vector<Part>& got, const std::vector<Part>& 
   }
 }
 
-/// The same on the device and by loops, and the same bits a second time.
+/// Compares the layer on the device with loops, and its bits with those of a second run.
 template <class L>
 void check_bf16_layer(const L& layer, Index items, Index dim, double share = 0.02) {
   CudaBf16::Context ctx;

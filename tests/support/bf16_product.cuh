@@ -10,12 +10,12 @@
 
 #include "support/grouped_product.cuh"
 
-/// Grouped products of floats rounded to bfloat16, against sums in double of what rounding gives.
+/// Compares grouped products of floats rounded to bfloat16 with sums in double of the rounded values.
 namespace gatefold::test {
 
 enum class Values { integers, reals };
 
-/// Whole numbers up to 4, whose sums are exact, or numbers in [-1, 1).
+/// Returns whole numbers up to 4, whose sums are exact, or numbers in [-1, 1).
 inline std::vector<float> values(Index n, std::uint64_t seed, Values kind) {
   auto v = random_vector<float>(n, seed);
   if (kind == Values::integers)
@@ -23,7 +23,8 @@ inline std::vector<float> values(Index n, std::uint64_t seed, Values kind) {
   return v;
 }
 
-/// The nearest number of 8 bits of mantissa, the even one of two: of those that are not among the smallest or largest.
+/// Returns the nearest number with 8 bits of mantissa, of two the even one. x must not be among the smallest or largest
+/// numbers.
 inline double rounded(float x) {
   if (x == 0) return 0;
   int exponent = 0;
@@ -40,7 +41,7 @@ inline std::vector<double> rounded(const std::vector<float>& v) {
 /// Σ a b and Σ |a b|.
 struct Sum {
   double value = 0, magnitude = 0;
-  // Inlined with -O0 too, which these tests are compiled with: most of what they add up themselves.
+  // These tests are compiled with -O0 and mostly compute such sums, so the function is inlined there, too.
   [[gnu::always_inline]] void add(double a, double b) {
     const double product = a * b;
     value += product;
@@ -50,11 +51,12 @@ struct Sum {
     value += other.value;
     magnitude += other.magnitude;
   }
-  /// A tensor core keeps 24 bits or more of 8 or more products and of the sum before them: three cuts for each 16.
+  /// A tensor core keeps at least 24 bits of 8 or more products and of the sum before them: at most three truncations
+  /// for each 16 terms.
   double bound(Index terms) const { return static_cast<double>(terms / 16 + 1) * 0x1p-22 * magnitude; }
 };
 
-/// Row `row` of a by column j of the weights w of expert e.
+/// Returns row `row` of a times column j of the weights w of expert e.
 inline Sum row_by_column(const ProductCase& c, Index row, const std::vector<double>& a, Index e, Index j,
                          const std::vector<double>& w) {
   const double* x = a.data() + row * c.depth;
@@ -65,7 +67,7 @@ inline Sum row_by_column(const ProductCase& c, Index row, const std::vector<doub
   return sum;
 }
 
-/// What is wrong with c, in words.
+/// Collects in words what is wrong with c.
 class Differences {
  public:
   explicit Differences(Values kind) : exact_(kind == Values::integers) {}
@@ -101,7 +103,7 @@ View<const float, Rank, CudaBf16> of_bf16(View<const float, Rank, Cuda> v) {
     return {v.data(), v.extent(0), v.extent(1), v.extent(2)};
 }
 
-/// c[s] = a[row(s)] op(w[e]) + bias[e], and the sums themselves beside it.
+/// Checks c[s] = a[row(s)] op(w[e]) + bias[e], and the sums that the epilogue stores as well.
 inline std::string product_differs(OnDevice& on, const ProductCase& c, Values kind) {
   BothGroups groups(on.memory, c);
   auto a_values = values(c.items() * c.depth, 1, kind);
@@ -136,7 +138,7 @@ inline std::string product_differs(OnDevice& on, const ProductCase& c, Values ki
   return differences.text();
 }
 
-/// c[s] = a[row(s)] op(w[e]) + b[row(s)] op(v[e]), of factors that were rounded before.
+/// Checks c[s] = a[row(s)] op(w[e]) + b[row(s)] op(v[e]) with factors that were rounded before.
 inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, Values kind) {
   BothGroups groups(on.memory, c);
   const auto numbers = [&](Index n, std::uint64_t seed) { return values(n, seed, kind); };
@@ -183,7 +185,7 @@ inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, V
   return differences.text();
 }
 
-/// c, which is kept beside: epilogue(c) = factor[e] c
+/// Returns epilogue(c) = factor[e] c, and stores c as well.
 struct KeepAndMultiply {
   const float* factor;
   float* kept;
@@ -202,7 +204,7 @@ struct StoreSum {
   }
 };
 
-/// Sums over the columns of a product that is not kept, given what the epilogue saw of it.
+/// Checks sums over the columns of a product that is not stored; the epilogue stores what it saw.
 inline std::string column_sums_differ(OnDevice& on, const ProductCase& c, Values kind) {
   BothGroups groups(on.memory, c);
   auto a_values = values(c.items() * c.depth, 1, kind);
@@ -238,7 +240,7 @@ inline std::string column_sums_differ(OnDevice& on, const ProductCase& c, Values
   return differences.text();
 }
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], slots with rows of dc in reverse where `scattered`.
+/// Checks dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s]. With `scattered` the slots have the rows of dc in reverse order.
 inline std::string gradient_differs(OnDevice& on, const ProductCase& c, Values kind, bool accumulate, bool scattered) {
   BothGroups groups(on.memory, c);
   auto a_values = values(c.items() * c.depth, 1, kind), dc_values = values(c.slots() * c.columns, 2, kind);

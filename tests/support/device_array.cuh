@@ -11,17 +11,17 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Vectors of the host and arrays of the device, for the tests of the CUDA backend's own headers.
+/// Host vectors and device arrays for the tests of the CUDA backend's own headers.
 namespace gatefold::test {
 
-/// n numbers in [-1, 1)
+/// Returns n numbers in [-1, 1).
 template <class T>
 std::vector<T> random_vector(Index n, std::uint64_t seed) {
   std::vector<T> x;
   for (Index i = 0; i < n; ++i) x.push_back(2 * uniform<T>(Seed{seed}, 0, static_cast<std::uint64_t>(i)) - 1);
   return x;
 }
-/// n integers in [least, least + count)
+/// Returns n integers in [least, least + count).
 inline std::vector<Index> random_integers(Index n, Index least, Index count, std::uint64_t seed) {
   std::vector<Index> x;
   for (Index i = 0; i < n; ++i)
@@ -30,7 +30,7 @@ inline std::vector<Index> random_integers(Index n, Index least, Index count, std
   return x;
 }
 
-/// Where two vectors begin to differ, in words; empty where all bits agree, or all numbers up to `tolerance`.
+/// Says where two vectors begin to differ by more than `tolerance` (0: in their bits), or nothing.
 template <class T>
 std::string difference(const std::vector<T>& expected, const std::vector<T>& got, double tolerance = 0) {
   const auto same = [&](const T& a, const T& b) {
@@ -50,7 +50,7 @@ std::string difference(const std::vector<T>& expected, const std::vector<T>& got
   return message.str();
 }
 
-/// x[i] = i, after a while.
+/// Writes x[i] = i after a delay.
 struct Slow {
   double* x;
   GATEFOLD_HD void operator()(Index i) const {
@@ -60,7 +60,7 @@ struct Slow {
   }
 };
 
-/// Numbers on the device, of whatever shape a test asks for, from the `skip`-th element of an allocation on.
+/// Numbers on the device, which begin at element `skip` of an allocation and can be viewed in any shape.
 template <class T>
 class DeviceArray {
  public:
@@ -74,7 +74,7 @@ class DeviceArray {
   View<T, static_cast<int>(sizeof...(I)), Cuda> as(I... extents) {
     return {data(), extents...};
   }
-  /// To be read only.
+  /// A view for reading.
   template <class... I>
   View<const T, static_cast<int>(sizeof...(I)), Cuda> in(I... extents) {
     return {data(), extents...};

@@ -6,7 +6,7 @@
 
 namespace gatefold::test {
 
-/// work() of a stream, captured to be launched again and again.
+/// A graph that captures work() on a stream and can launch it repeatedly.
 class Graph {
  public:
   template <class F>

@@ -12,13 +12,14 @@
 
 #include "support/device_array.cuh"
 
-/// Grouped products on the device and by their definition: a chain of fused multiply-adds over k, ascending from 0, for
-/// each element. Bits are compared, unless a tolerance is given.
+/// Compares grouped products on the device with their definition: for each element a chain of fused multiply-adds over
+/// k, ascending from 0. Bits are compared unless a tolerance is given.
 namespace gatefold::test {
 
-/// What a product is made of. Its rows are drawn from `items` stored ones, or are the slots' own.
+/// The sizes and options of a product. With `gather` its slots read some of `items` stored rows, otherwise each slot
+/// has its own row.
 struct ProductCase {
-  std::vector<Index> counts;  // of slots, expert by expert
+  std::vector<Index> counts;  // of slots, by expert
   Index depth, columns;
   bool transpose = false, gather = false;
   Index a_skip = 0, w_skip = 0;  // elements before the operands in their allocations: unaligned unless a multiple of 4
@@ -41,16 +42,16 @@ inline std::ostream& operator<<(std::ostream& stream, const ProductCase& c) {
                 << (c.gather ? ", gathered" : "") << ", skips " << c.a_skip << " " << c.w_skip;
 }
 
-/// A product of so many tiles of the largest shape: `rounds` times what the device has room for, counting whole tiles
-/// of rows of two experts. From kManyRounds on each tile has its own block, before that blocks share some.
+/// Returns a product with so many tiles of the largest shape that the device needs `rounds` rounds, counting whole row
+/// tiles of two experts. From kManyRounds on each tile has its own block; with fewer rounds blocks share some tiles.
 template <class T, int Matrices>
 ProductCase many_tiles(Cuda::Context& ctx, Index rounds, Index depth) {
   using Shape = detail_::device::ManyTiles<T, Matrices>;
   const Index at_once = detail_::device::blocks_at_once<Shape>(ctx.multiprocessors());
-  // Row tiles: one full and a small one, two and a half; the choice of a shape counts three.
+  // The experts have one full and one small row tile, and two and a half. The choice of a shape counts three.
   return {{Shape::rows + 2, 0, 5 * Shape::rows / 2}, depth, Shape::columns * (rounds * at_once / 3 + 2) - 4};
 }
-/// c = v + bias[e, j]; the sum itself goes to a second array, to which it is added, so that a second call shows.
+/// c = v + bias[e, j]. The sum itself is added to a second array, so that a second call for an element shows.
 template <class T>
 struct BiasAndKeep {
   const T* bias;
@@ -63,7 +64,7 @@ struct BiasAndKeep {
   }
 };
 
-/// c = v − w; both go to further arrays in the same way.
+/// c = v − w. Both are added to further arrays in the same way.
 template <class T>
 struct DifferenceAndKeep {
   T *first, *second;
@@ -83,7 +84,7 @@ struct FillNan {
   GATEFOLD_HD void operator()(Index i) const { x[i] = T(0) / T(0); }
 };
 
-/// A vector of the host and its copy on the device.
+/// A host vector and its copy on the device.
 template <class T>
 struct Both {
   std::vector<T> host;
@@ -92,7 +93,7 @@ struct Both {
   std::string differs(double tolerance) { return difference(host, device.values(), tolerance); }
 };
 
-/// The slots of a case on both sides.
+/// The slots of a case on host and device.
 struct BothGroups {
   std::vector<Index> offsets, rows;
   DeviceArray<Index> device_offsets, device_rows;
@@ -118,14 +119,14 @@ struct BothGroups {
   }
 };
 
-/// Σ_k a[k] w[k · step], in the order of the products.
+/// Returns Σ_k a[k] w[k · step] in the order of the products.
 template <class T>
 T chain(Index depth, const T* a, const T* w, Index step) {
   T sum = 0;
   for (Index k = 0; k < depth; ++k) sum = std::fma(a[k], w[k * step], sum);
   return sum;
 }
-/// The sum of element (s, j) of expert e, of weights [E, depth, columns], or transposed [E, columns, depth].
+/// Returns the sum of element (s, j) of expert e for weights [E, depth, columns], or transposed [E, columns, depth].
 template <class T>
 T product_sum(const std::vector<T>& a, Index row, const std::vector<T>& w, Index e, Index j, Index depth, Index columns,
               bool transpose) {
@@ -133,7 +134,7 @@ T product_sum(const std::vector<T>& a, Index row, const std::vector<T>& w, Index
                    : chain(depth, a.data() + row * depth, w.data() + e * depth * columns + j, columns);
 }
 
-/// What no product may read: past the slots of the last expert, and before those of the first.
+/// Writes NaN to what no product may read: rows past the slots of the last expert, and before those of the first.
 template <class T>
 void spoil_unused(std::vector<T>& a, const ProductCase& c) {
   if (c.gather) return;
@@ -141,14 +142,15 @@ void spoil_unused(std::vector<T>& a, const ProductCase& c) {
   std::fill(a.end() - c.more * c.depth, a.end(), std::nan(""));
 }
 
-/// A view of weights in either order.
+/// Returns a view of weights in either order.
 template <class T>
 View<const T, 3, Cuda> weights_view(DeviceArray<T>& w, Index experts, Index depth, Index columns, bool transpose) {
   return transpose ? w.in(experts, columns, depth) : w.in(experts, depth, columns);
 }
 
-/// The product of a case with bias and a second output. @returns where it differs from the definition, or nothing
-/// @param packed  its weights are packed, rounded: what a transposed product does not read
+/// Checks the product of a case with bias and a second output. @returns where it differs from the definition, or
+/// nothing
+/// @param packed  use packed, rounded weights, which transposed products do not read
 template <class T>
 std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0, bool packed = false) {
   BothGroups groups(ctx, c);
@@ -177,10 +179,10 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
   return {};
 }
 
-/// Two products in a row, the first with one or two matrices, `c.columns` wide in the middle and `last` at the end;
-/// the weights lie as they are, whatever c.transpose says.
-/// @param packed  how many of the weights are packed, from the first on: read rounded where all of a product are
-/// @param round   what packing does to them
+/// Checks two products in a row, the first with one or two matrices: `c.columns` wide in the middle, `last` wide at the
+/// end. The weights are not transposed, whatever c.transpose says.
+/// @param packed  how many weights are packed, from the first on; a product reads them if all of its weights are packed
+/// @param round   the rounding that packing applies
 template <class T, std::size_t M, class Round>
 std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, std::size_t packed,
                                const Round& round, double tolerance = 0) {
@@ -189,7 +191,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
   spoil_unused(a_values, c);
   Both<T> a(ctx, a_values, c.a_skip), bias(ctx, random_vector<T>(c.experts() * c.columns, 3)),
       last_bias(ctx, random_vector<T>(c.experts() * last, 4));
-  std::vector<std::unique_ptr<Both<T>>> weights;  // those of the first product, then the second's
+  std::vector<std::unique_ptr<Both<T>>> weights;  // those of the first product, then that of the second
   for (std::size_t m = 0; m <= M; ++m)
     weights.push_back(std::make_unique<Both<T>>(
         ctx, random_vector<T>(c.experts() * c.columns * (m < M ? c.depth : last), 5 + m), c.w_skip));
@@ -248,8 +250,8 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
       ctx, c, last, 0, [](T v) { return v; }, tolerance);
 }
 
-/// The sum of terms in interleaved chains, as many as 256 threads have for so many columns; then the second half of the
-/// chains is added to the first, until one is left.
+/// Adds terms in interleaved chains, as many as 256 threads have for this number of columns. Then the second half of
+/// the chains is added to the first, until one chain remains.
 template <class T>
 T sum_in_chains(const std::vector<T>& terms, Index columns) {
   std::size_t width = 1;
@@ -260,7 +262,7 @@ T sum_in_chains(const std::vector<T>& terms, Index columns) {
     for (std::size_t i = 0; i < half; ++i) chains[i] += chains[i + half];
   return chains[0];
 }
-/// The same for every 256 terms, and then for their sums.
+/// Does the same for every 256 terms, and then for their sums.
 template <class T>
 T sum_in_two_levels(const std::vector<T>& terms, Index columns) {
   std::vector<T> sums;
@@ -273,8 +275,8 @@ T sum_in_two_levels(const std::vector<T>& terms, Index columns) {
   return sum_in_chains(sums, columns);
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ dc[s], and db[e] += Σ_s dc[s], in which depth counts the columns of a. Without
-/// `accumulate` both are stored over NaN. `scattered`: slot s has another row of dc, and in db a weight.
+/// Checks dw[e] += Σ_s a[row(s)]ᵀ dc[s] and db[e] += Σ_s dc[s]; `depth` is the number of columns of a. Without
+/// `accumulate` both are stored over NaN. With `scattered`, slot s has another row of dc, and a weight in db.
 template <class T>
 std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0,
                                     bool accumulate = true, bool scattered = false) {
@@ -283,7 +285,7 @@ std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, do
   spoil_unused(a_values, c);
   std::fill_n(dc_values.begin(), c.first * c.columns, std::nan(""));
   std::fill(dc_values.end() - c.more * c.columns, dc_values.end(), std::nan(""));
-  // The slots in use have each other's rows, in reverse.
+  // The used slots have each other's rows, in reverse order.
   const Index in_use = c.slots() - c.first - c.more;
   std::vector<Index> dc_rows(static_cast<std::size_t>(scattered ? c.slots() : 0), -1);
   for (Index s = 0; scattered && s < in_use; ++s)

@@ -9,10 +9,10 @@
 
 #include "support/bf16_product.cuh"
 
-/// Rows that are rounded once for several products.
+/// Checks rows that are rounded once for several products.
 namespace gatefold::test {
 
-/// What two products read of rows that were rounded for both, which stand in scratch or in `room`.
+/// Two products that read rows which were rounded for both. The rounded rows are in scratch memory or in `room`.
 struct TwoReaders {
   ProductCase c;
   OnDevice on;
@@ -39,7 +39,7 @@ struct TwoReaders {
   }
 };
 
-/// That a pair of products whose c is what they read, in slot order, gives the bits of one whose c is elsewhere.
+/// Checks that a pair of products gives the same bits if c is also its input, in slot order, as if c is elsewhere.
 inline void check_pair_in_place(const ProductCase& c) {
   OnDevice on;
   REQUIRE(!c.gather);
@@ -60,7 +60,8 @@ inline void check_pair_in_place(const ProductCase& c) {
   CHECK((run(a, a) == expected));
 }
 
-/// That both give the bits of products that round for themselves, and read what was rounded, wherever it stands.
+/// Checks that two products read the rounded rows, wherever they are, and give the bits of products that round for
+/// themselves.
 inline void check_rounded_once(const ProductCase& of) {
   TwoReaders two(of);
   const Index depth = of.depth;
@@ -76,11 +77,12 @@ inline void check_rounded_once(const ProductCase& of) {
       const auto mark = two.on.ctx.mark();
       const auto once = CudaBf16::rounded_once(two.on.ctx, two.on.groups(two.groups), two.rows(),
                                                View<float, 2, CudaBf16>{room.data(), room_rows, depth});
-      // Rows of floats of whole units hold those of slots; what stands in the order of items does not go there.
+      // `room` holds rows of floats of whole units, and takes rounded rows of slots, but not rows in the order of
+      // items.
       const bool in_room = room_rows > 0 && depth % 8 == 0 && (!of.gather || two.on.ctx.has_hopper_code());
       CHECK((two.on.ctx.taken() == taken) == in_room);
       CHECK((two.run() == expected));
-      // From now on zeros: whoever rounds the rows again does not see them.
+      // From now on the rows are 0, so that a product that rounds them again gives other results.
       const std::vector<float> other(two.a.values().size(), 0.f);
       Cuda::from_host(two.on.memory, static_cast<Index>(other.size()), other.data(), two.a.data());
       CHECK((two.run() == expected));

@@ -9,10 +9,11 @@
 #include "cuda_emulator/launch.hpp"
 #endif
 
-/// The devices of tests of shards.
+/// The devices for tests of shards.
 namespace gatefold::test {
 
-/// How many devices there are, two at most: an emulator has as many from the first call on, as CUB counts them once.
+/// Returns the number of devices, two at most. An emulator has that many from the first call on, because CUB counts
+/// devices once.
 inline int devices() {
 #ifdef CUDA_EMULATOR
   cuda_emulator::options().devices = 2;
@@ -21,7 +22,7 @@ inline int devices() {
   REQUIRE(cudaGetDeviceCount(&there) == cudaSuccess);
   return std::min(there, 2);
 }
-/// The device of a shard, current in its thread.
+/// Makes the device of a shard current in its thread.
 struct OnDeviceOf {
   int devices;
   void operator()(Index shard) const {
@@ -29,7 +30,7 @@ struct OnDeviceOf {
   }
 };
 
-/// A pack of a table.
+/// A pack that contains a table.
 struct TablePack {
   Table<double, Cuda> table;
   GATEFOLD_PACK(table)

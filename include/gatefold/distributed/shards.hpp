@@ -84,7 +84,7 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// Gathers the values of all shards, as above, if every shard has the same number of values, `each`.
+  /// Gathers the values of all shards in `all`, one shard after the other. Every shard has `each` values.
   template <class T>
   void all_gather(const T* mine, Index each, T* all) {
     std::vector<Index> counts(static_cast<std::size_t>(count()), each);

@@ -65,7 +65,7 @@ inline constexpr Dtype kDtypes[] = {{"BOOL", 8}, {"F4", 4},          {"F6_E2M3",
                                     {"I64", 64}, {"U64", 64}};
 
 /// A tensor as the header of its file describes it. Its name and shape are in the members `names` and `extents` of
-/// Header. 32 bits are enough for offsets there, because a header has at most 100 MB.
+/// Header. Positions in these members need only 32 bits, because a header has at most 100 MB.
 struct Described {
   std::uint32_t name = 0, name_size = 0;  // position in Header::names
   std::uint32_t shape = 0, rank = 0;      // position in Header::extents; number of dimensions

@@ -14,7 +14,8 @@ struct NoisyExtra {
   Noise noise{};  // empty: evaluation
   E branch{};
 
-  /// The type of these extra inputs without an attention trace (the tensors of an attention that a gate can read).
+  /// The type of extra inputs like NoisyExtra, but without an attention trace (the tensors of an attention that a gate
+  /// can read).
   using WithoutTrace = NoisyExtra<gatefold::WithoutTrace<E>>;
   template <class Trace>
   static NoisyExtra with_trace(const WithoutTrace& rest, const Trace& trace) {

@@ -74,8 +74,7 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
-  /// Does the same as the constructor above, but takes the element type directly after the seed, as Trainer's
-  /// constructor does.
+  /// Takes the element type directly after the seed, as Trainer's constructor does, and not as the last argument.
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}

@@ -167,7 +167,7 @@ class Copies {
     } else if constexpr (detail_::select::OfMixture<P>) {
       ++mixtures_;
       const FillBank fill{*this};
-      // The dense model has no experts, so its tensor has the name `at` without a part `expert`.
+      // In the dense model, the names of these tensors lack the part `expert`.
       detail_::pack::visit<false>(fill, at, to.expert);
     } else if constexpr (detail_::pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,

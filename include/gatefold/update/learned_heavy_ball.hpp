@@ -55,7 +55,7 @@ struct LearnedHeavyBall {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 1, B> mu, gamma;  // [1]; [0] if not learned
-    LinearScalar<T, B> linear;  // w, b of (2); empty unless γ is per item
+    LinearScalar<T, B> linear;  // weights w and bias b of γ[n] in (2); empty unless γ is per item
     GATEFOLD_PACK(mu, gamma, linear)
   };
   template <class T, class B>
