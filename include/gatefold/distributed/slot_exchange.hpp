@@ -93,7 +93,7 @@ class SlotExchange {
       exchange(
           shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
           [&](Index j) { return take_[at(j)].rows; });
-    } else {  // slot s reads row s: in one process, all slots of an expert are adjacent
+    } else {  // slot s reads row s; one process would have all slots of an expert side by side
       const auto offsets = read(own.offsets);
       for (Index e = 0; e < experts; ++e) before[at(e + 1)] = offsets[at(e + 1)] - offsets[at(e)];
       shard.sum(before.data(), experts + 1);

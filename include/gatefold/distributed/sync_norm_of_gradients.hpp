@@ -147,7 +147,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     each(
         [&](const Name&, const auto& g, const DealtRows& rows) {
           const Range& of = terms.of[next++];
-          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // only shard 0 counts such a tensor
+          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // shard 0 counts shared tensors
           const auto* from = g.data();
           const auto add = [&](Index slices, Index slice, Index first) {
             using T = std::remove_cvref_t<decltype(*from)>;

@@ -124,7 +124,7 @@ struct Mixture {
       return {};
     }
   }
-  /// Returns the initial parameters for the filled gate g.
+  /// Returns the initial parameters for g, the gate with all of its options filled in.
   template <class T, class B>
   Params<T, B> init_with(typename B::Context& ctx, const GateT& g, Seed seed) const {
     const auto here = ctx.here();
@@ -137,7 +137,7 @@ struct Mixture {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     validate_with(p, filled_gate(), items, extra);
   }
-  /// Checks the parameters for the filled gate g.
+  /// Checks the parameters for g, the gate with all of its options filled in.
   template <class T, class B>
   void validate_with(const Params<T, B>& p, const GateT& g, Index items, const Extra<T, B>& extra) const {
     if constexpr (detail_::hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
