@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-/// u = x, each part missing one function or one argument.
+/// Branches u = x, each of which lacks one function or one argument.
 struct Dims {
   Index in_dim() const { return 2; }
   Index out_dim() const { return 2; }

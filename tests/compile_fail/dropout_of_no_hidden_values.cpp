@@ -1,5 +1,5 @@
 // expect: gatefold: the expert in a HiddenDropout \(for example Mlp or GatedMlp\) must multiply its hidden values by factor \[S, hidden_dim\], the last argument of forward, infer, backward and weighted_backward; see docs/how-to/extending\.md#expert
-// An expert that is as wide inside as it says, and whose functions know of no factor.
+// An expert that declares its hidden width, but whose functions take no dropout factors.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -16,7 +16,7 @@ struct Unchanged {
   void forward(typename B::Context&, const Nothing<T, B>&, Groups<B>, In<T, 2, B>, Out<T, 2, B>, Nothing<T, B>&) const {
   }
 #else
-  template <class T, class B>  // as a branch would have it: no groups
+  template <class T, class B>  // the arguments of a branch: no groups
   void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B>, Nothing<T, B>&) const {}
 #endif
   template <class T, class B>

@@ -3,7 +3,7 @@
 
 using namespace gatefold;
 
-/// Item n goes to expert n mod 2, weighted by a scale that has to be given.
+/// Item n goes to expert n mod 2, weighted by a scale that the caller must give.
 struct Scaled {
   template <class T, class B>
   using Plan = SparsePlan<T, B>;

@@ -1,5 +1,5 @@
 // expect: gatefold: validate of an auxiliary loss must be callable as validate\(experts\) const; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

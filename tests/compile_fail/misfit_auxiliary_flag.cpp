@@ -1,6 +1,6 @@
 // expect: gatefold: needs_picks_by_item of an auxiliary loss must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: needs_noise of an auxiliary loss must be static constexpr bool; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -2,7 +2,7 @@
 // expect: gatefold: infer of a branch must be callable as infer\(ctx, params, x, u, extra, step\) const; see docs/reference/optional_members\.md
 // expect: gatefold: forward_overlapping of a branch must be callable as forward_overlapping\(ctx, params, x, u, saved, extra, step, work\) const; see docs/reference/optional_members\.md
 // expect: gatefold: backward_overlapping of a branch must be callable as backward_overlapping\(ctx, params, x, saved, du, dx, grads, extra, dextra, work\) const; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -4,7 +4,7 @@
 // expect: gatefold: stores_slots of an expert must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/reference/optional_members\.md
 // expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

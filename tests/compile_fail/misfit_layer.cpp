@@ -1,6 +1,6 @@
 // expect: gatefold: validate of a layer must be callable as validate\(params, items, carry, extra\) const; see docs/reference/optional_members\.md
 // expect: gatefold: infer of a layer must be callable as infer\(ctx, params, x, carry, y, extra\) const; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

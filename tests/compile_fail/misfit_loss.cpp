@@ -21,7 +21,7 @@ struct Whole : Forward {
   template <class T, class B>
   void backward(typename B::Context&, In<T, 2, B>, const Target<T, B>&, Out<T, 2, B>) const {}
 };
-// One that learns is called with the parameters.
+// A loss that learns is called with its parameters.
 struct Learning : Validated {
   template <class T, class B>
   struct Params {

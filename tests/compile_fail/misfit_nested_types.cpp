@@ -8,7 +8,7 @@
 // expect: gatefold: adapt of Params must be callable as adapt\(ctx, grads\); see docs/reference/optional_members\.md
 // expect: gatefold: mixtures of a Saved must be callable as mixtures\(f\) const; see docs/reference/optional_members\.md
 // expect: gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,5 +1,5 @@
 // expect: gatefold: with_noise of an expert must be callable as with_noise\(noise\) const, which returns its own type; see docs/reference/optional_members\.md
-// An expert that would draw numbers and cannot be given them: nothing would be drawn.
+// An expert that draws random numbers but has no way to get them.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -3,7 +3,7 @@
 // expect: gatefold: measure of an optimizer must be callable as measure\(ctx, grads\) const, whose result has a const double\* total; see docs/reference/optional_members\.md
 // expect: gatefold: reduce of an optimizer must be callable as reduce\(ctx, grads\) const; see docs/reference/optional_members\.md
 // expect: gatefold: counters of a State must be callable as static counters\(f, state\); see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/train/checkpoint.hpp"

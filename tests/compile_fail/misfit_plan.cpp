@@ -1,5 +1,5 @@
 // expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(dplan\) const, which returns SlotWeights<T, B>; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

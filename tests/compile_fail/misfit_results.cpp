@@ -6,7 +6,7 @@
 // expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(dplan\) const, which returns SlotWeights<T, B>; see docs/reference/optional_members\.md
 // expect: gatefold: advance of an update rule must be callable as advance\(carry, u\) const, which returns a functor of elements; see docs/reference/optional_members\.md
 // expect: gatefold: advance_backward of an update rule must be callable as advance_backward\(dcarry, du, total\) const, which returns a functor of elements; see docs/reference/optional_members\.md
-// Members that take what their family asks, and return something else.
+// Members that take the arguments of their family but return a wrong type.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

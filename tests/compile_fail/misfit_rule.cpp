@@ -3,7 +3,7 @@
 // expect: gatefold: infer of an update rule must be callable as infer\(ctx, params, x, carry, f, y\) const; see docs/reference/optional_members\.md
 // expect: gatefold: advance of an update rule must be callable as advance\(carry, u\) const, which returns a functor of elements; see docs/reference/optional_members\.md
 // expect: gatefold: advance_backward of an update rule must be callable as advance_backward\(dcarry, du, total\) const, which returns a functor of elements; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

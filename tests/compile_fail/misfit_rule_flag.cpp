@@ -1,12 +1,12 @@
 // expect: gatefold: evaluations of an update rule must be static constexpr int; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
 
 struct Odd : update::HeavyBall {
 #ifdef GATEFOLD_FAIL
-  static const int evaluations;  // no number that a compiler knows
+  static const int evaluations;  // not known at compile time
 #endif
 };
 

@@ -6,7 +6,7 @@
 // expect: gatefold: complete_picks of a selection must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: picks_by_item of a selection must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: shows_noise of a selection must be static constexpr bool; see docs/reference/optional_members\.md
-// Members that are named and cannot be called as their family asks.
+// Members with the right names that cannot be called with the arguments of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -17,7 +17,7 @@ struct Count {
 };
 struct NoCount {};
 
-/// Takes no step.
+/// An optimizer that only counts its steps, and lacks the part kLack.
 template <Lack kLack>
 struct Idle : std::conditional_t<kLack == Lack::tag, Untagged, Tagged> {
   double lr = 0.1;

@@ -3,7 +3,7 @@
 
 using namespace gatefold;
 
-/// Scores of a user.
+/// Scores written by a user.
 struct OwnScores : LinearScores {
   template <class T, class B>
   struct Params {

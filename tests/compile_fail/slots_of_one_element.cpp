@@ -1,5 +1,5 @@
 // expect: gatefold: an expert that declares stores_slots needs forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, B, Z> with z and dslots of type Out<Z, 2, B>; see docs/reference/optional_members\.md
-// Slots of a mixture may be stored in another element: where an expert says so, all three functions take it.
+// An expert may declare that slots have another element type. Then all three of its functions must take this type.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -11,7 +11,7 @@ static_assert(!std::is_constructible_v<Rows, std::vector<float>&, Index, Index> 
               !std::is_constructible_v<Rows, const float*>);
 static_assert(!std::is_constructible_v<Rows, View<const float, 2, Cpu>> &&
               !std::is_convertible_v<View<const float, 2, Cpu>, Rows>);
-static_assert(std::is_constructible_v<Rows, Rows>);  // copying: copied_tensor.cpp
+static_assert(std::is_constructible_v<Rows, Rows>);  // copied_tensor.cpp tests copies
 
 int main() {
   std::vector<float> v(6);

@@ -14,7 +14,7 @@ using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 static_assert(!std::is_constructible_v<Constant, std::vector<float>> && !std::is_convertible_v<std::vector<float>, Constant>);
 static_assert(!std::is_constructible_v<Constant, std::array<float, 3>> && !std::is_constructible_v<Constant, Eigen::VectorXf>);
 static_assert(!std::is_constructible_v<View<const float, 2, Cpu>, Matrix>);
-// What views others' elements may be a temporary.
+// An object that views elements of others may be a temporary.
 static_assert(std::is_constructible_v<Constant, std::span<const float>> && std::is_constructible_v<Constant, std::span<float>>);
 static_assert(std::is_constructible_v<Constant, Eigen::Map<Eigen::VectorXf>>);
 static_assert(std::is_constructible_v<View<const float, 2, Cpu>, Eigen::Map<Matrix>>);

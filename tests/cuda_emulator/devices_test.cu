@@ -1,4 +1,4 @@
-// Several devices: what belongs to which, and what CUDA refuses between them.
+// Several devices: which device owns what, and what CUDA refuses between devices.
 #include <cublas_v2.h>
 #include <doctest/doctest.h>
 
@@ -111,7 +111,7 @@ TEST_CASE("launch: a stream of another device returns CUDA's error") {
   CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle);
   CHECK(cudaMemsetAsync(x.data, 0, 4, stream.handle) == cudaErrorInvalidResourceHandle);
   cudaGetLastError();
-  CHECK(x.host() == std::vector<int>(32, 1));  // copies find their device by the addresses
+  CHECK(x.host() == std::vector<int>(32, 1));  // a copy finds the devices by its addresses
   CHECK(cudaStreamSynchronize(stream.handle) == cudaSuccess);
 }
 

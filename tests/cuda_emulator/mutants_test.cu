@@ -1,5 +1,5 @@
-// Seeded mistakes: kernels as a mixture-of-experts library has them, each with mistakes that it can be compiled with. A
-// mistake must be caught, by the report or by the wrong value that is named here; without it the same check must pass.
+// Seeded mistakes in kernels like those of a mixture-of-experts library. A template argument selects the mistake. Each
+// mistake must cause the report or the wrong value that its check names; without a mistake the check must pass.
 #undef NDEBUG  // one of the mistakes is an assertion of device code
 #include <cublas_v2.h>
 #include <cuda_pipeline.h>
@@ -102,7 +102,7 @@ struct Top1 {
   template <Mutation mutation>
   bool operator()() const {
     std::vector<float> logits;
-    for (int i = 0; i < 3 * 32; ++i) logits.push_back(static_cast<float>(i * 7 % 10));  // every value several times
+    for (int i = 0; i < 3 * 32; ++i) logits.push_back(static_cast<float>(i * 7 % 10));  // with ties
     const Array<float> device(logits);
     const Array<int> picks(not_initialised, 3);
     top_1<mutation><<<3, 32>>>(device.data, picks.data);
@@ -172,7 +172,7 @@ TEST_CASE("reduction: lanes wait mutually at barrier and warp barrier") {
   expect_report<one_too_far>(BlockSum{}, R"(^out of bounds shared load of 4 bytes at 0x100 \(.*256 bytes\))");
 }
 
-// Neighbours exchange values through shared memory, inside of one warp.
+// Neighbouring threads of one warp exchange values through shared memory.
 template <Mutation mutation>
 __global__ void exchange(int* x) {
   __shared__ int shared[32];
@@ -210,7 +210,7 @@ TEST_CASE("exchange: halves of a warp wait at different barriers") {
       Exchange{}, "^divergent barrier: threads of one warp wait at different instructions: .*thread \\(16,0,0\\)$");
 }
 
-// C = A B in tiles of 4 × 4; sizes need not divide.
+// C = A B in tiles of 4 × 4; sizes may be no multiples of 4.
 constexpr int tile = 4;
 template <Mutation mutation>
 __global__ void tiled_product(const float* a, const float* b, float* c, int m, int n, int k) {
@@ -342,7 +342,7 @@ TEST_CASE("combine: plain addition if slots share a token") {
 }
 TEST_CASE("combine: the sum does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
 
-// offsets[e] = number of slots before those of expert e, and two blocks that need them.
+// offsets[e] = number of slots before those of expert e. Two blocks need the offsets.
 template <Mutation mutation>
 __global__ void expert_offsets(const int* counts, int* offsets, int experts) {
   int sum = 0;
@@ -399,7 +399,7 @@ TEST_CASE("publish: waits for a flag that is never set") {
   expect_report<waits_for_ever>(Publish{}, R"(^livelock: .*publish.*, block \(1,0,0\))");
 }
 
-// y[i] = Σ_k w[i, k] x[gather[i], k], four values at a time, with a small array of each thread's own.
+// y[i] = Σ_k w[i, k] x[gather[i], k], four values at a time, with a small local array in each thread.
 template <Mutation mutation>
 __global__ void gather_rows(const float* x, const int* gather, float* y, int rows) {
   const int row = threadIdx.x;
@@ -419,7 +419,7 @@ __global__ void gather_rows(const float* x, const int* gather, float* y, int row
   own[2] = four.z;
   own[3] = four.w;
   float sum = 0;
-  // The order depends on data, so that the array has to be in local memory.
+  // The order depends on data, so the array must be in local memory.
   const int first = mutation == stack_overrun ? gather[row] + 100000 : gather[row] % 4;
   for (int i = 0; i < 4; ++i) sum += own[mutation == stack_overrun ? first + i : (first + i) % 4];
   y[row] = sum;

@@ -1,4 +1,4 @@
-// The runtime with kernels: how they are launched, with what limits, and how graphs replay them.
+// The runtime and kernels: launches, their limits, and how graphs replay them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Mixed {
   short s[3];
 };
 
-// Every argument at an address of its own alignment.
+// Each argument has an address with the alignment of its type.
 static __global__ void store_arguments(double* to, char a, Mixed mixed, float b, const double* from) {
   to[0] = a;
   to[1] = mixed.c + mixed.d + mixed.s[2];
@@ -157,7 +157,7 @@ TEST_CASE("dynamic shared memory: limit rises to the device's maximum") {
     REQUIRE(cudaFuncSetAttribute(fill_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 48 * 1024) == cudaSuccess);
   }
   options().compute_capability = 80;
-  // Static and dynamic together count against the limit.
+  // The limit is for static and dynamic memory together.
   CHECK(cudaFuncSetAttribute(large_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, (163 - 40) * 1024 + 1) ==
         cudaErrorInvalidValue);
   CHECK(cudaGetLastError() == cudaErrorInvalidValue);

@@ -1,5 +1,5 @@
-// Seeded mistakes in kernels on tensor cores: products of matrices of small integers, exact, by mma and by wgmma. As in
-// mutants_test.cu a mistake must be caught, and without it the same check must pass.
+// Seeded mistakes in kernels on tensor cores, which multiply matrices of small integers exactly by mma and wgmma. As in
+// mutants_test.cu, each mistake must be caught, and without a mistake the same check must pass.
 #include <cuda_bf16.h>
 #include <doctest/doctest.h>
 
@@ -40,7 +40,8 @@ using enum Mutation;
 
 namespace {
 
-// C [m, n] = A B. A is [m, k] where its rows lie one after another, else [k, m]; B likewise [n, k], else [k, n].
+// C [m, n] = A B. A is stored as [m, k] if a_k_major, otherwise as [k, m]. B is stored as [n, k] if b_k_major,
+// otherwise as [k, n].
 struct Problem {
   int m, n, k;
   bool a_k_major, b_k_major;
@@ -56,7 +57,7 @@ struct Problem {
     return {numbers.begin(), numbers.end()};
   }
 
-  // Whether the kernel leaves in C what naive loops do.
+  // Returns whether the kernel writes the C that naive loops compute.
   template <class Launch>
   bool right(Launch launch) const {
     const std::vector<float> a = random(m * k, 1), b = random(k * n, 2);
@@ -90,7 +91,7 @@ __device__ void copy_16_bytes(std::uint32_t to, const void* from) {
 // A block of two warps for 32 rows and 8 columns, 16 k at a time. A [m, k], B [k, n].
 template <Mutation mutation>
 __global__ void by_mma(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, int n, int k) {
-  __shared__ __align__(16) __nv_bfloat16 a_tile[32][24], b_tile[16][8];  // rows of a of 48 bytes: no two in one bank
+  __shared__ __align__(16) __nv_bfloat16 a_tile[32][24], b_tile[16][8];  // rows of 48 bytes have different banks
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int row = static_cast<int>(blockIdx.x) * 32, column = static_cast<int>(blockIdx.y) * 8;
   float d[4] = {};
@@ -152,13 +153,13 @@ TEST_CASE("mma: only half of the warp takes part") {
 // --------------------------------------------------------------------------------------------------------------- wgmma
 
 constexpr int rows = 64, columns = 128, depth = 64;  // of a tile
-constexpr int part = 64 * 64;                        // a tile is of one or two parts of 64 rows of 128 bytes
+constexpr int part = 64 * 64;                        // a tile has one or two parts of 64 rows of 128 bytes
 
 struct Tile {
   __nv_bfloat16 a[part], b[2 * part];
 };
 
-// 128 threads copy 64 rows of 64 numbers, swizzled: part c of 16 bytes of row r lies at c ^ r.
+// 128 threads copy 64 rows of 64 numbers, swizzled: chunk c of 16 bytes in row r is stored at c ^ r.
 template <Mutation mutation>
 __device__ void copy_part(__nv_bfloat16* to, const __nv_bfloat16* from, int leading_dimension) {
   for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * 8; i += 128) {
@@ -238,7 +239,7 @@ __device__ void store_tile(const float (&d)[64], float* c, int n) {
 
 __device__ void fence_for_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// One warpgroup copies a tile while it multiplies the one before.
+// One warpgroup copies a tile while it multiplies the previous one.
 template <Mutation mutation, bool a_k_major, bool b_k_major>
 __global__ void by_one_warpgroup(Operands of, float* c) {
   __shared__ __align__(1024) Tile tiles[2];
@@ -263,7 +264,7 @@ __global__ void by_one_warpgroup(Operands of, float* c) {
   store_tile(d, c + row * of.n + column, of.n);
 }
 
-// A warpgroup that copies and one that multiplies, with mbarriers between them: a tile is full, a tile is empty.
+// One warpgroup copies tiles, another multiplies them. Their mbarriers signal that a tile is full or empty.
 __device__ void arrive(std::uint64_t& barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }

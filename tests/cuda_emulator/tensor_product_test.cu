@@ -1,4 +1,4 @@
-// A grouped product as on Hopper: a producer loads tiles by tensor maps, a warpgroup multiplies them by wgmma.
+// A grouped product as on Hopper: a producer loads tiles with tensor maps, and a warpgroup multiplies them with wgmma.
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <doctest/doctest.h>
@@ -31,7 +31,7 @@ __device__ std::uint64_t descriptor(const void* tile_in_shared) {
   return (address & 0x3ffff) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }
 
-/// D += A B of 64 rows, 64 columns and 16 terms; A has its terms side by side, B its columns.
+/// D += A B with 64 rows, 64 columns and 16 terms. The terms of a row of A are contiguous, and so are the columns of B.
 __device__ void multiply(float (&d)[32], std::uint64_t a, std::uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(group + warp_threads)
     for (int i = 0; i < tile; i += 16) multiply(d, descriptor(&s.a[stage][i]), descriptor(&s.b[stage][i * tile]));
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    // All warps have waited before the stage is empty.
+    // The stage is empty only after all warps have waited.
     asm volatile("bar.sync 1, 128;" ::: "memory");
     if (threadIdx.x == 0) ptx::mbarrier_arrive(&s.empty[stage]);
   }
@@ -105,7 +105,7 @@ CUtensorMap map_of(const Array<__nv_bfloat16>& tensor, cuuint64_t inner, cuuint6
   return map;
 }
 
-/// Eighths from -1 to 1: sums of their products are exact in float.
+/// Returns multiples of 1/8 from -1 to 1. Sums of their products are exact in float.
 std::vector<__nv_bfloat16> numbers(std::size_t count, std::size_t seed) {
   std::vector<__nv_bfloat16> values;
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// Tiles of bfloat16 matrices that one thread loads by tensor maps while others use those before, as a product on Hopper
-// has them.
+// As in a product on Hopper, one thread loads tiles of bfloat16 matrices with tensor maps, while other threads use the
+// previous tiles.
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <doctest/doctest.h>
@@ -30,7 +30,7 @@ struct __align__(1024) Stages {
   std::uint64_t full[stages], empty[stages];
 };
 
-/// Copies, tile by tile, pairs of a [D, H] matrix of every expert: the tile and the one right of it.
+/// Copies the [D, H] matrix of every expert in pairs of tiles: a tile and the one to its right.
 template <Mistake mistake>
 static __global__ void __launch_bounds__(consumers + warp_threads)
     copy_tiles(const __grid_constant__ CUtensorMap map, int experts, int rows, int columns,
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(consumers + warp_threads)
   }
 }
 
-constexpr int experts = 3, rows = 100, columns = 200;  // neither is a multiple of a tile
+constexpr int experts = 3, rows = 100, columns = 200;  // no multiples of a tile
 
 std::vector<std::uint16_t> values() {
   std::vector<std::uint16_t> bits(experts * rows * columns);
@@ -120,7 +120,7 @@ std::vector<std::uint16_t> copied(const Array<std::uint16_t>& tensor, unsigned b
   return to.host();
 }
 
-/// Tile after tile, zeros outside of the matrix.
+/// Returns the matrices tile by tile, with zeros outside of them.
 std::vector<std::uint16_t> expected(const std::vector<std::uint16_t>& tensor) {
   std::vector<std::uint16_t> tiles;
   for (int e = 0; e < experts; ++e) {
@@ -144,7 +144,7 @@ TEST_CASE("producer: loads tiles of each matrix one stage ahead") {
   CHECK(copied<Mistake::none>(tensor, 5) == expected(bits));
 }
 
-/// What a launch with a mistake leads to, and whether it is a race too.
+/// Returns the result of a launch with a mistake, and whether there was a race as well.
 template <Mistake mistake>
 std::string outcome(const Array<std::uint16_t>& tensor, const std::vector<std::uint16_t>& right) {
   std::string text;
@@ -161,13 +161,13 @@ TEST_CASE("mutants: each mistake is found") {
   const auto right = expected(bits);
   const Array<std::uint16_t> tensor(bits);
   options().longest_block = 1 << 20;
-  // The producer comes back to a stage whose copies nobody has waited for, or that nobody has emptied.
+  // The producer returns to a stage before a consumer has waited for its copies, or has emptied it.
   const std::string early = "more arrivals at an mbarrier than it expects";
   const std::string no_wait = outcome<Mistake::no_wait>(tensor, right);
   CHECK(no_wait.starts_with(early));
   CHECK(no_wait.ends_with("; a race"));
   CHECK(outcome<Mistake::no_empty>(tensor, right).starts_with(early));
-  // Whoever waits, waits for ever.
+  // A thread waits forever.
   const auto hangs = [](const std::string& text, const std::string& reason) {
     return text.find("lock: ") != std::string::npos && text.find(reason) != std::string::npos;
   };
