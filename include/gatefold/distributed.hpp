@@ -6,6 +6,8 @@
 // clang-format off
 #include "gatefold/distributed/collectively.hpp"
 #include "gatefold/distributed/given_scores.hpp"
+#include "gatefold/distributed/gate_needs.hpp"
+#include "gatefold/distributed/local_gate.hpp"
 #include "gatefold/distributed/loss_of_shards.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/all_reduce.hpp"
@@ -22,7 +24,6 @@
 #include "gatefold/distributed/global_gate.hpp"
 #include "gatefold/distributed/hottest_first.hpp"
 #include "gatefold/distributed/imbalance.hpp"
-#include "gatefold/distributed/local_gate.hpp"
 #include "gatefold/distributed/longest_first.hpp"
 #include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/distributed/row_transfer.hpp"

@@ -11,23 +11,8 @@
 #include "gatefold/gatefold.hpp"
 
 using namespace gatefold;
-using dist::global::Sees;
 
-template <class G>
-constexpr Sees seen = dist::GlobalGate<G, float, Cpu>::sees;
 using Scores = LinearScores;
-static_assert(seen<SoftmaxTopK> == Sees::logits);
-static_assert(seen<ComposedGate<CosineScores, Independent, ExpertChoice, Balance>> == Sees::logits);
-static_assert(seen<ComposedGate<Scores, Independent, Capacity<TopK>>> == Sees::logits);
-static_assert(seen<ComposedGate<Scores, Independent, NoisyTop1<>>> == Sees::logits);
-static_assert(seen<ComposedGate<Scores, Independent, NoisyTopK<>>> == Sees::items);  // noise scales with x
-static_assert(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);  // has parameters that adapt
-static_assert(seen<ComposedGate<Scores, TokenSimilarity, TopK>> == Sees::mixed);
-static_assert(seen<AttentionAware<SoftmaxTopK>> == Sees::mixed);
-static_assert(seen<ComposedGate<Jitter<Scores>, TokenSimilarity, TopK>> == Sees::items);
-static_assert(seen<ComposedGate<Jitter<Scores>, Independent, TopK>> == Sees::items);  // draws numbers for each item
-static_assert(seen<HashGate> == Sees::own);
-static_assert(seen<SoftMoe> == Sees::own);
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "gatefold/core/config.hpp"
-#include "gatefold/distributed/global_gate.hpp"
+#include "gatefold/distributed/gate_needs.hpp"
 #include "gatefold/gate/hierarchical_gate.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"

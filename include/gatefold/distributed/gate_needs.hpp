@@ -1,0 +1,124 @@
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "gatefold/distributed/given_scores.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/hash_gate.hpp"
+#include "gatefold/gate/mixing/attention_posterior.hpp"
+#include "gatefold/gate/mixing/token_similarity.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/dense.hpp"
+#include "gatefold/gate/selection/expert_choice.hpp"
+#include "gatefold/gate/selection/noisy_top_1.hpp"
+#include "gatefold/gate/selection/scheduled_top_k.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Finds out which values from other shards a gate (router) needs to route the items of its own shard.
+namespace gatefold::dist {
+
+namespace global {
+
+/// The values from other shards that the parts of a gate (scores, mixing, selection, auxiliary losses) need.
+enum class Sees {
+  own,     // No values, because items, or sequences of items (Soft MoE), are routed independently.
+  logits,  // Selection and losses need logits. Each shard scores its items, and the logits are gathered.
+  mixed,   // Selection and losses need mixed values. Each shard mixes its sequences, and the results are gathered.
+  items    // All parts need the items. The items are gathered, and every shard routes all of them.
+};
+
+}  // namespace global
+
+/// True if a gate routes each item independently of all other items. Each shard then routes only its own items.
+template <class GateT>
+inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
+
+/// True if a selection (the part of a gate that chooses experts) reads only logits and probabilities, not the items,
+/// and has no parameters. Specialise it for your own selection.
+template <class SelectionT>
+inline constexpr bool reads_logits_alone = false;
+template <>
+inline constexpr bool reads_logits_alone<TopK> = true;
+template <>
+inline constexpr bool reads_logits_alone<Dense> = true;
+template <>
+inline constexpr bool reads_logits_alone<ExpertChoice> = true;
+template <>
+inline constexpr bool reads_logits_alone<ScheduledTopK> = true;
+template <class LawT>
+inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
+template <class SelectionT>
+inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
+
+/// True if a mixing (the part of a gate that lets items share probabilities) never mixes items of different sequences.
+/// It can then be computed on the shards of the items. Specialise it for your own mixing.
+template <class MixingT>
+inline constexpr bool mixes_within_sequences =
+    std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
+
+namespace global {
+
+template <class GateT>
+struct Parts {
+  static constexpr bool composed = false;
+};
+template <class S, class M, class Sel, class... A>
+struct Parts<ComposedGate<S, M, Sel, A...>> {
+  static constexpr bool composed = true;
+  /// True if B is a device and the scores have forward_rows, a matrix product that routes each row as soon as its
+  /// logits are ready. The inner gate then also routes inside a matrix product (GivenRows), as the gate of one process
+  /// does.
+  template <class T, class B>
+  static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
+  template <class T, class B>
+  using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
+  using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
+  /// True if items can be scored on their shard and selected by their logits. The scores must have no extra inputs,
+  /// because these could depend on the position of an item in the batch. The selection must not read items.
+  static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
+  /// True if the logits of all shards are enough to route: `selects_by_logits` is true, the mixing reads only the
+  /// logits of the same row, and it has no parameters.
+  template <class T, class B>
+  static constexpr bool by_logits =
+      selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
+  static constexpr bool by_mixed = selects_by_logits && mixes_within_sequences<M>;
+};
+
+template <class GateT, class T, class B>
+constexpr Sees sees() {
+  if constexpr (routes_alone<GateT> || !std::same_as<Plan<GateT, T, B>, SparsePlan<T, B>>) {
+    return Sees::own;
+  } else if constexpr (Parts<GateT>::composed) {
+    return Parts<GateT>::template by_logits<T, B> ? Sees::logits : Parts<GateT>::by_mixed ? Sees::mixed : Sees::items;
+  } else {
+    return Sees::items;
+  }
+}
+/// Types for the inner gate, which routes the items of all shards. `Type` is its policy. `Mixed` holds the saved values
+/// of a mixing that is computed on the shards of the items.
+template <class GateT, class T, class B, Sees = sees<GateT, T, B>()>
+struct Inner {
+  using Type = GateT;
+  using Mixed = Nothing<T, B>;
+};
+template <class GateT, class T, class B>
+struct Inner<GateT, T, B, Sees::logits> {
+  using Type = typename Parts<GateT>::template OfLogits<T, B>;
+  using Mixed = Nothing<T, B>;
+};
+template <class GateT, class T, class B>
+struct Inner<GateT, T, B, Sees::mixed> {
+  using Type = typename Parts<GateT>::OfMixed;
+  struct Mixed {
+    Tensor<T, 2, B> logits, probabilities;  // [N_i, E] of this shard's items
+    gatefold::Saved<typename GateT::Mixing, T, B> mixing;
+  };
+};
+
+}  // namespace global
+
+}  // namespace gatefold::dist
