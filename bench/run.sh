@@ -9,7 +9,7 @@ usage() {
 usage: bash bench/run.sh [--quick] [--only WORD] [--no-peers]
   --quick      few rounds, without the long rows: at most 2 minutes once everything is built
   --only WORD  one program (layer, gate, update, …), or the rows whose name matches the regular expression WORD
-  --no-peers   do not install peers from PyPI into build/bench/venv
+  --no-peers   neither install peers from PyPI into build/bench/venv, nor build ggml
 Results: build/bench/*.json, build/bench/*.png and the table build/bench/performance.md
 END
 }
@@ -35,10 +35,12 @@ mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs, in the order of the printed table, and a filter that selects their rows.
-programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling decoder
-  loss_optim threads growth) filter=.
+programs=(layer frozen bfloat16 quantised variant product expert gate routing update model memory language sampling decoder
+  loss_optim threads growth) filter=. limit=300
+quantised_filter='olmoe/T:(1|16|512)/'  # all its rows take half an hour
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # leaves out these rows
 if [[ -n $only ]]; then
+  limit=3600 quantised_filter=""
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
 fi
 
@@ -62,26 +64,44 @@ if [[ -n $peers ]]; then
   export LD_LIBRARY_PATH=$venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 
+export PYTHONDONTWRITEBYTECODE=1
+# Prints the first Python interpreter here that imports the modules.
+python_with() {  # MODULE[, MODULE]...
+  local python
+  for python in "$out/venv/bin/python3" python3 /usr/bin/python3; do
+    "$python" -c "import $1" 2>/dev/null && command -v "$python" && return
+  done
+  return 1
+}
+# Exports where quantised.cpp finds its peers.
+whole_layer_peers() {
+  echo "== ggml in build/bench/ggml"
+  bash bench/peers/ggml.sh || echo "skipped: ggml could not be downloaded or built"
+  export GATEFOLD_PEER_GGML=$out/ggml/libggml_layer_native.so
+  local python
+  python=$(python_with torch) && export GATEFOLD_PEER_TORCH=$python || echo "peer torch: skipped, no python3 has it"
+  python=$(python_with "onnx, onnxruntime") && export GATEFOLD_PEER_ONNXRUNTIME=$python ||
+    echo "peer onnxruntime: skipped, no python3 has it"
+}
+[[ -n $peers && " ${programs[*]} " == *" quantised "* ]] && whole_layer_peers
+
 echo "== run"
 begin=$SECONDS failed=0
 [[ -n $quick ]] && export GATEFOLD_BENCH_QUICK=1
 for program in "${programs[@]}"; do
-  timeout 300 "build/release/bench/$program" --benchmark_filter="$filter" --benchmark_color=false \
+  rows=$filter
+  [[ $program == quantised && -n $quantised_filter ]] && rows=$quantised_filter
+  timeout "$limit" "build/release/bench/$program" --benchmark_filter="$rows" --benchmark_color=false \
     --benchmark_out="$out/$program.json" --benchmark_out_format=json 2>"$out/$program.log" |
     sed -uE 's,/iterations:[0-9]+/manual_time, ,' ||
       { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
 done
 
 # Runs the benchmark of a library that has only a Python interface, with the interpreter of the virtual environment.
-export PYTHONDONTWRITEBYTECODE=1
 peer() {  # MODULE SCRIPT
   local python
-  for python in "$out/venv/bin/python3" python3 /usr/bin/python3; do
-    "$python" -c "import $1" 2>/dev/null || continue
-    timeout 200 "$python" "bench/peers/$2.py" "$out/peer_$2.json" ${quick:+--quick} || echo "peer $2 FAILED"
-    return
-  done
-  echo "peer $2: skipped, no python3 here imports $1"
+  python=$(python_with "$1") || { echo "peer $2: skipped, no python3 here imports $1"; return; }
+  timeout 200 "$python" "bench/peers/$2.py" "$out/peer_$2.json" ${quick:+--quick} || echo "peer $2 FAILED"
 }
 if [[ -z $only || layer_forward =~ $only || $only == layer ]]; then
   peer torch moe_torch
