@@ -182,12 +182,10 @@ class Compared {
   std::vector<WholeLayer> peers;
 
  private:
-  /// Returns the number of copies whose weights together are four times as large as the caches of a core. The caches
-  /// of other cores do not count (glibc counts them).
+  /// Returns the number of copies whose weights together are four times as large as the last-level cache.
   static int copies(const LayerSizes& s, const Format& format) {
-    double cache = 0;
-    for (const auto& level : benchmark::CPUInfo::Get().caches) cache = std::max(cache, static_cast<double>(level.size));
-    return static_cast<int>(std::ceil(4 * cache / (static_cast<double>(s.experts * s.weights()) * format.bytes)));
+    const double bytes = static_cast<double>(s.experts * s.weights()) * format.bytes;
+    return static_cast<int>(std::ceil(4 * static_cast<double>(machine::last_level_cache()) / bytes));
   }
   /// Writes the weights of the layer for the peers, and computes the expected outputs.
   void write_weights(Cpu::Context& ctx, const PeerWeights& weights) {
@@ -235,9 +233,10 @@ void layer_quantised(benchmark::State& state, const LayerSizes& s, const Format&
   }
   const Batches batches = compared->batches(items);
   Rounds rounds;
-  const std::size_t ours = time_layer(rounds, compared->ours, batches);
   const ReadBandwidth read;
-  const auto bandwidth = rounds.measure([&] { return read(gatefold::cpu::available_threads()); });
+  const auto bandwidth = [&] { return read(gatefold::cpu::available_threads()); };
+  const std::size_t before = rounds.measure(bandwidth), ours = time_layer(rounds, compared->ours, batches),
+                    after = rounds.measure(bandwidth);
   std::vector<std::size_t> entries;
   for (const WholeLayer& peer : compared->peers) entries.push_back(time_layer(rounds, peer, batches, 0.04));
   run_rounds(state, rounds, ours);
@@ -245,7 +244,8 @@ void layer_quantised(benchmark::State& state, const LayerSizes& s, const Format&
   const double bytes = compared->used_experts(batches) * static_cast<double>(s.weights()) * format.bytes +
                        static_cast<double>(s.dim * s.experts) * sizeof(float);
   count(state, "mbytes", bytes * 1e-6);
-  count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(ours) / of(bandwidth); }));
+  count(state, "bandwidth_share",
+        rounds.median_over([&](auto of) { return bytes / of(ours) * 2 / (of(before) + of(after)); }));
   count(state, "difference", compared->difference(compared->ours));
   double least = 1e30;
   for (std::size_t i = 0; i < entries.size(); ++i) {

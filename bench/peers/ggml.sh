@@ -12,8 +12,8 @@ cd "$out"
 
 if [[ ! -d $tree ]]; then
   [[ -f llama_cpp_python-$version.tar.gz ]] ||
-    timeout 300 python3 -m pip download -q --no-deps --no-binary :all: ${PIP_FIND_LINKS:+--find-links "$PIP_FIND_LINKS"} \
-      "llama-cpp-python==$version"
+    timeout 300 python3 -m pip download -q --no-deps --no-binary :all: \
+      ${PIP_FIND_LINKS:+--find-links "$PIP_FIND_LINKS"} "llama-cpp-python==$version"
   tar xzf "llama_cpp_python-$version.tar.gz" "llama_cpp_python-$version/vendor/llama.cpp/ggml"
   touch "$tree/ggml.pc.in"  # PyPI's sources lack this file, and CMake needs it
 fi
@@ -36,6 +36,6 @@ for isa in "${@:-native}"; do
   cmake --build "$isa" ${GATEFOLD_BUILD_JOBS:+-j"$GATEFOLD_BUILD_JOBS"} >>"$isa.log" 2>&1 ||
     { tail -5 "$isa.log"; exit 1; }
   g++ -std=c++17 -O2 "${flags[@]}" -Wall -Wextra -shared -fPIC -fvisibility=hidden -I"$tree/include" \
-    "$sources/ggml_layer.cpp" -Wl,--exclude-libs,ALL -Wl,--start-group "$isa"/src/*.a -Wl,--end-group -fopenmp -lpthread \
-    -ldl -o "$library"
+    "$sources/ggml_layer.cpp" -Wl,--exclude-libs,ALL -Wl,--start-group "$isa"/src/*.a -Wl,--end-group -fopenmp \
+    -lpthread -ldl -o "$library"
 done

@@ -1,7 +1,7 @@
 """Lets bench/quantised.cpp time a layer of a Python library in turn with its own layer.
 
-quantised.cpp starts a script such as layer_torch.py in a process of its own. The weights and the items are in its shared
-memory. Commands arrive as lines on stdin, and each gets one line as an answer on the original stdout:
+quantised.cpp starts a script such as layer_torch.py in a process of its own. The weights and the items are in its
+shared memory. Commands arrive as lines on stdin, and each gets one line as an answer on the original stdout:
 
     output ITEMS FIRST           computes the items from FIRST on, and writes the result into the shared memory
     time ITEMS FIRST,COPY ...    runs the batches in turn, each with one copy of the layer, and returns the seconds

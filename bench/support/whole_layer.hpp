@@ -1,12 +1,14 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -165,12 +167,13 @@ class PythonProcess {
  public:
   explicit PythonProcess(std::vector<std::string> command) {
     int to[2], from[2];
-    if (pipe(to) != 0 || pipe(from) != 0) return;
+    // O_CLOEXEC: a second process would otherwise hold the pipes of the first one open.
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) return;
+    std::signal(SIGPIPE, SIG_IGN);  // a process that has ended answers with an empty text
     child_ = fork();
     if (child_ == 0) {
       dup2(to[0], STDIN_FILENO);
       dup2(from[1], STDOUT_FILENO);
-      for (const int end : {to[0], to[1], from[0], from[1]}) close(end);
       std::vector<char*> arguments;
       for (std::string& word : command) arguments.push_back(word.data());
       arguments.push_back(nullptr);
