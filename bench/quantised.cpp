@@ -9,9 +9,9 @@
 #include "support/beside.hpp"
 #include "support/whole_layer.hpp"
 
-// Times inference of one layer of published models, with SwiGLU experts whose weights are stored in 32, 16, 8 or 4 bits.
-// Compares it with ggml, PyTorch and onnxruntime, whose weights have as many bits. Weights of few items are in no cache:
-// successive items pick other experts, and several copies of a small layer run in turn.
+// Times inference of one layer of published models, with SwiGLU experts whose weights are stored in 32, 16, 8 or 4
+// bits. Compares it with ggml, PyTorch and onnxruntime, whose weights have as many bits. Weights of few items are in no
+// cache: successive items pick other experts, and several copies of a small layer run in turn.
 namespace {
 
 using namespace bench;

@@ -1,6 +1,6 @@
-// One mixture-of-experts layer with SwiGLU experts as a graph of ggml, with a C interface that bench/quantised.cpp loads
-// at run time. The graph is that of build_moe_ffn in llama.cpp's src/llama-graph.cpp. bench/peers/ggml.sh compiles this
-// file with the sources of ggml.
+// One mixture-of-experts layer with SwiGLU experts as a graph of ggml, with a C interface that bench/quantised.cpp
+// loads at run time. The graph is the one that build_moe_ffn in llama.cpp's src/llama-graph.cpp builds.
+// bench/peers/ggml.sh compiles this file with the sources of ggml.
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml-cpu.h>

@@ -250,8 +250,8 @@ inline WholeLayer python_layer(const std::string& name, const std::string& varia
 
 }  // namespace peers
 
-/// Adds an entry that times a layer, and returns its index. The sample is the time of one batch. Untimed batches precede
-/// it if they are short, as in Rounds::time.
+/// Adds an entry that times a layer, and returns its index. The sample is the time of one batch. If the batches are
+/// short, untimed batches precede the sample, as in Rounds::time.
 /// @param rest  seconds to wait before a sample, so that threads of other libraries fall asleep
 inline std::size_t time_layer(Rounds& rounds, const WholeLayer& layer, const Batches& batches, double rest = 0) {
   const double once = layer.seconds(batches);
