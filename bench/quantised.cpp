@@ -36,11 +36,7 @@ struct Format {
   double tolerance;  // the largest mean difference from the layer of floats, relative to the mean output
   // Freezes `copies` layers of gatefold in this format.
   Forward (*ours)(const LayerSizes& s, int copies);
-  struct Variant {
-    std::string library, variant;
-    bool repack = false;
-  };
-  std::vector<Variant> peers;
+  std::vector<std::string> peers;  // each a library, _, and a format of the library
 };
 
 auto mixture_of(const LayerSizes& s) {
@@ -51,15 +47,17 @@ template <class B>
 auto params_of(const LayerSizes& s, typename B::Context& ctx) {
   return init_params<float, B>(mixture_of(s), ctx, Seed{1});
 }
-template <class B>
-Forward frozen(const LayerSizes& s, int copies, const FreezeOptions& options) {
+/// Freezes `copies` layers of gatefold.
+template <class B, Weights weights>
+Forward frozen(const LayerSizes& s, int copies) {
   struct State {
     typename B::Context ctx = context<B>();
     std::vector<decltype(freeze(ctx, params_of<B>(LayerSizes{}, ctx)))> params{};
     Tensor<float, 2, B> y{};
   };
   const auto state = std::make_shared<State>();
-  for (int i = 0; i < copies; ++i) state->params.push_back(freeze(state->ctx, params_of<B>(s, state->ctx), options));
+  for (int i = 0; i < copies; ++i)
+    state->params.push_back(freeze(state->ctx, params_of<B>(s, state->ctx), {.weights = weights}));
   return [state, mixture = mixture_of(s), dim = s.dim](int copy, const float* x, Index items) {
     state->y.resize(items, dim);
     infer(mixture, state->ctx, state->params[static_cast<std::size_t>(copy)], View<const float, 2, B>(x, items, dim),
@@ -67,23 +65,18 @@ Forward frozen(const LayerSizes& s, int copies, const FreezeOptions& options) {
     return static_cast<const float*>(state->y.data());
   };
 }
-template <class B, auto Options>
-Forward frozen_with(const LayerSizes& s, int copies) {
-  return frozen<B>(s, copies, Options);
-}
 
 // The tolerances allow a few times the mean rounding of a weight, because three products follow each other.
 const Format kFormats[] = {
-    {"float",
-     4,
-     1e-4,
-     frozen_with<Cpu, FreezeOptions{}>,
-     {{"ggml", "f32"}, {"torch", "float"}, {"onnxruntime", "float"}}},
-    {"bfloat16",
-     2,
-     0.02,
-     frozen_with<CpuBf16, FreezeOptions{.bfloat16 = true}>,
-     {{"ggml", "bf16"}, {"torch", "bfloat16"}}},
+    {"float", 4, 1e-4, frozen<Cpu, Weights::unchanged>, {"ggml_f32", "torch_float", "onnxruntime_float"}},
+    {"bfloat16", 2, 0.01, frozen<CpuBf16, Weights::bfloat16>, {"ggml_bf16", "torch_bfloat16"}},
+    {"int8", 34.0 / 32, 0.02, frozen<Cpu, Weights::int8>, {"ggml_q8_0", "ggml_q8_0_repacked", "onnxruntime_int8"}},
+    {"int4",
+     18.0 / 32,
+     0.15,
+     frozen<Cpu, Weights::int4>,
+     {"ggml_q4_0", "ggml_q4_0_repacked", "onnxruntime_int4", "onnxruntime_int4_int8"}},
+    {"mxfp4", 18.0 / 32, 0.25, frozen<Cpu, Weights::mxfp4>, {"ggml_mxfp4", "ggml_mxfp4_repacked"}},
 };
 
 /// Writes the transposed matrices of weights [E, rows, columns] to `to` [E, columns, rows].
@@ -130,14 +123,16 @@ class Compared {
       const PeerWeights weights(s);
       write_weights(ctx, weights);
       picks_ = picks_of(s, items, weights.router);
-      for (const auto& [library, variant, repack] : format.peers) {
+      for (const std::string& name : format.peers) {
+        const auto end = name.find('_');
+        const std::string library = name.substr(0, end), variant = name.substr(end + 1);
         WholeLayer made = library == "ggml"
-                              ? peers::Ggml::get().layer(variant, repack, s, ctx.threads(), copies_, weights, items)
+                              ? peers::Ggml::get().layer(variant, s, ctx.threads(), copies_, weights, items)
                               : peers::python_layer(library, variant, s, copies_, weights, items);
         if (made.seconds)
           peers.push_back(std::move(made));
         else
-          std::fprintf(stderr, "%s: absent\n", made.name.c_str());
+          std::fprintf(stderr, "%s: absent\n", name.c_str());
       }
     }
     ours = in_process("ours", items, format.ours(s, copies_));

@@ -127,12 +127,14 @@ class Ggml {
     static const Ggml loaded;
     return loaded;
   }
-  /// Makes `copies` layers with weights of a type of ggml: f32, bf16, q8_0, q4_0 or mxfp4.
-  /// @param repack  whether ggml reorders the weights (CPU_REPACK)
+  /// Makes `copies` layers with weights of a type of ggml.
+  /// @param variant  f32, bf16, q8_0, q4_0 or mxfp4; with the ending _repacked, ggml reorders the weights (CPU_REPACK)
   /// @return a layer without functions, if the library is absent or has no such form of the type
-  WholeLayer layer(const std::string& type, bool repack, const LayerSizes& s, int threads, int copies,
-                   const PeerWeights& w, const SharedItems& items) const {
-    const std::string name = "ggml_" + type + (repack ? "_repacked" : "");
+  WholeLayer layer(const std::string& variant, const LayerSizes& s, int threads, int copies, const PeerWeights& w,
+                   const SharedItems& items) const {
+    const std::string name = "ggml_" + variant, ending = "_repacked";
+    const bool repack = variant.ends_with(ending);
+    const std::string type = variant.substr(0, variant.size() - (repack ? ending.size() : 0));
     if (!forward_) return {name, {}, {}};
     std::vector<std::shared_ptr<void>> layers;
     for (int i = 0; i < copies; ++i) {
