@@ -66,10 +66,12 @@ Forward frozen(const LayerSizes& s, int copies) {
   };
 }
 
+// bfloat16_widened multiplies floats: the weights are widened, and the items keep their type.
 // The tolerances allow a few times the mean rounding of a weight, because three products follow each other.
 const Format kFormats[] = {
     {"float", 4, 1e-4, frozen<Cpu, Weights::unchanged>, {"ggml_f32", "torch_float", "onnxruntime_float"}},
     {"bfloat16", 2, 0.01, frozen<CpuBf16, Weights::bfloat16>, {"ggml_bf16", "torch_bfloat16"}},
+    {"bfloat16_widened", 2, 0.01, frozen<Cpu, Weights::bfloat16>, {"ggml_bf16", "torch_bfloat16"}},
     {"int8", 34.0 / 32, 0.02, frozen<Cpu, Weights::int8>, {"ggml_q8_0", "ggml_q8_0_repacked", "onnxruntime_int8"}},
     {"int4",
      18.0 / 32,
@@ -151,7 +153,7 @@ class Compared {
   Batches batches(Index count) const {
     Batches made{.items = count, .all = {}};
     if (count == 1) return single_items();
-    const Index number = count > kFewItems ? 1 : std::max<Index>(copies_, kFewItems / count);
+    const Index number = count > kFewItems ? 1 : in_turn(kFewItems / count);
     for (Index b = 0; b < number; ++b) made.all.push_back({b * count, static_cast<int>(b) % copies_});
     return made;
   }
@@ -194,12 +196,15 @@ class Compared {
     expected_.resize(kFewItems, s.dim);
     infer(mixture_of(s), ctx, params, View<const float, 2, Cpu>(items.x(0), kFewItems, s.dim), expected_.view());
   }
-  /// Returns 16 items in an order in which each one picks the experts that were used longest ago.
+  /// Returns the next multiple of the number of copies, so that a pass does not end with the copy with which the next
+  /// one begins.
+  Index in_turn(Index number) const { return (number + copies_ - 1) / copies_ * copies_; }
+  /// Returns about 16 items in an order in which each one picks the experts that were used longest ago.
   Batches single_items() const {
     Batches made{.items = 1, .all = {}};
     std::vector<Index> last(static_cast<std::size_t>(s.experts), -1);
     std::vector<bool> taken(picks_.size());
-    for (Index i = 0; i < kFewItems; ++i) {
+    for (Index i = 0; i < in_turn(kFewItems); ++i) {
       Index best = -1, best_age = -1;
       for (std::size_t n = 0; n < picks_.size(); ++n) {
         Index age = kItems;
