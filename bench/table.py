@@ -53,6 +53,11 @@ GOALS = [
     ("compile_time/language_model/one_network/kernels", "seconds", "<=", 12),
     ("compile_time/slowest_test", "seconds", "<=", 60),
 ]
+for layer in ("olmoe", "qwen3", "mixtral_quarter"):
+    one = f"layer_quantised/{layer}/T:1/"
+    GOALS += [(one + "int8", "bandwidth_share", ">=", 0.90), (one + "int4", "bandwidth_share", ">=", 0.80)]
+    GOALS += [(f"layer_quantised/{layer}/T:{items}/", "peer_ratio", ">=", 1.1 if items < 16 else 1.2)
+              for items in (1, 4, 16, 64, 256, 512)]
 PLAIN_FIELDS = {"name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetitions",
                 "repetition_index", "threads", "iterations", "real_time", "cpu_time", "time_unit"}
 MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "ms": 1, "s": 1e3}
