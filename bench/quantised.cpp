@@ -138,15 +138,6 @@ class Compared {
       }
     }
     ours = in_process("ours", items, format.ours(s, copies_));
-    const double own = difference(ours);
-    expect(own <= format.tolerance, "bench", "y of the frozen layer",
-           Joined{"a mean difference of at most ", format.tolerance}, own);
-    std::erase_if(peers, [&](const WholeLayer& peer) {
-      const double other = difference(peer);
-      if (other <= format.tolerance) return false;
-      std::fprintf(stderr, "%s: left out, because its output differs by %g\n", peer.name.c_str(), other);
-      return true;
-    });
   }
 
   /// Returns batches whose weights are in no cache, if there are few items.
@@ -168,9 +159,10 @@ class Compared {
     }
     return sum / static_cast<double>(batches.all.size());
   }
-  /// Returns the mean difference of the outputs from those of the layer of floats, relative to the mean output.
-  double difference(const WholeLayer& layer) const {
-    return mean_difference({layer.output(kFewItems, 0), kFewItems, s.dim}, {expected_.data(), kFewItems, s.dim});
+  /// Returns the mean difference of the outputs of the first items from those of the layer of floats, relative to the
+  /// mean output.
+  double difference(const WholeLayer& layer, Index count) const {
+    return mean_difference({layer.output(count, 0), count, s.dim}, {expected_.data(), count, s.dim});
   }
 
   const LayerSizes s;
@@ -193,8 +185,8 @@ class Compared {
     transpose(params.expert.gate.view(), weights.gate);
     transpose(params.expert.up.view(), weights.up);
     transpose(params.expert.down.view(), weights.down);
-    expected_.resize(kFewItems, s.dim);
-    infer(mixture_of(s), ctx, params, View<const float, 2, Cpu>(items.x(0), kFewItems, s.dim), expected_.view());
+    expected_.resize(kItems, s.dim);
+    infer(mixture_of(s), ctx, params, View<const float, 2, Cpu>(items.x(0), kItems, s.dim), expected_.view());
   }
   /// Returns the next multiple of the number of copies, so that a pass does not end with the copy with which the next
   /// one begins.
@@ -220,7 +212,7 @@ class Compared {
 
   const int copies_;
   std::vector<std::vector<Index>> picks_;
-  Tensor<float, 2, Cpu> expected_;  // [kFewItems, D]
+  Tensor<float, 2, Cpu> expected_;  // [kItems, D]
 };
 
 void layer_quantised(benchmark::State& state, const LayerSizes& s, const Format& format, Index items) {
@@ -231,6 +223,17 @@ void layer_quantised(benchmark::State& state, const LayerSizes& s, const Format&
     compared = std::make_unique<Compared>(s, format);
     made = s.name + format.name;
   }
+  const double difference = compared->difference(compared->ours, items);
+  expect(difference <= format.tolerance, "bench", "y of the frozen layer",
+         Joined{"a mean difference of at most ", format.tolerance}, difference);
+  std::vector<WholeLayer> peers;
+  for (const WholeLayer& peer : compared->peers) {
+    const double other = compared->difference(peer, items);
+    if (other <= format.tolerance)
+      peers.push_back(peer);
+    else
+      std::fprintf(stderr, "%s: left out, because its output differs by %g\n", peer.name.c_str(), other);
+  }
   const Batches batches = compared->batches(items);
   Rounds rounds;
   const ReadBandwidth read;
@@ -238,7 +241,7 @@ void layer_quantised(benchmark::State& state, const LayerSizes& s, const Format&
   const std::size_t before = rounds.measure(bandwidth), ours = time_layer(rounds, compared->ours, batches),
                     after = rounds.measure(bandwidth);
   std::vector<std::size_t> entries;
-  for (const WholeLayer& peer : compared->peers) entries.push_back(time_layer(rounds, peer, batches, 0.04));
+  for (const WholeLayer& peer : peers) entries.push_back(time_layer(rounds, peer, batches, 0.04));
   run_rounds(state, rounds, ours);
 
   const double bytes = compared->used_experts(batches) * static_cast<double>(s.weights()) * format.bytes +
@@ -246,10 +249,10 @@ void layer_quantised(benchmark::State& state, const LayerSizes& s, const Format&
   count(state, "mbytes", bytes * 1e-6);
   count(state, "bandwidth_share",
         rounds.median_over([&](auto of) { return bytes / of(ours) * 2 / (of(before) + of(after)); }));
-  count(state, "difference", compared->difference(compared->ours));
+  count(state, "difference", difference);
   double least = 1e30;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const std::string& name = compared->peers[i].name;
+    const std::string& name = peers[i].name;
     count(state, "ms_" + name, rounds.median_of(entries[i]) * 1e3);
     const double ratio = rounds.ratio(entries[i], ours);
     count(state, "peer_ratio_" + name, ratio);
