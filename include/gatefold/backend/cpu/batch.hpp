@@ -6,6 +6,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
+#include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
@@ -23,6 +24,15 @@ struct Problem {
   Index c_stride, rows, columns, depth, first;
   PackedMatrix<P> packed{};  // packed copy of matrix b, if there was one before the call; otherwise null
 };
+
+/// Returns the nanoseconds that matrix products are expected to take on one thread.
+/// @param work     number of multiply-adds
+/// @param weights  number of elements of the weights that are read
+template <class P>
+double expected_ns(Index work, Index weights) {
+  return std::max(static_cast<double>(work) / static_cast<double>(tuning.products_per_ns * Register<SumOf<P>>::size),
+                  static_cast<double>(weights) / static_cast<double>(tuning.weights_per_ns));
+}
 
 /// The products of all experts.
 template <class P>
@@ -52,6 +62,17 @@ struct Batch {
   /// Returns an upper bound of the depth of one expert's product (its number of terms in a sum). It holds for every
   /// routing with the same number of slots.
   Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
+
+  /// Returns the nanoseconds that the products are expected to take on one thread.
+  double nanoseconds() const {
+    Index work = 0, weights = 0;
+    for (Index e = 0; e < experts; ++e) {
+      const Problem<P> p = (*this)[e];
+      work += p.rows * p.columns * p.depth;
+      if (p.rows > 0) weights += p.columns * (slots == Slots::are_depth ? p.rows : p.depth);
+    }
+    return expected_ns<P>(work, weights);
+  }
 
   Problem<P> operator[](Index e) const {
     Problem<P> p = all;
@@ -114,6 +135,12 @@ struct PairBatch {
   bool prepacked() const { return static_cast<bool>(packed_down); }
   Index work(Index rows) const { return rows * hidden * (ups * depth + columns); }  // number of multiply-adds
   Index rows(Index e) const { return offsets[e + 1] - offsets[e]; }
+  /// Returns the nanoseconds that the products are expected to take on one thread.
+  double nanoseconds() const {
+    Index used = 0;
+    for (Index e = 0; e < experts; ++e) used += rows(e) > 0 ? 1 : 0;
+    return expected_ns<P>(work(used_slots()), work(used));
+  }
   Index used_slots() const { return experts > 0 ? offsets[experts] - offsets[0] : 0; }
   Index most_slots() const { return std::max(slots, used_slots()); }
 };

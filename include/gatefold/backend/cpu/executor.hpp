@@ -29,6 +29,11 @@ class WorkerFunction {
 ///     run(count, f)   calls f(worker) for numbers 0 <= worker < count, each number at most once, on any threads, at
 ///                     the same time if possible, and returns when these calls have returned
 ///
+/// An executor can also have a function that decides whether its threads should help at all:
+///
+///     pays(ns)        returns whether work that takes the calling thread `ns` nanoseconds is finished earlier if several
+///                     threads share it. Without this function, work of 20 µs or more is shared
+///
 /// `run` need not call f for every number, or at all, because the caller does the remaining work on its own thread. An
 /// executor whose threads are busy, or that is used inside one of its own tasks, therefore need not wait or fail.
 template <class E>
@@ -42,12 +47,21 @@ class ExecutorRef {
   template <Executor E>
   requires(!std::is_same_v<E, ExecutorRef>) ExecutorRef(E& executor)
       : executor_(std::addressof(executor)),
-        run_([](void* p, int count, WorkerFunction f) { static_cast<E*>(p)->run(count, f); }) {}
+        run_([](void* p, int count, WorkerFunction f) { static_cast<E*>(p)->run(count, f); }),
+        pays_([]([[maybe_unused]] void* p, double ns) {
+          if constexpr (requires(E & e) { e.pays(ns); }) {
+            return bool(static_cast<E*>(p)->pays(ns));
+          } else {
+            return ns >= 20'000;
+          }
+        }) {}
   void run(int count, WorkerFunction f) const { run_(executor_, count, f); }
+  bool pays(double ns) const { return pays_(executor_, ns); }
 
  private:
   void* executor_;
   void (*run_)(void*, int, WorkerFunction);
+  bool (*pays_)(void*, double);
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -43,6 +43,7 @@ using Plain = Primitives<Cpu, AsTheyAre>;
 
 GATEFOLD_KERNEL class cpu::BasicContext<Cpu>;
 GATEFOLD_KERNEL void cpu::run_tasks(cpu::ExecutorRef, int, Index, cpu::TaskFunction);
+GATEFOLD_KERNEL void cpu::run_ranges(cpu::ExecutorRef, int, cpu::Ranges, cpu::RangeFunction);
 GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, Index*, Index*);
 
 #define GATEFOLD_WITH_EPILOGUE(T, ...)                                                                                 \

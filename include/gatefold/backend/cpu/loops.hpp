@@ -31,14 +31,14 @@ void for_each(Context& ctx, Index n, const F& f) {
   // Loops with fewer than `parallel_from` elements run on one thread. Otherwise each thread gets a multiple of `line`
   // elements, so that it works on whole cache lines.
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_elements, line = ctx.eager() ? 1 : 64;
-  const Index chunks = n < parallel_from ? 1 : ctx.threads();
-  const Index chunk = divide_up(divide_up(n, chunks), line) * line;
-  parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
+  const int threads = n < parallel_from ? 1 : ctx.threads();
+  const Index sample = ctx.eager() ? 0 : tuning.sampled_elements;
+  const Ranges ranges{n, divide_up(divide_up(n, threads), line) * line, sample, line};
+  parallel_ranges(ctx.executor(), threads, ranges, [&](Index begin, Index end) {
     // A local copy of f. Compilers can keep its members in registers, because stores in the loop cannot change it.
     const F g = f;
-    const Index begin = c * chunk, end = std::min(n, (c + 1) * chunk);
     if constexpr (RegisterFunctor<F>) {
-      if (begin < end) RowLanes{}.each<typename F::Element>(end - begin, [&](auto at, Index i) { g(at, begin + i); });
+      RowLanes{}.each<typename F::Element>(end - begin, [&](auto at, Index i) { g(at, begin + i); });
     } else {
       each_index(begin, end, g);
     }
@@ -49,13 +49,12 @@ void for_each(Context& ctx, Index n, const F& f) {
 /// `lanes`. Two rows for each thread are enough to use all threads, because the work for a row can be large.
 template <class Context, class F>
 void for_rows(Context& ctx, Index n, const F& f) {
-  const int threads = ctx.threads();
+  const int threads = n < Index(2) * ctx.threads() && !ctx.eager() ? 1 : ctx.threads();
   const Index chunk = std::clamp<Index>(n / (threads * tuning.loop_tasks_each), 1, tuning.loop_rows);
-  parallel_for(ctx.executor(), n < Index(2) * threads && !ctx.eager() ? 1 : threads, divide_up(n, chunk),
-               [&](Index c, int) {
-                 const Index end = std::min(n, (c + 1) * chunk);
-                 for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
-               });
+  const Ranges ranges{n, chunk, ctx.eager() ? 0 : divide_up(n, tuning.rows_of_sample)};
+  parallel_ranges(ctx.executor(), threads, ranges, [&](Index begin, Index end) {
+    for (Index row = begin; row < end; ++row) f(RowLanes{}, row);
+  });
 }
 
 /// Adds the sum of f(i) over 0 <= i < n to *out.
@@ -67,10 +66,13 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   const auto mark = ctx.mark();
   T local[few];
   T* partial = blocks <= few ? local : ctx.template scratch<T>(blocks).data();
-  parallel_for(ctx.executor(), blocks < 4 ? 1 : ctx.threads(), blocks, [&](Index b, int) {
-    T sum = 0;
-    each_index(b * block, std::min(n, (b + 1) * block), [&](Index i) { sum += f(i); });
-    partial[b] = sum;
+  const Ranges ranges{blocks, 1, ctx.eager() ? 0 : 1};
+  parallel_ranges(ctx.executor(), blocks < 4 ? 1 : ctx.threads(), ranges, [&](Index first, Index last) {
+    for (Index b = first; b < last; ++b) {
+      T sum = 0;
+      each_index(b * block, std::min(n, (b + 1) * block), [&](Index i) { sum += f(i); });
+      partial[b] = sum;
+    }
   });
   T total = 0;
   for (Index b = 0; b < blocks; ++b) total += partial[b];

@@ -320,7 +320,9 @@ void Primitives<B, Operands>::gemm_rows(Context& ctx, View<const T, 2, B> a, Vie
   const Index few = ctx.eager() ? 2 : tuning.unshared_rows;
   const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
   if (rows == 0) return;
-  const Index tasks = rows < few ? 1 : divide_up(rows, many * threads) * threads;
+  // This decision does not depend on times, because the scratch memory of each thread depends on it.
+  const bool shares = rows >= few && (ctx.eager() || rows * columns * a.extent(1) >= tuning.serial_rows_work);
+  const Index tasks = shares ? divide_up(rows, many * threads) * threads : 1;
   for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
     const auto mark = own.mark();
     const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;

@@ -16,6 +16,7 @@
 #include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/process.hpp"
+#include "gatefold/backend/cpu/ticks.hpp"
 #include "gatefold/core/error.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
@@ -50,7 +51,7 @@ class Workers {
   static constexpr int kMost = 0x7fff;
   /// Makes a thread pool. Its threads start with the first call of run() that needs them.
   /// @param threads  number of threads, including the calling thread
-  explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)) {}
+  explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)), asleep_(most_ - 1) {}
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
   ~Workers() { stop(); }
@@ -60,6 +61,7 @@ class Workers {
     if (count <= 1 || busy_.exchange(true, std::memory_order_acquire)) return f(0);
     if (!joined_ && process_ != process_id()) start();
     f_ = &f;
+    called_at_.store(Ticks::now(), std::memory_order_relaxed);
     state_.store(++calls_ << kCallBits | static_cast<State>(count) << kCountBits);
     if (asleep_.load() > 0) wake();
     f(0);
@@ -69,6 +71,27 @@ class Workers {
     busy_.store(false, std::memory_order_release);
     if (lost)
       throw Error("Workers.run: fork() inside a parallel task: the child process does not have the worker threads");
+  }
+
+  /// Returns whether work that takes the calling thread `ns` nanoseconds is finished earlier if a second thread shares
+  /// it.
+  ///
+  /// The decision depends on two times that every call measures. If no thread sleeps, the work must be much longer than
+  /// a spinning thread takes to join a call. If a thread sleeps, half of the work must be longer than waking a thread
+  /// takes. Shorter work is added up until it pays to wake the threads once for all work that follows, unless there are
+  /// pauses after which they sleep again.
+  bool pays(double ns) {
+    if (most_ == 1 || ns < kTuning.shared * joining_.load(std::memory_order_relaxed)) return false;
+    if (busy_.load(std::memory_order_relaxed)) return false;
+    if (asleep_.load(std::memory_order_relaxed) == 0) return true;
+    const bool awake_until_now = !crowded_.load(std::memory_order_relaxed) &&
+                                 Ticks::since(missed_at_.load(std::memory_order_relaxed)) <
+                                     std::chrono::duration<double, std::nano>(kTuning.idle).count();
+    const double missed = ns / 2 + (awake_until_now ? missed_.load(std::memory_order_relaxed) : 0);
+    const bool wakes = missed > waking_.load(std::memory_order_relaxed);
+    missed_.store(wakes ? 0 : missed, std::memory_order_relaxed);
+    missed_at_.store(Ticks::now(), std::memory_order_relaxed);
+    return wakes;
   }
 
  private:
@@ -91,9 +114,19 @@ class Workers {
     // after this number of calls, it spins as long as before. Tried: 64 and 1024. In one of eighteen runs with 64, and
     // in five with 1024, loops of calls of 2 ms took as long as on one thread, for seconds.
     int recovery;
+    // Work is not shared if it is less than this many times as long as a spinning thread takes to join a call. That time
+    // is the time in which two processors exchange a cache line, and shared work moves many of them. Tried: 10 and 20;
+    // layers of 2 and 4 items then took up to 1.6 times as long on two threads as on one. With 50, layers of 8 items
+    // took 1.3 times as long as with 30.
+    double shared;
+    // The nanoseconds that a thread is assumed to take before it has been measured, and the most that a measurement
+    // counts. A thread whose processor is busy can take milliseconds.
+    struct Assumed {
+      double first, most;
+    } joining, waking;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
-                                  std::chrono::microseconds(500), 16};
+                                  std::chrono::microseconds(500), 16, 30, {300, 2'000}, {30'000, 100'000}};
 
   // The state of the current call of run(), four fields in one integer: the number of the call; the number of workers
   // that the call needs (0 after the caller has done its part); whether a worker joined the call; the number of workers
@@ -129,8 +162,16 @@ class Workers {
       const int processor = current_processor();
       for (std::size_t i = 0; i < threads_->size(); ++i) sleeping_[i].keep_off(processor, (*threads_)[i]);
     }
+    woken_at_.store(Ticks::now(), std::memory_order_relaxed);
     wakes_.fetch_add(1);
     wakes_.notify_all();
+  }
+  // Moves `median`, an estimate of the median of a time in nanoseconds, towards the time that has passed since `begin`.
+  // It is a median because a thread is sometimes late by milliseconds for a reason that does not recur.
+  static void measure(std::atomic<double>& median, const std::atomic<std::int64_t>& begin, double most) {
+    const double before = median.load(std::memory_order_relaxed);
+    const bool longer = Ticks::since(begin.load(std::memory_order_relaxed)) > before;
+    median.store(longer ? std::min(before * 1.0625, most) : before / 1.0625, std::memory_order_relaxed);
   }
 
   // Waits until no worker thread is inside the current call. Returns false in a child process of fork(), because it
@@ -155,10 +196,12 @@ class Workers {
     };
     const auto anything = [&] { return wanted(state_.load()) || stop_.load(); };
     Time patience = idle_;
+    bool spinning = false;
     while (!stop_.load()) {
       State state = state_.load();
       if (wanted(state)) {
         if (!state_.compare_exchange_strong(state, (state | kJoined) + 1)) continue;
+        if (std::exchange(spinning, false)) measure(joining_, called_at_, kTuning.joining.most);
         seen = state >> kCallBits;
         (*f_)(worker);
         state = state_.fetch_sub(1) - 1;
@@ -169,12 +212,16 @@ class Workers {
         patience = std::min(idle_, patience + idle_ / kTuning.recovery);
       }
       const Spun spun = spin(patience, anything);
-      if (spun == Spun::found) continue;
+      spinning = spun == Spun::found;
+      if (spinning) continue;
       if (spun == Spun::preempted) patience = Time(0);
       self.falls_asleep();
       asleep_.fetch_add(1);
       const int wakes = wakes_.load();
-      if (!anything()) wakes_.wait(wakes);
+      if (!anything()) {
+        wakes_.wait(wakes);
+        measure(waking_, woken_at_, kTuning.waking.most);
+      }
       asleep_.fetch_sub(1);
       self.is_awake();
     }
@@ -186,7 +233,9 @@ class Workers {
     stop_ = false;
     state_ = calls_ = 0;
     asleep_ = waiting_ = 0;
-    idle_ = most_ <= usable_processors() ? kTuning.idle : Time(0);
+    const bool crowded = most_ > usable_processors();
+    crowded_ = crowded;
+    idle_ = crowded ? Time(0) : kTuning.idle;
     const SignalsBlocked blocked;
     try {
       sleeping_ = std::make_unique<SleepingThread[]>(static_cast<std::size_t>(most_ - 1));
@@ -220,9 +269,17 @@ class Workers {
   const WorkerFunction* f_ = nullptr;
   std::atomic<bool> busy_{false}, stop_{false};
   alignas(64) std::atomic<State> state_{0};
-  // asleep_: number of threads asleep; wakes_: number of times that sleeping threads were woken; waiting_: 1 if the
-  // caller is asleep
-  alignas(64) std::atomic<int> asleep_{0}, wakes_{0}, waiting_{0};
+  std::atomic<std::int64_t> called_at_{0};  // when the current call of run() began (Ticks)
+  // asleep_: number of threads that sleep or have not been started; wakes_: number of times that sleeping threads were
+  // woken; waiting_: 1 if the caller is asleep
+  alignas(64) std::atomic<int> asleep_, wakes_{0}, waiting_{0};
+  // Whether there are more threads than processors. Threads then sleep as soon as they have no work.
+  std::atomic<bool> crowded_{false};
+  // joining_: average nanoseconds from the beginning of a call until a spinning thread joins it. waking_: average
+  // nanoseconds from a call of wake() until a thread is awake. missed_: nanoseconds that would have been saved since
+  // missed_at_ (Ticks) if the threads had been awake.
+  std::atomic<double> joining_{kTuning.joining.first}, waking_{kTuning.waking.first}, missed_{0};
+  std::atomic<std::int64_t> woken_at_{0}, missed_at_{0};
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

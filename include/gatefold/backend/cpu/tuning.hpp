@@ -30,9 +30,14 @@ struct Tuning {
   // are, steps of 16 items with 8 experts of 512 x 2048 took 13 % longer, with 64 of these experts 10 %.
   Index streamed_size = 1 << 20;
 
-  // A product with fewer multiply-adds than this runs on one thread, because waking threads would cost more than it
-  // saves.
-  Index serial_work = 1 << 18;
+  // A product with fewer multiply-adds than this always runs on one thread. For other products the context decides
+  // (BasicContext::threads_for) from the time that they are expected to take.
+  Index serial_work = 1 << 15;
+  // The expected time of products on one thread is the longer one of two: the time for their multiply-adds, if each
+  // lane of a vector register computes this many per nanosecond, and the time for reading their weights, if this many
+  // are read per nanosecond. On a Zen 4 products from the second-level cache take about this time. Products that read
+  // main memory take ten times as long, and are shared anyway because their weights are large.
+  Index products_per_ns = 3, weights_per_ns = 16;
   // The two products of an MLP (ProductPair) are computed for one block of rows at a time. The input, hidden values and
   // results of a block have at most this many elements, so that they stay in a cache. Tried: half of it; no difference.
   Index cached_size = 1 << 18;
@@ -58,8 +63,12 @@ struct Tuning {
   // Size of the memory for packed weights in a product, in bytes.
   Index packed_bytes = 16 << 20;
 
-  // A parallel loop for_each with at least this many elements is shared between threads.
-  Index shared_elements = 1 << 14;
+  // A parallel loop for_each with at least this many elements is shared between threads, if that pays according to the
+  // time of its first elements. Their number is sampled_elements.
+  Index shared_elements = 1 << 14, sampled_elements = 1 << 11;
+  // A parallel loop for_rows measures the time of one in this many rows, and then decides whether sharing the others
+  // pays.
+  Index rows_of_sample = 16;
   // The parallel sort group_by is shared between threads if there are at least this many keys.
   Index shared_keys = 1 << 13;
   // The largest number of rows in a task of the parallel loop for_rows.
@@ -78,6 +87,8 @@ struct Tuning {
   Index handed_rows = 256;
   // With fewer rows than this, gemm_rows (a matrix product and then a function for each of its rows) has only one task.
   Index unshared_rows = 64;
+  // With fewer multiply-adds than this, gemm_rows also has only one task.
+  Index serial_rows_work = 1 << 16;
 };
 
 /// True if the processor has 32 vector registers, false if it has fewer.

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
+
+/// A clock for short times: the time stamp counter on x86, elsewhere std::chrono::steady_clock. Reading the counter took
+/// 10 ns, reading steady_clock 25 ns (Zen 4). A parallel loop with little work can be as short as that.
+class Ticks {
+ public:
+  static std::int64_t now() {
+#if defined(__x86_64__) || defined(__i386__)
+    return static_cast<std::int64_t>(__builtin_ia32_rdtsc());
+#else
+    return nanoseconds();
+#endif
+  }
+  /// Returns the nanoseconds that passed since `begin`, an earlier result of now(). Returns 0 if the counter of this
+  /// processor is behind the counter of the processor that read `begin`.
+  static double since(std::int64_t begin) {
+    const std::int64_t passed = now() - begin;
+    return passed > 0 ? static_cast<double>(passed) * length() : 0;
+  }
+
+ private:
+  static std::int64_t nanoseconds() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  /// Returns the nanoseconds of a tick. The first call measures it, which takes 20 µs.
+  static double length() {
+    static const double measured = measure();
+    return measured;
+  }
+  static double measure() {
+    const std::int64_t begin = nanoseconds(), first = now();
+    std::int64_t end = begin;
+    while (end < begin + 20'000) end = nanoseconds();
+    const std::int64_t passed = now() - first;
+    return passed > 0 ? static_cast<double>(end - begin) / static_cast<double>(passed) : 1;
+  }
+};
+
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu
