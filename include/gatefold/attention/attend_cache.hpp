@@ -165,7 +165,7 @@ void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_h
                             values = all.rows(keys.extent(0), keys.extent(0));
   const Sums<T, B> sums(ctx, ctx.template scratch<T>(queries.extent(0), queries.extent(1)));
   const CacheMask<T, B> mask{of, cache.valid};
-  B::for_tasks(ctx, matrices, [&](C& here, Index first, Index count) {
+  const auto attend = [&](C& here, Index first, Index count) {
     for_each_cache_block(of, first, count, [&](const Block& block) {
       auto mark = here.mark();
       const Products<T, B> products(here, block);
@@ -175,7 +175,10 @@ void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_h
                                                                sums.scored, sums.sums});
       products.add(here, w, values, sums.sums);
     });
-  });
+  };
+  // The multiply-adds of all scores and of all sums of values.
+  const Index scores = matrices * of.rows() * (of.window.width < of.window.keys() ? of.window.width : of.window.keys());
+  B::for_tasks(ctx, matrices, attend, 2 * scores * queries.extent(1));
   B::for_rows(ctx, items, functor::AttendFinish<T, B>{of_items, T(scale), sums, context, log_sum_exp, View<T, 2, B>{}});
 }
 

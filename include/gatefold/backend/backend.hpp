@@ -17,10 +17,11 @@
 ///                                        f(at, i) instead: f loads and stores through the accessor `at`, on the CPU
 ///                                        whole SIMD registers (epilogue.hpp)
 ///     for_rows(ctx, n, f)                calls f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
-///     for_tasks(ctx, n, f)               f(context, first, count) for ranges that cover tasks 0 to n - 1; the backend
+///     for_tasks(ctx, n, f, work = 0)     f(context, first, count) for ranges that cover tasks 0 to n - 1; the backend
 ///                                        chooses their lengths. A task calls primitives with the context that it
 ///                                        gets, and writes only memory that no other task reads or writes, because
-///                                        tasks can run at the same time
+///                                        tasks can run at the same time. `work` is the number of multiply-adds of all
+///                                        tasks (0: many); a backend can run tasks with few on one thread
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) a stable sort: `order` lists the positions i with keys[i] = 0, then those
 ///                                        with keys[i] = 1, and so on; offsets [G + 1] has the first position of each
@@ -100,6 +101,7 @@ concept Loops = requires(typename B::Context& ctx, AnyFunctor f, double* out) {
   B::for_each(ctx, Index(1), f);
   B::for_rows(ctx, Index(1), f);
   B::for_tasks(ctx, Index(1), AnyTasks{});
+  B::for_tasks(ctx, Index(1), AnyTasks{}, Index(1));
   B::template reduce<double>(ctx, Index(1), f, out);
 };
 

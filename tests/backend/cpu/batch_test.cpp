@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 using namespace gatefold;
@@ -73,4 +74,33 @@ TEST_CASE("PairBatch: computes the sizes of its weights") {
   CHECK(b.rows(1) == 6);
   CHECK(b.most_slots() == 9);  // more than were told
   CHECK(!b.prepacked());
+}
+
+TEST_CASE_TEMPLATE("nanoseconds: the longer time of arithmetic and reading weights", T, float, double) {
+  const double products = 3.0 * cpu::Register<T>::size, weights = 16;  // a nanosecond (Tuning)
+  const auto longer = [&](Index work, Index read) {
+    return std::max(static_cast<double>(work) / products, static_cast<double>(read) / weights);
+  };
+  // Experts of 1, 0 and 90 rows; expert 1 reads no weights.
+  const std::vector<Index> offsets{0, 1, 1, 91};
+  std::vector<T> memory(1);
+  Batch<T> batch{.all = {.a = {memory.data(), 40, true},
+                         .b = {memory.data(), 50, false},
+                         .c = memory.data(),
+                         .c_stride = 50,
+                         .rows = 0,
+                         .columns = 50,
+                         .depth = 40,
+                         .first = 0},
+                 .slots = Batch<T>::Slots::are_rows,
+                 .offsets = offsets.data(),
+                 .experts = 3};
+  CHECK(batch.nanoseconds() == doctest::Approx(longer(91 * 50 * 40, 2 * 50 * 40)));
+  const std::vector<Index> one{0, 1, 1, 2};
+  batch.offsets = one.data();
+  CHECK(batch.nanoseconds() == doctest::Approx(longer(2 * 50 * 40, 2 * 50 * 40)));
+
+  const cpu::PairBatch<T> pair{
+      .ups = 2, .depth = 40, .hidden = 60, .columns = 50, .offsets = offsets.data(), .experts = 3};
+  CHECK(pair.nanoseconds() == doctest::Approx(longer(91 * 60 * (2 * 40 + 50), 2 * 60 * (2 * 40 + 50))));
 }

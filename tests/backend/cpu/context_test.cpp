@@ -33,3 +33,25 @@ TEST_CASE("Cpu::Context: use() selects packed weights while its result lives") {
   }
   CHECK(!ctx.packed<float>(w.data()));
 }
+
+namespace {
+
+/// An executor that shares work of at least 100 ns.
+struct From100 {
+  void run(int, cpu::WorkerFunction f) { f(0); }
+  bool pays(double ns) { return ns >= 100; }
+};
+auto work(double ns) {
+  return [ns] { return ns; };
+}
+
+}  // namespace
+
+TEST_CASE("Cpu::Context: work that does not pay gets one thread") {
+  From100 executor;
+  const Cpu::Context ctx(executor, 3), alone(executor, 1), eager(executor, 3, true);
+  CHECK(ctx.threads_for(work(99)) == 1);
+  CHECK(ctx.threads_for(work(100)) == 3);
+  CHECK(alone.threads_for(work(1e9)) == 1);
+  CHECK(eager.threads_for(work(0)) == 3);
+}

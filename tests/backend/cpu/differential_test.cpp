@@ -188,7 +188,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
   const View<const T, 2, B> items(x.data(), in, depth), of_slots(dc.data(), S + slots.spare, columns);
   const View<const T, 3, B> weights =
       transposed ? View<const T, 3, B>(w.data(), E, columns, depth) : View<const T, 3, B>(w.data(), E, depth, columns);
-  typename B::Context many(threads), alone(1);
+  typename B::Context many(threads, true), alone(1);
   cpu::PackedWeights packed;
   if (prepacked)
     packed.add<P>(many, w.data(), E, depth, columns,
@@ -298,7 +298,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   for (Index s = 0; s < S && gathered; ++s) order.push_back(choose.below(S));
   if (choose.one_in(4))  // subnormal where the numbers are not rounded first
     for (T& v : x) v *= std::is_same_v<P, Bfloat16> ? T(1e-37) : std::numeric_limits<T>::denorm_min() * 20;
-  typename B::Context many(threads), alone(1);
+  typename B::Context many(threads, true), alone(1);
   cpu::PackedWeights packed;
   packed.add<P>(many, w.data(), E, depth, columns, Weights::unchanged);
   const auto run = [&](auto& ctx, Index bytes, bool with_packed, bool accumulate) {
@@ -367,7 +367,7 @@ void check_plain(std::uint64_t seed) {
   const View<const T, 2, Cpu> left(a.data(), ta ? depth : rows, ta ? rows : depth),
       right(b.data(), tb ? columns : depth, tb ? depth : columns);
   const auto run = [&](int t) {
-    Cpu::Context ctx(t);
+    Cpu::Context ctx(t, true);
     Tensor<T, 2, Cpu> c(rows, columns);
     std::copy(c0.begin(), c0.end(), c.data());
     Cpu::gemm(ctx, left, ta, right, tb, accumulate, c.view(), functor::Store{});
@@ -427,7 +427,7 @@ void check_pair(std::uint64_t seed, Ways& ways) {
       down(w[2].data(), E, hidden, columns);
   const View<const T, 2, B> items(x.data(), in, depth);
 
-  typename B::Context many(threads), alone(1);
+  typename B::Context many(threads, true), alone(1);
   Tensor<T, 2, B> first(all, hidden), between(all, hidden), expected(all, columns);
   if (gated) {
     B::grouped_gemm(alone, groups, items, up, false, first.view(), functor::Store{});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <gatefold/gatefold.hpp>
 #include <stdexcept>
@@ -70,6 +71,25 @@ std::vector<float> trained(Cpu::Context& ctx) {
                   trainer.params);
   return all;
 }
+/// The outputs of two layers for batches of some items.
+std::vector<float> answers_of(Cpu::Context& ctx) {
+  const Index dim = 64;
+  const Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                                                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 300}}},
+                    2};
+  Cpu::Context own(1);
+  const auto params = init_params<float, Cpu>(model, own, Seed{4});
+  std::vector<float> all;
+  for (const Index items : {1, 2, 7, 16, 64, 300}) {
+    const auto x = uniform_tensor<float>(own, Seed{5}, 1.0, items, dim);
+    Tensor<float, 2, Cpu> y(items, dim);
+    Carry<decltype(model), float, Cpu> carry;
+    model.begin(ctx, params, items, carry);
+    infer(model, ctx, params, x, carry, y);
+    all.insert(all.end(), y.data(), y.data() + y.size());
+  }
+  return all;
+}
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -93,6 +113,64 @@ TEST_CASE("Executor: training has the same bits on any executor") {
   CHECK(two.most == 2);
   Cpu::Context own(3, true);
   CHECK(same_bits(trained(own), expected));
+}
+
+TEST_CASE("Executor: training and inference have the same bits, shared or not") {
+  // Counts its calls, and answers in a pattern whether sharing pays.
+  struct Counting : Spawning {
+    std::uint32_t pattern = 0;
+    int calls = 0, questions = 0;
+    explicit Counting(std::uint32_t answers) : pattern(answers) {}
+    void run(int count, cpu::WorkerFunction f) {
+      ++calls;
+      Spawning::run(count, f);
+    }
+    bool pays(double ns) {
+      CHECK(ns >= 0);
+      return pattern >> (questions++ % 32) & 1;
+    }
+  };
+  Cpu::Context alone(1);
+  const auto expected = trained(alone), inferred = answers_of(alone);
+  for (const int threads : {2, 3})
+    for (const std::uint32_t pattern : {0u, ~0u, 0x55555555u, 0x0f0ff0f0u, 0x8a53c6e1u}) {
+      Counting executor(pattern);
+      Cpu::Context ctx(executor, threads);
+      CHECK(same_bits(trained(ctx), expected));
+      CHECK(executor.questions > 0);
+      const int before = executor.calls;
+      CHECK(same_bits(answers_of(ctx), inferred));
+      // Work that does not pay stays on the calling thread.
+      if (pattern == 0) CHECK(executor.calls == before);
+      if (pattern == ~0u) CHECK(executor.calls > before);
+    }
+}
+
+TEST_CASE("Workers: small batches stay on the calling thread") {
+  struct Counting {
+    cpu::Workers workers{3};
+    int calls = 0;
+    void run(int count, cpu::WorkerFunction f) {
+      ++calls;
+      workers.run(count, f);
+    }
+    bool pays(double ns) { return workers.pays(ns); }
+  } executor;
+  Cpu::Context ctx(executor, 3), alone(1);
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                      Mlp<Gelu>{.model_dim = 8, .hidden_dim = 8}};
+  const auto params = init_params<float, Cpu>(layer, alone, Seed{1});
+  for (const Index items : {1, 2, 4, 8, 12}) {
+    const auto x = uniform_tensor<float>(alone, Seed{2}, 1.0, items, 8);
+    Tensor<float, 2, Cpu> y(items, 8), z(items, 8);
+    infer(layer, ctx, params, x, y);
+    infer(layer, alone, params, x, z);
+    CHECK(std::memcmp(y.data(), z.data(), static_cast<std::size_t>(y.size()) * sizeof(float)) == 0);
+    executor.calls = 0;
+    for (int i = 0; i < 100; ++i) infer(layer, ctx, params, x, y);
+    // Another process can interrupt the time of a sample.
+    CHECK(executor.calls <= 10);
+  }
 }
 
 TEST_CASE("Executor: contexts can share one") {
@@ -164,4 +242,16 @@ TEST_CASE("WorkerFunction and ExecutorRef: refer to objects, do not copy") {
   CHECK(sum == 11);
   cpu::ExecutorRef(ref).run(1, f);
   CHECK(sum == 12);
+}
+
+TEST_CASE("ExecutorRef: an executor can decide whether sharing pays") {
+  struct Picky : Nobody {
+    bool pays(double ns) const { return ns > 7; }
+  } picky;
+  const cpu::ExecutorRef ref = picky;
+  CHECK(!ref.pays(7));
+  CHECK(ref.pays(8));
+  Nobody silent;
+  CHECK(!cpu::ExecutorRef(silent).pays(19'999));
+  CHECK(cpu::ExecutorRef(silent).pays(20'000));
 }

@@ -28,6 +28,45 @@ TEST_CASE("for_each, for_rows: visit every index once") {
   }
 }
 
+TEST_CASE("for_each, for_rows, reduce: share only work that pays") {
+  struct Counting {
+    bool answer = false;
+    int calls = 0, questions = 0;
+    void run(int count, cpu::WorkerFunction f) {
+      ++calls;
+      for (int worker = count - 1; worker >= 0; --worker) f(worker);
+    }
+    bool pays(double) {
+      ++questions;
+      return answer;
+    }
+  } executor;
+  for (const int threads : {2, 3}) {
+    Cpu::Context ctx(executor, threads), alone(1);
+    for (const Index n : {6, 64, 1000, 16384, 100001}) {
+      const auto x = naive::random_vector<float>(n, 5);
+      const auto results = [&](Cpu::Context& by) {
+        std::vector<float> all(static_cast<std::size_t>(2 * n + 1));
+        float *p = all.data(), *q = p + n;
+        const float* from = x.data();
+        Cpu::for_each(by, n, [=](Index i) { p[i] = from[i] * from[i] + 1; });
+        Cpu::for_rows(by, n, [=](const auto&, Index i) { q[i] = from[i] * 3 - 1; });
+        Cpu::reduce<float>(
+            by, n, [=](Index i) { return from[i]; }, q + n);
+        return all;
+      };
+      const auto expected = results(alone);
+      for (const bool answer : {false, true}) {
+        executor = {answer};
+        CHECK(results(ctx) == expected);
+        const int loops = n >= 16384 ? 3 : 1;  // only these loops are long enough to be timed
+        CHECK(executor.questions == loops);
+        CHECK(executor.calls == (answer ? loops : 0));
+      }
+    }
+  }
+}
+
 namespace {
 
 /// Computes y = 2 x + 1 on registers.

@@ -53,7 +53,7 @@ struct OuterCase {
             .accumulate = accumulate};
   }
   Vector<T> run(int threads, bool straight) const {
-    Cpu::Context ctx(threads);
+    Cpu::Context ctx(threads, true);
     Vector<T> c = before;
     static constexpr functor::Store store{};
     if (straight)
@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE("grouped_outer: direct stores have the bits of an epilogue" *
         CAPTURE(rows);
         CAPTURE(columns);
         const OuterCase<T> of(counts, rows, columns);
-        Cpu::Context ctx(threads);
+        Cpu::Context ctx(threads, true);
         Vector<T> stored = of.before, finished = of.before;
         static constexpr functor::Store store{};
         static constexpr Same same{};
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("grouped_outer: gathered rows have the bits of rows in order"
         CAPTURE(rows);
         const OuterCase<T> of(counts, rows, columns);
         const Index slots = of.slots.count();
-        Cpu::Context ctx(threads);
+        Cpu::Context ctx(threads, true);
         // Row (7 s) mod slots of the matrix belongs to slot s.
         Vector<Index> at;
         Vector<T> in_order;
@@ -166,7 +166,7 @@ TEST_CASE_TEMPLATE("gemm: a narrow product overwrites or adds, also without dept
   const Index rows = 70, columns = 5;
   for (const Index depth : {0, 1, 300})
     for (const bool accumulate : {false, true}) {
-      Cpu::Context ctx(2);
+      Cpu::Context ctx(2, true);
       const auto a = naive::random_vector<T>(depth * rows, 4), b = naive::random_vector<T>(depth * columns, 5),
                  before = naive::random_vector<T>(rows * columns, 6);
       Vector<T> c = before;
@@ -195,7 +195,7 @@ TEST_CASE_TEMPLATE("grouped_outer: storing equals adding to zeros, also for empt
         CAPTURE(rows);
         const OuterCase<T> of(counts, rows, columns);
         Vector<T> added(of.before.size(), T(0)), stored(of.before.size(), std::numeric_limits<T>::quiet_NaN());
-        Cpu::Context ctx(threads);
+        Cpu::Context ctx(threads, true);
         const Groups<Cpu> groups{of.slots.offsets, of.slots.rows, of.slots.count()};
         const View<const T, 2, Cpu> a(of.a.data(), of.items, rows), b(of.b.data(), of.slots.count(), columns);
         const auto view = [&](Vector<T>& c) { return View<T, 3, Cpu>(c.data(), of.slots.experts(), rows, columns); };
@@ -211,7 +211,7 @@ TEST_CASE_TEMPLATE("grouped_outer: non-temporal stores equal adding to zeros", T
   const Groups<Cpu> groups{of.slots.offsets, of.slots.rows, of.slots.count()};
   const View<const T, 2, Cpu> a(of.a.data(), of.items, rows), b(of.b.data(), of.slots.count(), columns);
   for (const int threads : {1, 2}) {
-    Cpu::Context ctx(threads);
+    Cpu::Context ctx(threads, true);
     Tensor<T, 3, Cpu> added(4, rows, columns), stored(4, rows, columns);
     std::fill_n(added.data(), added.size(), T(0));
     std::fill_n(stored.data(), stored.size(), std::numeric_limits<T>::quiet_NaN());

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <stdexcept>
 #include <thread>
@@ -98,4 +99,68 @@ TEST_CASE("parallel_for: two threads may call it at once") {
   a.join();
   b.join();
   CHECK(sum == 2 * 50 * 190);
+}
+
+namespace {
+
+/// Calls every number in turn, and returns the given answer about the time of work.
+struct Answers : InTurn {
+  explicit Answers(bool always) : answer(always) {}
+  bool answer;
+  int questions = 0;
+  double ns = -1;
+  bool pays(double time) {
+    ++questions;
+    ns = time;
+    return answer;
+  }
+};
+
+/// The ranges of a loop in the order in which they are computed.
+std::vector<std::pair<Index, Index>> ranges_of(Answers& answers, int threads, const cpu::Ranges& ranges) {
+  std::vector<std::pair<Index, Index>> all;
+  cpu::parallel_ranges(answers, threads, ranges, [&](Index begin, Index end) { all.emplace_back(begin, end); });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("parallel_ranges: computes each element once in whole lines") {
+  for (const bool answer : {false, true})
+    for (const int threads : {1, 2, 3})
+      for (const Index line : {1, 64})
+        for (const Index size : {0, 1, 63, 64, 65, 1000, 4099})
+          for (const Index sample : {Index(0), line, 3 * line}) {
+            if (sample >= size && sample > 0) continue;
+            for (const Index chunk : {line, 5 * line, 100 * line}) {
+              Answers answers(answer);
+              std::vector<int> runs(static_cast<std::size_t>(size));
+              for (const auto& [begin, end] : ranges_of(answers, threads, {size, chunk, sample, line})) {
+                CHECK(begin % line == 0);
+                for (Index i = begin; i < end; ++i) ++runs[static_cast<std::size_t>(i)];
+              }
+              CHECK(runs == std::vector<int>(static_cast<std::size_t>(size), 1));
+              CHECK(answers.questions == (threads > 1 && sample > 0 ? 1 : 0));
+            }
+          }
+}
+
+TEST_CASE("parallel_ranges: work that does not pay stays on the caller") {
+  Answers refuses(false);
+  CHECK(ranges_of(refuses, 3, {100, 10, 6}) ==
+        std::vector<std::pair<Index, Index>>{{47, 53}, {0, 47}, {53, 100}});
+  CHECK(refuses.count == 0);
+  Answers agrees(true);
+  CHECK(ranges_of(agrees, 3, {100, 10, 6})[0] == std::pair<Index, Index>{47, 53});
+  CHECK(agrees.count == 3);
+  // Without a sample the loop is always shared.
+  CHECK(ranges_of(refuses, 3, {100, 50}) == std::vector<std::pair<Index, Index>>{{0, 50}, {50, 100}});
+  CHECK(refuses.count == 2);
+}
+
+TEST_CASE("parallel_ranges: expects the time of the sample for each element") {
+  Answers answers(false);
+  const auto wait = [](Index, Index) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  cpu::parallel_ranges(answers, 2, {1000, 10, 10}, wait);
+  CHECK(answers.ns >= 0.9 * 99 * 2e6);
 }

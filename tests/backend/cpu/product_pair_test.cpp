@@ -111,7 +111,7 @@ void check(const Pair<T>& p, const E& middle) {
   Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
                     functor::Store{});
   for (const int threads : {1, 2, 3, 8}) {
-    Cpu::Context ctx(threads);
+    Cpu::Context ctx(threads, true);
     Tensor2<T> c(p.slots(), p.columns);
     Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, c.view(), functor::Store{});
     CHECK(same(c, expected));
@@ -158,7 +158,7 @@ TEST_CASE_TEMPLATE("grouped_pair: whole panels of c, sums formed in c" * doctest
 
 TEST_CASE_TEMPLATE("grouped_pair: whole panels of c with prepacked weights", T, float, double) {
   const Pair<T> p({130, 0, 1, 15, 61}, 270, 300, 2 * cpu::Tile<T>::columns);
-  Cpu::Context ctx(3);
+  Cpu::Context ctx(3, true);
   Tensor2<T> expected(p.slots(), p.columns), c(p.slots(), p.columns);
   Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{p.matrix(p.up, p.depth, p.hidden)}, Activate{},
                     p.matrix(p.down, p.hidden, p.columns), expected.view(), functor::Store{});
@@ -210,7 +210,7 @@ TEST_CASE_TEMPLATE("grouped_pair: two first matrices, epilogues that use positio
     Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
                       last);
     for (const int threads : {1, 3}) {
-      Cpu::Context ctx(threads);
+      Cpu::Context ctx(threads, true);
       Tensor2<T> c(p.slots(), p.columns);
       Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up, more}, middle, down, c.view(), last);
       CHECK(same(c, expected));
@@ -222,7 +222,7 @@ TEST_CASE("grouped_pair: chunk tasks larger than memory run in waves") {
   const Pair<float> p({100, 90, 80, 1, 70, 8, 3, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 40, 600, 40);
   const auto up = p.matrix(p.up, p.depth, p.hidden), down = p.matrix(p.down, p.hidden, p.columns);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
-  Cpu::Context ctx(3);
+  Cpu::Context ctx(3, true);
   Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, Activate{}, down, expected.view(), functor::Store{});
   const Activate middle;
   const functor::Store last;

@@ -82,7 +82,7 @@ struct GroupedCase {
 
   // c has three rows more than there are slots, which the product must not touch.
   Vector<T> run(int threads, bool transpose, Vector<T>* kept = nullptr) const {
-    Cpu::Context ctx(threads);
+    Cpu::Context ctx(threads, true);
     Vector<T> c(static_cast<Size>((slots.count() + 3) * columns), kNone<T>), keep(c.size(), T(0));
     const Index E = slots.experts();
     Cpu::grouped_gemm<T>(ctx, groups(), view(x, items, depth),
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("gemm: equals a loop for odd shapes, transposes, accumulation
   for (const auto& [rows, depth, columns] : shapes)
     for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4;
-      Cpu::Context ctx(2);
+      Cpu::Context ctx(2, true);
       const auto a = naive::random_vector<T>(rows * depth, 1), b = naive::random_vector<T>(depth * columns, 2);
       auto before = naive::random_vector<T>(rows * columns + 8, 3);
       Vector<T> c = before;
@@ -181,7 +181,7 @@ TEST_CASE_TEMPLATE("gemm: a row's bits do not depend on other rows" * doctest::s
   for (Index k = 0; k < depth; ++k)
     for (Index j = 0; j < columns; ++j) at[static_cast<Size>(j * depth + k)] = b[static_cast<Size>(k * columns + j)];
   for (const bool accumulate : {false, true}) {
-    Cpu::Context ctx(2);
+    Cpu::Context ctx(2, true);
     const auto run = [&](Index first, Index rows, bool tb) {
       Vector<T> c(start.begin() + first * columns, start.begin() + (first + rows) * columns);
       Cpu::gemm<T>(ctx, {a.data() + first * depth, rows, depth}, false,
@@ -202,7 +202,7 @@ TEST_CASE_TEMPLATE("gemm: a row's bits do not depend on other rows" * doctest::s
 TEST_CASE_TEMPLATE("gemm: a column's bits do not depend on other columns", T, float, double) {
   const Index depth = 300, columns = 150;
   for (const Index rows : {3, 40}) {
-    Cpu::Context ctx(2);
+    Cpu::Context ctx(2, true);
     const auto a = naive::random_vector<T>(rows * depth, 31), b = naive::random_vector<T>(columns * depth, 32);
     const auto run = [&](Index first, Index count) {
       Vector<T> c(static_cast<Size>(rows * count));
@@ -248,7 +248,7 @@ TEST_CASE_TEMPLATE("grouped_outer: adds to dw, same bits for any threads", T, fl
     const auto before = naive::random_vector<T>(slots.experts() * rows * columns, 44);
     Vector<T> first;
     for (const int threads : {1, 2, 3, 8}) {
-      Cpu::Context ctx(threads);
+      Cpu::Context ctx(threads, true);
       Vector<T> dw = before;
       Cpu::grouped_outer<T>(ctx, {slots.offsets, slots.rows, slots.count() + 2}, view(a, items, rows),
                             view(dc, slots.count() + 2, columns), {dw.data(), slots.experts(), rows, columns});
@@ -296,7 +296,7 @@ TEST_CASE("grouped_gemm: a range of 257 mostly empty experts") {
   counts[256] = 2;
   const GroupedCase<float> g(counts, 9, 20, 19);
   const Vector<float> all = g.run(2, false);
-  Cpu::Context ctx(2);
+  Cpu::Context ctx(2, true);
   Vector<float> c(all.size(), kNone<float>);
   Cpu::grouped_gemm<float>(ctx, g.groups().experts(50, 207), view(g.x, 9, 20), {g.w.data() + 50 * 20 * 19, 207, 20, 19},
                            false, {c.data(), g.slots.count() + 3, 19},
@@ -319,7 +319,7 @@ TEST_CASE("gemm: cuts in deep products do not change bits") {
   for (const auto& [rows, depth, columns] :
        {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
     for (const bool transpose : {false, true}) {
-      Cpu::Context ctx(2);
+      Cpu::Context ctx(2, true);
       const auto a = naive::random_vector<float>(rows * depth, 61),
                  b = naive::random_vector<float>(depth * columns, 62);
       Vector<float> whole(static_cast<Size>(rows * columns)), parts = whole;
@@ -340,7 +340,7 @@ TEST_CASE("gemm: cuts in deep products do not change bits") {
 
 TEST_CASE("grouped_gemm: applies an epilogue once for any depth") {
   const Index depth = 4096 + 300, columns = 9;
-  Cpu::Context ctx(2);
+  Cpu::Context ctx(2, true);
   for (const Index rows : {1, 20}) {
     const auto a = naive::random_vector<float>(rows * depth, 61), b = naive::random_vector<float>(depth * columns, 62),
                bias = naive::random_vector<float>(columns, 63);
@@ -358,7 +358,7 @@ TEST_CASE("grouped_gemm: applies an epilogue once for any depth") {
 TEST_CASE("grouped_gemm: deep products read prepacked weights") {
   const Index depth = 4096 + 300, columns = 9, experts = 2;
   for (const Index rows : {1, 20}) {
-    Cpu::Context ctx(2);
+    Cpu::Context ctx(2, true);
     const auto a = naive::random_vector<float>(experts * rows * depth, 61),
                w = naive::random_vector<float>(experts * depth * columns, 62);
     const std::vector<Index> offsets{0, rows, 2 * rows};
@@ -382,7 +382,7 @@ TEST_CASE("grouped_gemm: weights packed in many waves give the same bits") {
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
   Vector<float> c[2];
   for (const int waves : {0, 1}) {
-    Cpu::Context ctx(2);
+    Cpu::Context ctx(2, true);
     c[waves].resize(static_cast<Size>(g.slots.count() * g.columns));
     const cpu::Batch<float> batch{.all = {.a = {g.x.data(), g.depth, true, g.slots.rows.data()},
                                           .b = {g.w.data(), g.depth, true},
@@ -410,7 +410,7 @@ TEST_CASE("grouped_gemm: weights packed in many waves give the same bits") {
 
 TEST_CASE("grouped_gemm: allocates scratch only on the first call") {
   const GroupedCase<float> g({50, 3, 0, 70}, 30, 300, 90);
-  Cpu::Context ctx(2);
+  Cpu::Context ctx(2, true);
   Vector<float> c(static_cast<Size>((g.slots.count() + 3) * g.columns));
   const auto run = [&] {
     Cpu::grouped_gemm<float>(ctx, g.groups(), view(g.x, g.items, g.depth), {g.w.data(), 4, g.depth, g.columns}, false,

@@ -239,3 +239,41 @@ TEST_CASE("available_threads: OMP_NUM_THREADS or the processors of this thread")
   else
     unsetenv("OMP_NUM_THREADS");
 }
+
+TEST_CASE("Workers: pays for long work only") {
+  Workers alone(1);
+  CHECK(!alone.pays(1e12));
+  Workers workers(2);
+  CHECK(!workers.pays(0));
+  CHECK(workers.pays(1e9));  // the thread has not started, and waking it is assumed to take 30 µs
+  CHECK(!workers.pays(10));
+  CHECK(all_come(workers, 2));
+  CHECK(workers.pays(1e9));
+  CHECK(!workers.pays(10));
+}
+
+TEST_CASE("Workers: short work adds up until waking threads pays") {
+  if (cpu::usable_processors() < 2) return;  // with more threads than processors it does not add up
+  Workers workers(2);
+  int calls = 0;
+  for (int i = 0; i < 100 && calls == 0; ++i)
+    if (workers.pays(20'000)) calls = i + 1;  // each call saves at most 10 µs of the assumed 30 µs
+  CHECK(calls >= 3);
+  // Pauses after which the thread sleeps again start the sum again.
+  Workers paused(2);
+  for (int i = 0; i < 20; ++i) {
+    CHECK(!paused.pays(20'000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST_CASE("Workers: does not share during a call of another thread") {
+  Workers workers(2);
+  bool inside = true;
+  const auto f = [&](int worker) {
+    if (worker == 0) inside = workers.pays(1e9);
+  };
+  workers.run(2, f);
+  CHECK(!inside);
+  CHECK(workers.pays(1e9));
+}

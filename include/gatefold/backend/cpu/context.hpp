@@ -43,12 +43,12 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   ExecutorRef executor() const { return executor_; }
   int threads() const { return threads_; }
   bool eager() const { return eager_; }
-  /// Returns the number of threads for a batch of work: 1 if sharing the work would take longer. An eager context always
-  /// uses all threads.
-  /// @param work  has a member nanoseconds(), which returns the time that the work is expected to take on one thread
-  template <class W>
-  int threads_for(const W& work) const {
-    return threads_ > 1 && (eager_ || executor_.pays(work.nanoseconds())) ? threads_ : 1;
+  /// Returns the number of threads for some work: 1 if sharing the work would take longer. An eager context always uses
+  /// all threads.
+  /// @param nanoseconds  returns the time that the work is expected to take on one thread
+  template <class F>
+  int threads_for(const F& nanoseconds) const {
+    return threads_ > 1 && (eager_ || executor_.pays(nanoseconds())) ? threads_ : 1;
   }
   /// Returns the number of bytes of scratch (temporary memory) that this context has allocated, in use or not.
   std::size_t capacity() const {

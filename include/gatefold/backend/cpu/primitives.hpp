@@ -96,8 +96,10 @@ struct Primitives {
   /// the tasks i, i + threads, i + 2 threads, … with a context of its own. In every call with the same sizes, this
   /// context therefore needs the same memory. Otherwise one call of f gets all tasks, and the primitives that it calls
   /// use the threads.
+  /// @param work  number of multiply-adds of all tasks. If they take so little time that sharing them does not pay, the
+  ///              calling thread runs all tasks, with the same contexts. 0: the number is not known, but large
   template <class F>
-  static void for_tasks(Context& ctx, Index n, const F& f) {
+  static void for_tasks(Context& ctx, Index n, const F& f, Index work = 0) {
     const OneThread::Scope alone(ctx);
     const Index threads = ctx.threads();
     const bool evenly = ctx.eager() || n % threads == 0 || n >= 4 * threads;
@@ -108,7 +110,8 @@ struct Primitives {
       return;
     }
     const auto& workers = ctx.workers();
-    cpu::parallel_for(ctx.executor(), ctx.threads(), threads, [&](Index worker, int) {
+    const int used = work == 0 ? ctx.threads() : ctx.threads_for([&] { return expected_ns<float>(work, 0); });
+    cpu::parallel_for(ctx.executor(), used, threads, [&](Index worker, int) {
       for (Index task = worker; task < n; task += threads)
         f(*workers[static_cast<std::size_t>(worker)], task, Index(1));
     });
@@ -320,16 +323,15 @@ void Primitives<B, Operands>::gemm_rows(Context& ctx, View<const T, 2, B> a, Vie
   const Index few = ctx.eager() ? 2 : tuning.unshared_rows;
   const Index rows = a.extent(0), columns = c.extent(1), threads = ctx.threads();
   if (rows == 0) return;
-  // This decision does not depend on times, because the scratch memory of each thread depends on it.
-  const bool shares = rows >= few && (ctx.eager() || rows * columns * a.extent(1) >= tuning.serial_rows_work);
-  const Index tasks = shares ? divide_up(rows, many * threads) * threads : 1;
-  for_tasks(ctx, tasks, [&](Context& own, Index task, Index together) {
+  const Index tasks = rows < few ? 1 : divide_up(rows, many * threads) * threads;
+  const auto run = [&](Context& own, Index task, Index together) {
     const auto mark = own.mark();
     const Index first = task * rows / tasks, count = (task + together) * rows / tasks - first;
     const View<T, 2, B> part = c.data() ? c.rows(first, count) : own.template scratch<T>(count, columns);
     Product<T>::run(own, one_product(a.rows(first, count), false, b, tb, part, first), Epilogue<T>::with(epilogue));
     for (Index r = 0; r < count; ++r) f(RowLanes{}, first + r, part.data() + r * columns);
-  });
+  };
+  for_tasks(ctx, tasks, run, rows * columns * a.extent(1));
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

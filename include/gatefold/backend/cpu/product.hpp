@@ -235,7 +235,7 @@ void Product<P>::run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P
   if (batch.most_rows() == 0 || batch.all.columns == 0) return;
   AmxTiles<P>::permit();
   const auto mark = ctx.mark();
-  const ProductSchedule<P> schedule(batch, epilogue.stores, ctx.threads_for(batch));
+  const ProductSchedule<P> schedule(batch, epilogue.stores, ctx.threads_for([&] { return batch.nanoseconds(); }));
   const ProductMemory<P> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));
   Product(ctx, batch, epilogue, schedule, memory).run();
 }

@@ -174,7 +174,7 @@ void ProductPair<P>::run(Context& ctx, const PairBatch<P>& batch, const HiddenEp
   if (batch.columns == 0 || batch.most_slots() == 0) return;
   AmxTiles<P>::permit();
   const auto mark = ctx.mark();
-  const PairSchedule<P> schedule(batch, ctx.threads_for(batch));
+  const PairSchedule<P> schedule(batch, ctx.threads_for([&] { return batch.nanoseconds(); }));
   const PairMemory<P> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));
   ProductPair(ctx, batch, hidden, last, schedule, memory).run();
 }

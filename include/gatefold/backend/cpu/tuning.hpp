@@ -87,8 +87,6 @@ struct Tuning {
   Index handed_rows = 256;
   // With fewer rows than this, gemm_rows (a matrix product and then a function for each of its rows) has only one task.
   Index unshared_rows = 64;
-  // With fewer multiply-adds than this, gemm_rows also has only one task.
-  Index serial_rows_work = 1 << 16;
 };
 
 /// True if the processor has 32 vector registers, false if it has fewer.

@@ -126,7 +126,7 @@ struct Primitives {
     detail_::device::for_each(ctx.stream(), n, f);
   }
   template <class F>
-  static void for_tasks(Context& ctx, Index n, const F& f) {
+  static void for_tasks(Context& ctx, Index n, const F& f, Index = 0) {
     if (n > 0) f(ctx, Index(0), n);
   }
   template <class F>
