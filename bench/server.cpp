@@ -1,7 +1,12 @@
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "support/busy.hpp"
 #include "support/sampler.hpp"
 
 // Times the batches of a server: few items at a time, on one and on two threads, and while another process keeps a core
@@ -75,5 +80,49 @@ void sequences(benchmark::internal::Benchmark* b) {
 }
 BENCHMARK_CAPTURE(server_model, steady, false)->Name("server_model")->Apply(sequences);
 BENCHMARK_CAPTURE(server_model, paused, true)->Name("server_model_paused")->Apply(sequences);
+
+/// Times batches of 1 to 32 items, one after the other or after pauses of 1 ms, while other processes compute. Each item
+/// count is equally frequent, so the 99th percentile is a batch of 32 items on an idle machine.
+void server_latency(benchmark::State& state) {
+  const int busy = static_cast<int>(state.range(0));
+  const bool paused = state.range(1) != 0;
+  const double seconds = std::getenv("GATEFOLD_BENCH_FULL") ? 60 : quick() ? 1 : 3;
+  constexpr Index most = 32;
+  using RunT = Run<decltype(plain_mixture(Shape{}))>;
+  const auto serve = [&](int threads) {
+    std::vector<std::unique_ptr<RunT>> batches;
+    for (Index items = 1; items <= most; ++items) {
+      const Shape s{items, 512, 1024, 8, 2};
+      batches.push_back(std::make_unique<RunT>(plain_mixture(s), items, Extra<RunT::Layer, float, Cpu>{}, threads));
+      if (items > 1) batches.back()->params = clone(batches[0]->ctx, batches[0]->params);
+      batches.back()->infer();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const Busy others(busy);
+    std::vector<double> times;
+    Index next = 0;
+    for (const double begin = now(); now() - begin < seconds;) {
+      if (paused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      next = (next + 7) % most;  // 7 and 32 have no common divisor
+      const double start = now();
+      batches[static_cast<std::size_t>(next)]->infer();
+      times.push_back(now() - start);
+    }
+    std::sort(times.begin(), times.end());
+    return times;
+  };
+  for (auto _ : state) {
+    for (const int threads : {1, 2}) {
+      const std::vector<double> times = serve(threads);
+      const double half = median(times), late = times[times.size() * 99 / 100];
+      const std::string name = threads == 1 ? "one_thread_" : "";
+      count(state, name + "median_ms", 1e3 * half);
+      count(state, name + "p99_over_median", late / half);
+      count(state, name + "most_ms", 1e3 * times.back());
+      state.SetIterationTime(half);
+    }
+  }
+}
+BENCHMARK(server_latency)->Apply(timed)->ArgNames({"busy", "paused"})->ArgsProduct({{0, 1}, {0, 1}});
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST_CASE("PairBatch: computes the sizes of its weights") {
 }
 
 TEST_CASE_TEMPLATE("nanoseconds: the longer time of arithmetic and reading weights", T, float, double) {
-  const double products = 3.0 * cpu::Register<T>::size, weights = 16;  // a nanosecond (Tuning)
+  const double products = 3.0 * cpu::Register<T>::size, weights = 24;  // a nanosecond (Tuning)
   const auto longer = [&](Index work, Index read) {
     return std::max(static_cast<double>(work) / products, static_cast<double>(read) / weights);
   };

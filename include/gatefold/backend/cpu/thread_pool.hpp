@@ -126,7 +126,7 @@ class Workers {
     } joining, waking;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
-                                  std::chrono::microseconds(500), 16, 30, {300, 2'000}, {30'000, 100'000}};
+                                  std::chrono::microseconds(500), 16, 40, {150, 2'000}, {30'000, 100'000}};
 
   // The state of the current call of run(), four fields in one integer: the number of the call; the number of workers
   // that the call needs (0 after the caller has done its part); whether a worker joined the call; the number of workers

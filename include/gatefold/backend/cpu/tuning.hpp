@@ -37,7 +37,7 @@ struct Tuning {
   // lane of a vector register computes this many per nanosecond, and the time for reading their weights, if this many
   // are read per nanosecond. On a Zen 4 products from the second-level cache take about this time. Products that read
   // main memory take ten times as long, and are shared anyway because their weights are large.
-  Index products_per_ns = 3, weights_per_ns = 16;
+  Index products_per_ns = 3, weights_per_ns = 24;
   // The two products of an MLP (ProductPair) are computed for one block of rows at a time. The input, hidden values and
   // results of a block have at most this many elements, so that they stay in a cache. Tried: half of it; no difference.
   Index cached_size = 1 << 18;
