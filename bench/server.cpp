@@ -81,8 +81,8 @@ void sequences(benchmark::internal::Benchmark* b) {
 BENCHMARK_CAPTURE(server_model, steady, false)->Name("server_model")->Apply(sequences);
 BENCHMARK_CAPTURE(server_model, paused, true)->Name("server_model_paused")->Apply(sequences);
 
-/// Times batches of 1 to 32 items, one after the other or after pauses of 1 ms, while other processes compute. Each item
-/// count is equally frequent, so the 99th percentile is a batch of 32 items on an idle machine.
+/// Times batches of 1 to 32 items, one after the other or after pauses of 1 ms, while other processes compute. All
+/// numbers of items are equally frequent, so the 99th percentile is the time of a large batch.
 void server_latency(benchmark::State& state) {
   const int busy = static_cast<int>(state.range(0));
   const bool paused = state.range(1) != 0;

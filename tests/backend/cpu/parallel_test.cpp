@@ -147,8 +147,7 @@ TEST_CASE("parallel_ranges: computes each element once in whole lines") {
 
 TEST_CASE("parallel_ranges: work that does not pay stays on the caller") {
   Answers refuses(false);
-  CHECK(ranges_of(refuses, 3, {100, 10, 6}) ==
-        std::vector<std::pair<Index, Index>>{{47, 53}, {0, 47}, {53, 100}});
+  CHECK(ranges_of(refuses, 3, {100, 10, 6}) == std::vector<std::pair<Index, Index>>{{47, 53}, {0, 47}, {53, 100}});
   CHECK(refuses.count == 0);
   Answers agrees(true);
   CHECK(ranges_of(agrees, 3, {100, 10, 6})[0] == std::pair<Index, Index>{47, 53});

@@ -84,9 +84,9 @@ class Workers {
     if (most_ == 1 || ns < kTuning.shared * joining_.load(std::memory_order_relaxed)) return false;
     if (busy_.load(std::memory_order_relaxed)) return false;
     if (asleep_.load(std::memory_order_relaxed) == 0) return true;
-    const bool awake_until_now = !crowded_.load(std::memory_order_relaxed) &&
-                                 Ticks::since(missed_at_.load(std::memory_order_relaxed)) <
-                                     std::chrono::duration<double, std::nano>(kTuning.idle).count();
+    const bool awake_until_now =
+        !crowded_.load(std::memory_order_relaxed) && Ticks::since(missed_at_.load(std::memory_order_relaxed)) <
+                                                         std::chrono::duration<double, std::nano>(kTuning.idle).count();
     const double missed = ns / 2 + (awake_until_now ? missed_.load(std::memory_order_relaxed) : 0);
     const bool wakes = missed > waking_.load(std::memory_order_relaxed);
     missed_.store(wakes ? 0 : missed, std::memory_order_relaxed);
@@ -114,10 +114,10 @@ class Workers {
     // after this number of calls, it spins as long as before. Tried: 64 and 1024. In one of eighteen runs with 64, and
     // in five with 1024, loops of calls of 2 ms took as long as on one thread, for seconds.
     int recovery;
-    // Work is not shared if it is less than this many times as long as a spinning thread takes to join a call. That time
-    // is the time in which two processors exchange a cache line, and shared work moves many of them. Tried: 10 and 20;
-    // layers of 2 and 4 items then took up to 1.6 times as long on two threads as on one. With 50, layers of 8 items
-    // took 1.3 times as long as with 30.
+    // Work is not shared if it is less than this many times as long as a spinning thread takes to join a call. That
+    // time is the time in which two processors exchange a cache line, and shared work moves many of them. Tried: 15;
+    // models of 1 and 2 sequences then took up to 1.2 times as long on two threads as on one. With 70, layers of 8
+    // items took 1.3 times as long as with 30, and layers of 4 items did not gain.
     double shared;
     // The nanoseconds that a thread is assumed to take before it has been measured, and the most that a measurement
     // counts. A thread whose processor is busy can take milliseconds.
@@ -125,8 +125,13 @@ class Workers {
       double first, most;
     } joining, waking;
   };
-  static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
-                                  std::chrono::microseconds(500), 16, 40, {150, 2'000}, {30'000, 100'000}};
+  static constexpr Tuning kTuning{std::chrono::microseconds(200),
+                                  std::chrono::microseconds(20),
+                                  std::chrono::microseconds(500),
+                                  16,
+                                  40,
+                                  {150, 2'000},
+                                  {30'000, 100'000}};
 
   // The state of the current call of run(), four fields in one integer: the number of the call; the number of workers
   // that the call needs (0 after the caller has done its part); whether a worker joined the call; the number of workers
