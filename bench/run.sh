@@ -6,18 +6,20 @@ source "$root/cmake/install_packages.sh"
 
 usage() {
   cat <<END
-usage: bash bench/run.sh [--quick] [--only WORD] [--no-peers]
+usage: bash bench/run.sh [--quick | --full] [--only WORD] [--no-peers]
   --quick      few rounds, without the long rows: at most 2 minutes once everything is built
+  --full       latencies over a minute each: 8 minutes more
   --only WORD  one program (layer, gate, update, …), or the rows whose name matches the regular expression WORD
   --no-peers   neither install peers from PyPI into build/bench/venv, nor build ggml
 Results: build/bench/*.json, build/bench/*.png and the table build/bench/performance.md
 END
 }
 
-quick="" only="" peers=1
+quick="" only="" peers=1 limit=300
 while (($#)); do
   case $1 in
     --quick) quick=1 ;;
+    --full) export GATEFOLD_BENCH_FULL=1 limit=900 ;;
     --only) [[ -n ${2:-} ]] || { usage; exit 2; }; only=$2; shift ;;
     --no-peers) peers="" ;;
     --help | -h) usage; exit 0 ;;
@@ -36,7 +38,7 @@ rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs, in the order of the printed table, and a filter that selects their rows.
 programs=(layer frozen bfloat16 quantised variant product expert gate routing update model memory language sampling
-  decoder loss_optim threads growth) filter=. limit=300
+  decoder loss_optim threads server growth) filter=. limit=300
 quantised_filter='olmoe/T:(1|16|512)/'  # all its rows take half an hour
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # leaves out these rows
 if [[ -n $only ]]; then
