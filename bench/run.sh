@@ -38,7 +38,7 @@ rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
 # The programs, in the order of the printed table, and a filter that selects their rows.
 programs=(layer frozen bfloat16 quantised variant product expert gate routing update model memory language sampling
-  decoder loss_optim threads server growth) filter=. limit=300
+  decoder loss_optim threads server growth) filter=.
 quantised_filter='olmoe/T:(1|16|512)/'  # all its rows take half an hour
 [[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # leaves out these rows
 if [[ -n $only ]]; then

@@ -31,6 +31,7 @@
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
+#include "gatefold/backend/cpu/few_rows.hpp"
 #include "gatefold/backend/cpu/rank_update.hpp"
 #include "gatefold/backend/cpu/tile_from_memory.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"

@@ -115,7 +115,7 @@ void for_each_cache_block(const CachedHeads& of, Index first, Index count, const
   // The first key that the last item attends to if there are chunks; without chunks, that of the first item.
   const Index last_begin = begin(window.chunked ? window.length - 1 : 0);
   const Index together = area / (rows * of.capacity);
-  if (together > 1 && of.capacity <= 2 * keys && last_begin == 0) {
+  if (count > 1 && together > 1 && of.capacity <= 2 * keys && last_begin == 0) {
     for (Index m = first; m < first + count; m += together)
       f(Block{m * rows, rows, m * of.capacity, of.capacity,
               m + together < first + count ? together : first + count - m});

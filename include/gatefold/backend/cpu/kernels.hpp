@@ -53,6 +53,7 @@ GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, In
                                                 View<const T, 3, Cpu>, bool, View<T, 2, Cpu>,                          \
                                                 const functor::__VA_ARGS__&);
 #define GATEFOLD_KERNELS_OF(T)                                                                                        \
+  GATEFOLD_KERNEL void cpu::FewRows<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&);            \
   GATEFOLD_KERNEL void cpu::Product<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&, Index);     \
   GATEFOLD_KERNEL void cpu::ProductPair<T>::run(Cpu::Context&, const cpu::PairBatch<T>&,                              \
                                                 const cpu::HiddenEpilogue<T>&, const cpu::Epilogue<T>&, Index);       \
@@ -68,6 +69,7 @@ GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)
 GATEFOLD_KERNEL void cpu::Product<float>::run(CpuBf16::Context&, const cpu::Batch<float>&, const cpu::Epilogue<float>&,
                                               Index);
+GATEFOLD_KERNEL void cpu::FewRows<float>::run(CpuBf16::Context&, const cpu::Batch<float>&, const cpu::Epilogue<float>&);
 GATEFOLD_KERNEL void cpu::Product<Bfloat16>::run(CpuBf16::Context&, const cpu::Batch<Bfloat16>&,
                                                  const cpu::Epilogue<float>&, Index);
 GATEFOLD_KERNEL void cpu::ProductPair<Bfloat16>::run(CpuBf16::Context&, const cpu::PairBatch<Bfloat16>&,

@@ -369,7 +369,7 @@ GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_maskz_sh
 
 /// Transposes a square matrix in place, which is stored as `size` SIMD vectors: swaps rows[i][j] and rows[j][i].
 template <class T>
-void transpose(Of<T>* rows) {
+GATEFOLD_INLINE void transpose(Of<T>* rows) {
   constexpr int n = size<T>;
 #if defined(EIGEN_VECTORIZE_SSE2) || (defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__))
   if constexpr (n > 1) {

@@ -10,6 +10,7 @@
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/context.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
+#include "gatefold/backend/cpu/few_rows.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/loops.hpp"
 #include "gatefold/backend/cpu/memory.hpp"
@@ -185,6 +186,13 @@ struct Primitives {
   template <class E>
   static void times_transposed(Context& ctx, Groups<B> g, View<const float, 2, B> a, QuantisedMatrix w, Index depth,
                                View<float, 2, B> c, const E& epilogue);
+
+  template <class P>
+  static void run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue) {
+    if constexpr (std::is_same_v<P, SumOf<P>>)
+      if (FewRows<P>::fits(batch)) return FewRows<P>::run(ctx, batch, epilogue);
+    Product<P>::run(ctx, batch, epilogue);
+  }
 };
 
 // The functions below are defined outside the class, because functions defined inside a class are inline. An optimising
@@ -214,7 +222,7 @@ void Primitives<B, Operands>::gemm(Context& ctx, View<const T, 2, B> a, bool ta,
   batch.accumulate = accumulate;
   if constexpr (std::is_same_v<E, functor::Store>)
     if (ta && !tb) return outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
-  Product<T>::run(ctx, batch, Epilogue<T>::with(epilogue));
+  run(ctx, batch, Epilogue<T>::with(epilogue));
 }
 template <class B, class Operands>
 template <class T, class E>
@@ -237,7 +245,7 @@ void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const
                            .offsets = g.offsets.data(),
                            .experts = g.experts(),
                            .most_slots = g.slots};
-  Product<Of<T>>::run(ctx, batch, Epilogue<T>::with(epilogue));
+  run(ctx, batch, Epilogue<T>::with(epilogue));
 }
 template <class B, class Operands>
 template <class E>
