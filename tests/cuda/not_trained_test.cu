@@ -42,8 +42,7 @@ TEST_CASE("cuda: NotTrained: skipping gradients changes no bit of others") {
              target = uniform_tensor<double>(on.cuda, Seed{3}, 1, items, dim);
   Trainer all{on.cuda, model, MeanSquaredError{}, adam, Seed{1}, Element<double>{}};
   const double loss = all.step(x, target);
-  for (const char* pattern :
-       {"**.expert", "**.gate", "**.rule", "**.norm", "layers.1.branch.branch.expert.up*", "**"}) {
+  for (const char* pattern : {"**.expert", "**.gate", "**.rule", "**.norm", "layers.1.branch.branch.expert.up*"}) {
     CAPTURE(pattern);
     const NotTrained except{pattern};
     Trainer some{on.cuda, model, MeanSquaredError{}, adam, Seed{1}, except, Element<double>{}};

@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -73,6 +76,55 @@ TEST_CASE("read_decoder_config: unsupported options are errors") {
         "config.json: routed_scaling_factor: expected 1, because the softmax router has no factor, got 16.0");
   CHECK(error_of(CopiedFolder("qwen2_moe").config("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0")) ==
         "config.json: decoder_sparse_step: expected at least 1, got 0");
+}
+
+TEST_CASE("read_decoder_config: sizes that do not fit name the option") {
+  // Replaces an option of a golden config.json, or adds it, and returns the error.
+  const auto error = [](const std::string& decoder, const std::string& option, const nlohmann::json& value) {
+    CopiedFolder folder(decoder);
+    std::ifstream file(folder.to.path / "config.json");
+    nlohmann::json json = nlohmann::json::parse(file);
+    nlohmann::json* to = &json;
+    for (const char* inside : {"text_config", "rope_parameters"})
+      if (to->contains(inside) && (inside[0] == 't' || (*to)[inside].contains(option))) to = &(*to)[inside];
+    (*to)[option] = value;
+    folder.to.write(json.dump(), "config.json");
+    const std::string text = error_of(folder);
+    CHECK_MESSAGE(text.starts_with("config.json: "), decoder << ' ' << option << ": " << text);
+    return text.substr(std::min<std::size_t>(text.size(), 13));
+  };
+  for (const std::string& decoder : all_decoders()) {
+    CAPTURE(decoder);
+    for (const char* size : {"vocab_size", "hidden_size", "num_experts_per_tok", "num_attention_heads"})
+      CHECK(error(decoder, size, 0) == size + std::string(": expected at least 1, got 0"));
+    for (const double epsilon : {0.0, -1.0})
+      CHECK(error(decoder, "rms_norm_eps", epsilon).starts_with("rms_norm_eps: expected more than 0, got "));
+    CHECK(error(decoder, "rope_theta", 0).starts_with("rope_theta: expected more than 0, got 0"));
+    CHECK(error(decoder, "num_experts_per_tok", 100).starts_with("num_experts_per_tok: expected at most "));
+    if (!decoder.starts_with("deepseek")) {
+      CHECK(error(decoder, "num_key_value_heads", 3)
+                .starts_with("num_key_value_heads: expected a divisor of num_attention_heads = "));
+      CHECK(error(decoder, "num_key_value_heads", 0) == "num_key_value_heads: expected at least 1, got 0");
+      CHECK(error(decoder, "head_dim", 7) == "head_dim: expected an even number of values of a head, got 7");
+      CHECK(error(decoder, "head_dim", 0) == "head_dim: expected at least 1, got 0");
+    }
+  }
+  CHECK(error("mixtral", "num_local_experts", nullptr) == "num_local_experts: expected an integer, got nothing");
+  CHECK(error("mixtral", "num_local_experts", 1) ==
+        "num_experts_per_tok: expected at most num_local_experts = 1, got 2");
+  CHECK(error("mixtral", "intermediate_size", 0) == "intermediate_size: expected at least 1, got 0");
+  CHECK(error("llama4_text", "intermediate_size_mlp", 0) == "intermediate_size_mlp: expected at least 1, got 0");
+  CHECK(error("mixtral_llama3", "factor", 0.5) == "factor: expected at least 1, got 0.5");
+  CHECK(error("gpt_oss", "beta_slow", 0).starts_with("beta_slow: expected above 0 and less than beta_fast = 32"));
+  CHECK(error("deepseek_v3", "original_max_position_embeddings", 0).starts_with("original_max_position_embeddings: "));
+  for (const char* width : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_shared_experts",
+                            "moe_intermediate_size", "intermediate_size", "n_group", "topk_group"})
+    CHECK(error("deepseek_v3", width, 0) == width + std::string(": expected at least 1, got 0"));
+  CHECK(error("deepseek_v3", "qk_rope_head_dim", 3) == "qk_rope_head_dim: expected an even number, got 3");
+  CHECK(error("deepseek_v3", "n_group", 3) == "n_group: expected a divisor of n_routed_experts = 8, got 3");
+  CHECK(error("deepseek_v3", "topk_group", 5) == "topk_group: expected at most n_group = 4, got 5");
+  CHECK(error("deepseek_v3", "num_experts_per_tok", 5) ==
+        "num_experts_per_tok: expected at most 4 (the experts in topk_group groups), got 5");
 }
 
 TEST_CASE("read_decoder_config: Llama 4 has a kind of each layer") {

@@ -68,8 +68,8 @@ void expect_left_out(const O& optimizer, const Said& bad, const std::string& mes
     Trainer trainer{ctx, model, Said{}, optimizer, Seed{1}, Element<T>{}};
     Trainer undisturbed{other, model, Said{}, optimizer, Seed{1}, Element<T>{}};
     trainer.not_finite = what;
-    const auto x = uniform_tensor<T>(ctx, Seed{2}, 1.0, kItems, kDim);
-    const Tensor<T, 2, Cpu> target(kItems, 3);
+    const auto x = uniform_tensor<T>(ctx, Seed{2}, 1.0, kItems, kDim),
+               target = uniform_tensor<T>(ctx, Seed{3}, 1.0, kItems, 3);
     trainer.step(x, target);
     const auto params = flat<T>(trainer.params), state = flat<T>(trainer.state);
     trainer.loss = bad;
@@ -170,4 +170,22 @@ TEST_CASE("not finite: packs with their own rule do not adapt") {
   trainer.step(x, target);
   CHECK(same_bits(flat<float>(trainer.params), params));
   CHECK(trainer.skipped == 1);
+}
+
+TEST_CASE_TEMPLATE("NotFiniteError: names the row of the batch with NaN", T, float, double) {
+  Cpu::Context ctx(1);
+  Trainer trainer{ctx,         Linear{.model_dim = kDim, .output_dim = 3}, Said{.value = kNan}, optim::Sgd{}, Seed{1},
+                  Element<T>{}};
+  auto x = uniform_tensor<T>(ctx, Seed{2}, 1.0, 40, kDim), target = uniform_tensor<T>(ctx, Seed{3}, 1.0, 40, 3);
+  x(17, 1) = T(kNan);
+  CHECK_THROWS_WITH_AS(trainer.step(x, target),
+                       "Trainer.step: loss: expected a finite number, got nan (x has NaN in row 17, column 1); no "
+                       "parameter was changed",
+                       NotFiniteError);
+  x(17, 1) = 0;
+  target(39, 2) = T(-kInfinity);
+  CHECK_THROWS_WITH_AS(trainer.step(x, target),
+                       "Trainer.step: loss: expected a finite number, got nan (target has infinity in row 39, column "
+                       "2); no parameter was changed",
+                       NotFiniteError);
 }

@@ -214,21 +214,24 @@ TEST_CASE("NotTrained: the element type may come before or after") {
   CHECK(before.not_trained() == after.not_trained());
 }
 
-TEST_CASE("NotTrained: all parameters selected leave the model unchanged") {
+TEST_CASE("NotTrained: selecting all learned parameters is an error") {
   Cpu::Context ctx(1);
-  const auto check = [&](const auto& optimizer) {
-    Trainer all{ctx, model(), MeanSquaredError{}, optimizer, Seed{1}};
-    Trainer none{ctx, model(), MeanSquaredError{}, optimizer, Seed{1}, NotTrained{"**"}};
-    const auto begin = values(none.params);
-    const double loss = all.step(rows(1), rows(2));
-    CHECK(none.step(rows(1), rows(2)) == loss);
-    CHECK(none.step(rows(1), rows(2)) == loss);
-    CHECK(same_bits(values(none.params), begin));
-    CHECK(count_values(none.grads) == 0);
-  };
-  check(optim::Clipped{optim::AdamW{.decay = 0.1}, 0.1});
-  check(optim::Sgd{.lr = 0.1, .momentum = 0.9});
-  check(optim::NormalizedGd{.per_expert = false});
+  for (const NotTrained& all : {NotTrained{"**"}, NotTrained{"layers"}, NotTrained{[](const Name&) { return true; }}}) {
+    CHECK_THROWS_WITH_AS((Trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0.1}, Seed{1}, all}),
+                         "NotTrained: selection: expected at least one learned tensor that is not selected, got all "
+                         "selected",
+                         ArgumentError);
+  }
+}
+
+TEST_CASE("NotTrained: a Trainer takes a lambda of names") {
+  Cpu::Context ctx(1);
+  Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0.1}, Seed{1}, [](const Name& name) {
+                    return name.str().starts_with("layers.0");
+                  }};
+  Trainer named{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0.1}, Seed{1}, NotTrained{"layers.0"}};
+  CHECK(trainer.not_trained() == named.not_trained());
+  CHECK(!named.not_trained().empty());
 }
 
 TEST_CASE("NotTrained: works with parts and with non-finite gradients") {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -147,6 +148,14 @@ class KvCache {
     if (first_ + items_ + length > capacity_) move_to_front(length);
     next_ = length;
     return {rows_.view(), valid_.view(), size_.sequences, capacity_, first_, items_, position_};
+  }
+  /// Does not compile: the views depend on the length of the segment.
+  template <class V, class = std::enable_if_t<std::is_same_v<V, CacheView<T, B>>>>
+  operator V() const {
+    GATEFOLD_REQUIRE((!std::is_same_v<V, CacheView<T, B>>),
+                     "gatefold: a segment of `length` items takes cache.of(length), not the KvCache itself: "
+                     "{.length = length, .cache = cache.of(length)}; see docs/tutorials/own_program.md");
+    return {};
   }
   /// Adds the items of the segment for which `of` was last called. Call it after each segment.
   void advance() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gatefold/backend/shapes.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/count_parameters.hpp"
@@ -147,10 +148,15 @@ struct Rows {
 /// @cost   visits each tensor once
 template <class T = float, class M>
 Summary summary(const M& model) {
-  Shapes::Context ctx;
+  GATEFOLD_REQUIRE(!detail_::pack::holds_tensors<M>,
+                   "gatefold: summary takes a model, not its parameters: summary(model); it needs no parameters; see "
+                   "docs/reference/functions.md");
   Summary all;
-  const auto params = init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{});
-  detail_::summing::Rows{all}.part(Name{}, params, true, 1, 1);
+  if constexpr (!detail_::pack::holds_tensors<M>) {
+    Shapes::Context ctx;
+    const auto params = init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{});
+    detail_::summing::Rows{all}.part(Name{}, params, true, 1, 1);
+  }
   return all;
 }
 

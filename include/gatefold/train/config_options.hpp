@@ -29,6 +29,15 @@ class Options {
     expect_integer(name, all_[name], kMost);
     return all_[name].template get<Index>();
   }
+  /// Returns an integer that must be at least `least`.
+  Index at_least(Index least, const char* name) const {
+    const Index value = integer(name);
+    if (value < least) fail(name, "at least " + std::to_string(least));
+    return value;
+  }
+  Index at_least(Index least, const char* name, Index otherwise) const {
+    return has(name) ? at_least(least, name) : otherwise;
+  }
   double number(const char* name, double otherwise) const {
     if (!has(name)) return otherwise;
     if (!all_[name].is_number()) fail(name, "a number");
@@ -80,6 +89,18 @@ class Options {
     if (!has(name)) return *this;
     if (!all_[name].is_object()) fail(name, "an object");
     return {path_, all_[name]};
+  }
+  /// Calls f, and throws its ArgumentError as a FileError of this file.
+  /// @param prefix  text before the name of the option in messages of f, for example "rotary."
+  template <class F>
+  void check(const std::string& prefix, const F& f) const {
+    try {
+      f();
+    } catch (const ArgumentError& error) {
+      const std::string text = error.what();
+      const std::size_t at = text.find(prefix);
+      throw FileError(path_ + ": " + (at == text.npos ? text : text.substr(at + prefix.size())));
+    }
   }
   [[noreturn]] void fail(const char* name, const std::string& expected, std::string got = "") const {
     if (got.empty()) got = has(name) ? text_of(all_[name]) : "nothing";

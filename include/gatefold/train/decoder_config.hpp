@@ -12,6 +12,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/model/decoder.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/train/config_options.hpp"
 
 /// Reads config.json, the architecture and the sizes of a decoder in a folder of Hugging Face's hub.
@@ -94,7 +95,7 @@ GroupedQueryAttention grouped_queries(const Options<Json>& o, const DecoderConfi
   const bool mixtral = c.model_type == "mixtral", qwen2 = c.model_type == "qwen2_moe";
   const bool bias = o.flag("attention_bias", false);
   GroupedQueryAttention a{.model_dim = c.sizes.model_dim,
-                          .heads = o.integer("num_attention_heads"),
+                          .heads = o.at_least(1, "num_attention_heads"),
                           .rotary = rotary(o, c.max_positions, c.model_type.starts_with("llama4") ? 500000 : 10000),
                           .bias = qwen2 ? o.flag("qkv_bias", true) : bias,
                           .output_bias = !qwen2 && bias,
@@ -103,22 +104,32 @@ GroupedQueryAttention grouped_queries(const Options<Json>& o, const DecoderConfi
                                                               : QueryKeyNorm::none,
                           .epsilon = c.sizes.epsilon,
                           .window = mixtral ? o.integer("sliding_window", 0) : 0};
-  a.kv_heads = o.integer("num_key_value_heads", a.heads);
-  a.head_dim = o.integer("head_dim", 0);
+  a.kv_heads = o.at_least(1, "num_key_value_heads", a.heads);
+  if (a.heads % a.kv_heads != 0)
+    o.fail("num_key_value_heads", "a divisor of num_attention_heads = " + std::to_string(a.heads));
+  a.head_dim = o.at_least(1, "head_dim", 0);
+  if (a.head_dim == 0 && a.model_dim % a.heads != 0)
+    o.fail("hidden_size",
+           "a multiple of num_attention_heads = " + std::to_string(a.heads) + ", because head_dim is absent");
+  if (a.width() % 2 != 0 && a.rotary.partial_rotary_factor == 1)
+    o.fail(a.head_dim > 0 ? "head_dim" : "hidden_size", "an even number of values of a head");
+  o.check("rotary.", [&] { a.rotary.validate("config", a.width()); });
   return a;
 }
 template <class Json>
 LatentAttention latent(const Options<Json>& o, const DecoderConfig& c) {
   LatentAttention a{.model_dim = c.sizes.model_dim,
-                    .heads = o.integer("num_attention_heads"),
+                    .heads = o.at_least(1, "num_attention_heads"),
                     .query_rank = o.integer("q_lora_rank", 0),
-                    .latent_dim = o.integer("kv_lora_rank"),
-                    .plain_dim = o.integer("qk_nope_head_dim"),
-                    .rotary_dim = o.integer("qk_rope_head_dim"),
-                    .value_dim = o.integer("v_head_dim"),
+                    .latent_dim = o.at_least(1, "kv_lora_rank"),
+                    .plain_dim = o.at_least(1, "qk_nope_head_dim"),
+                    .rotary_dim = o.at_least(1, "qk_rope_head_dim"),
+                    .value_dim = o.at_least(1, "v_head_dim"),
                     .rotary = rotary(o, c.max_positions),
                     .bias = o.flag("attention_bias", false)};
   a.rotary.interleaved = o.flag("rope_interleave", true);
+  if (a.rotary_dim % 2 != 0 && a.rotary.partial_rotary_factor == 1) o.fail("qk_rope_head_dim", "an even number");
+  o.check("rotary.", [&] { a.rotary.validate("config", a.rotary_dim); });
   return a;
 }
 /// Adds the options of the mixtures of DeepSeek-V2 and V3.
@@ -129,14 +140,21 @@ void add_deepseek(const Options<Json>& o, DecoderConfig& c) {
   s.sigmoid_router = c.model_type == "deepseek_v3";
   s.renormalise = s.sigmoid_router && o.flag("norm_topk_prob", true);
   s.router_scale = o.number("routed_scaling_factor", s.sigmoid_router ? 2.5 : 1);
-  s.groups = o.integer("n_group", s.sigmoid_router ? 8 : 1);
-  s.top_groups = o.integer("topk_group", s.sigmoid_router ? 4 : 1);
+  s.groups = o.at_least(1, "n_group", s.sigmoid_router ? 8 : 1);
+  s.top_groups = o.at_least(1, "topk_group", s.sigmoid_router ? 4 : 1);
+  if (s.sigmoid_router) {
+    if (s.experts % s.groups != 0) o.fail("n_group", "a divisor of n_routed_experts = " + std::to_string(s.experts));
+    if (s.top_groups > s.groups) o.fail("topk_group", "at most n_group = " + std::to_string(s.groups));
+    const Index most = s.experts / s.groups * s.top_groups;
+    if (s.picks > most)
+      o.fail("num_experts_per_tok", "at most " + std::to_string(most) + " (the experts in topk_group groups)");
+    o.check("SigmoidBias: ", [&] { expect_finite("SigmoidBias", "routed_scaling_factor", s.router_scale); });
+  }
   if (!s.sigmoid_router && s.router_scale != 1)
     o.fail("routed_scaling_factor", "1, because the softmax router has no factor");
   if (!s.sigmoid_router && o.text("topk_method", "greedy") != "greedy") o.fail("topk_method", "greedy");
-  s.shared_dim = s.hidden_dim * o.integer("n_shared_experts");
-  if (s.shared_dim == 0) o.fail("n_shared_experts", "at least 1");
-  s.dense_dim = o.integer("intermediate_size");
+  s.shared_dim = s.hidden_dim * o.at_least(1, "n_shared_experts");
+  s.dense_dim = o.at_least(1, "intermediate_size");
   c.ignored_layers = o.integer("num_nextn_predict_layers", 0);
   for (Index l = 0; l < std::min(o.integer("first_k_dense_replace", s.sigmoid_router ? 3 : 0), s.depth); ++l)
     s.dense_layers.push_back(l);
@@ -152,10 +170,9 @@ void add_qwen(const Options<Json>& o, DecoderConfig& c) {
     s.windows = qwen2 ? windows(o, s.depth, [&](Index l) { return l % 2 == 0 && l < last; })
                       : std::vector<Index>(static_cast<std::size_t>(s.depth), o.integer("sliding_window", 0));
   }
-  s.dense_dim = o.integer("intermediate_size", 1);
+  s.dense_dim = o.at_least(1, "intermediate_size", 1);
   s.dense_layers = o.layers("mlp_only_layers", s.depth);
-  const Index step = o.integer("decoder_sparse_step", 1);
-  if (step < 1) o.fail("decoder_sparse_step", "at least 1");
+  const Index step = o.at_least(1, "decoder_sparse_step", 1);
   for (Index l = 0; l < s.depth; ++l)
     if ((l + 1) % step != 0 && std::find(s.dense_layers.begin(), s.dense_layers.end(), l) == s.dense_layers.end())
       s.dense_layers.push_back(l);
@@ -183,20 +200,16 @@ void add_llama4(const Options<Json>& o, DecoderConfig& c) {
       o.fail(name, "one integer for each of " + std::to_string(s.depth) + " layers");
     return list;
   };
-  const auto step = [&](const char* name, Index otherwise) {
-    const Index every = o.integer(name, otherwise);
-    if (every < 1) o.fail(name, "at least 1");
-    return every;
-  };
   s.weight_on_input = true;
   s.shared_dim = s.hidden_dim;
-  s.dense_dim = o.integer("intermediate_size_mlp", 16384);
+  s.dense_dim = o.at_least(1, "intermediate_size_mlp", 16384);
   const std::vector<Index> mixtures = o.layers("moe_layers", s.depth),
                            rotated = of_layers("no_rope_layers");  // a 1 for each layer with rotary positions
   const std::vector<std::string> types = o.texts("layer_types");
   if (!types.empty() && static_cast<Index>(types.size()) != s.depth)
     o.fail("layer_types", "one type for each of " + std::to_string(s.depth) + " layers");
-  const Index every = step("interleave_moe_layer_step", 1), unrotated_every = step("no_rope_layer_interval", 4),
+  const Index every = o.at_least(1, "interleave_moe_layer_step", 1),
+              unrotated_every = o.at_least(1, "no_rope_layer_interval", 4),
               chunk = o.is_null("attention_chunk_size") ? 0 : o.integer("attention_chunk_size", 8192);
   for (Index l = 0; l < s.depth; ++l) {
     const auto at = static_cast<std::size_t>(l);
@@ -214,6 +227,7 @@ void add_llama4(const Options<Json>& o, DecoderConfig& c) {
   if (o.flag_or_number("attn_temperature_tuning", true))
     s.attention.temperature = {.floor_scale = o.integer("floor_scale", 8192),
                                .attn_scale = o.number("attn_scale", 0.1)};
+  o.check("temperature.", [&] { s.attention.temperature.validate("config"); });
 }
 
 template <class Json>
@@ -231,21 +245,24 @@ DecoderConfig config_of(const Options<Json>& all) {
   expect_supported(o);
   DecoderSizes& s = c.sizes;
   c.max_positions = o.integer("max_position_embeddings", 0);
-  s.vocabulary = o.integer("vocab_size");
-  s.model_dim = o.integer("hidden_size");
+  s.vocabulary = o.at_least(1, "vocab_size");
+  s.model_dim = o.at_least(1, "hidden_size");
   s.depth = o.integer("num_hidden_layers");
-  const char* const of_experts = o.has("num_local_experts") ? "num_local_experts"
-                                 : o.has("num_experts")     ? "num_experts"
-                                                            : "n_routed_experts";
-  s.experts = o.integer(of_experts);
+  const char* of_experts = deepseek ? "n_routed_experts" : qwen || olmoe ? "num_experts" : "num_local_experts";
+  for (const char* name : {"n_routed_experts", "num_experts", "num_local_experts"})
+    if (o.has(name)) of_experts = name;
+  s.experts = o.at_least(1, of_experts);
   // A larger number means a damaged file. It would need memory for each layer and expert before any tensor is looked
   // up.
   if (s.depth < 1 || s.depth > kMostLayers) o.fail("num_hidden_layers", "1 to " + std::to_string(kMostLayers));
   if (s.experts > 100'000) o.fail(of_experts, "at most 100000");
-  s.picks = o.integer("num_experts_per_tok");
-  s.hidden_dim = o.integer(qwen || deepseek ? "moe_intermediate_size" : "intermediate_size");
+  s.picks = o.at_least(1, "num_experts_per_tok");
+  if (s.picks > s.experts)
+    o.fail("num_experts_per_tok", "at most " + std::string(of_experts) + " = " + std::to_string(s.experts));
+  s.hidden_dim = o.at_least(1, qwen || deepseek ? "moe_intermediate_size" : "intermediate_size");
   s.renormalise = mixtral || gpt_oss || o.flag("norm_topk_prob", false);
   s.epsilon = o.number("rms_norm_eps", mixtral || olmoe || gpt_oss || llama4 ? 1e-5 : 1e-6);
+  o.check("config: ", [&] { expect_positive("config", "rms_norm_eps", s.epsilon); });
   s.tied = o.flag("tie_word_embeddings", false);
   if (deepseek) {
     add_deepseek(o, c);

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/order.hpp"
@@ -44,17 +48,46 @@ bool all_finite(C& ctx, const Pack& pack) {
   message << where << ": " << what << "; no parameter was changed";
   throw NotFiniteError(message.str());
 }
+/// Returns the place of the first number in the rows of a batch that is NaN or infinite, for the message of an
+/// exception, for example " (x has NaN in row 17, column 3)". Returns an empty text if there is none, or if the
+/// elements of `rows` are not floating-point numbers.
+template <class C, class V>
+std::string place_not_finite([[maybe_unused]] C& ctx, [[maybe_unused]] const char* name,
+                             [[maybe_unused]] const V& rows) {
+  if constexpr (requires {
+                  rows.extent(1);
+                  typename V::Element;
+                }) {
+    using T = typename V::Element;
+    if constexpr (std::is_floating_point_v<T> && V::rank == 2) {
+      std::vector<T> row(static_cast<std::size_t>(rows.extent(1)));
+      for (Index n = 0; n < rows.extent(0); ++n) {
+        C::Backend::to_host(ctx, rows.extent(1), rows.data() + n * rows.extent(1), row.data());
+        for (Index j = 0; j < rows.extent(1); ++j)
+          if (const T v = row[static_cast<std::size_t>(j)]; !functor::is_finite(v)) {
+            std::ostringstream text = message_stream();
+            text << Joined{" (",        name, " has ", functor::is_nan(v) ? "NaN" : "infinity", " in row ", n,
+                           ", column ", j,    ")"};
+            return text.str();
+          }
+      }
+    }
+  }
+  return {};
+}
 /// Throws NotFiniteError with the name of the loss or of the first gradient that is not finite.
+/// @param place  the result of place_not_finite for the batch
 template <class C, class Pack>
-[[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads) {
-  if (!functor::is_finite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss});
+[[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads,
+                                   const std::string& place = {}) {
+  if (!functor::is_finite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss, place});
   for_each_learned(
       [&](const Name& name, const auto& t) {
         if (!all_finite(ctx, t))
-          throw_not_finite(where, Joined{"grads.", name, ": expected finite numbers, got NaN or infinity"});
+          throw_not_finite(where, Joined{"grads.", name, ": expected finite numbers, got NaN or infinity", place});
       },
       grads);
-  throw_not_finite(where, "grads: expected a finite sum of squares, got an overflow");
+  throw_not_finite(where, Joined{"grads: expected a finite sum of squares, got an overflow", place});
 }
 
 }  // namespace gatefold

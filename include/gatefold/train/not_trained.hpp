@@ -53,6 +53,16 @@ class NotTrained {
     expect(function, "NotTrained", "function", "a function of names", "null");
   }
 
+  /// Selects the tensors for whose names a lambda without captures returns true.
+  template <class F, class = std::enable_if_t<std::is_class_v<F> && std::is_invocable_r_v<bool, const F&, const Name&>>>
+  NotTrained(const F& function) {
+    GATEFOLD_REQUIRE((std::is_convertible_v<const F&, bool (*)(const Name&)>),
+                     "gatefold: NotTrained takes names, or a function of names: a lambda without captures, or a "
+                     "function; for names that are known at run time, pass a std::vector<std::string>; see "
+                     "docs/tutorials/own_program.md");
+    if constexpr (std::is_convertible_v<const F&, bool (*)(const Name&)>) selects_ = function;
+  }
+
   /// Returns whether each tensor of a pack is selected, in the order of for_each_tensor.
   /// @throws ArgumentError if a pattern or the function selects no tensor; the message proposes similar names
   template <class P>
@@ -108,7 +118,8 @@ template <class C, class Pack>
 class Trained {
  public:
   /// Selects the tensors that are not trained by their names.
-  /// @throws ArgumentError if a pattern or function of `except` selects no tensor
+  /// @throws ArgumentError if a pattern or function of `except` selects no tensor, or `except` selects all learned
+  ///         tensors
   Trained(const Pack& params, const NotTrained& except)
       : selected_(except.of(params)), uses_(detail_::gradient_memory::uses<C>(params)) {
     for (const auto& [begin, end] : uses_.adapting) {
@@ -116,7 +127,13 @@ class Trained {
       for (std::size_t i = begin; i < end; ++i) none = none && !selected_[i];
       adapts_.push_back(none);
     }
-    for (std::size_t i = 0; i < selected_.size(); ++i) whole_ = whole_ && !selected_[i] && uses_.of_tensors[i].learned;
+    bool some = false, all = true;  // whether a learned tensor is trained, and whether no tensor is selected
+    for (std::size_t i = 0; i < selected_.size(); ++i) {
+      whole_ = whole_ && !selected_[i] && uses_.of_tensors[i].learned;
+      some = some || (!selected_[i] && uses_.of_tensors[i].learned);
+      all = all && !selected_[i];
+    }
+    expect(some || all, "NotTrained", "selection", "at least one learned tensor that is not selected", "all selected");
     std::size_t next = 0;
     const auto choose = [&](const Name& name) {
       const std::size_t i = next++;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/block_scales.hpp"
@@ -21,6 +22,7 @@
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
+#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/load_decoder.hpp"
@@ -53,6 +55,13 @@ void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& 
                   const std::filesystem::path& from);
 
 namespace decoder_folder {
+
+/// True for parameters of a model and its loss, but not for frozen parameters.
+template <class P>
+inline constexpr bool can_be_saved = false;
+template <class P>
+requires detail_::pack::is_pack<P>
+inline constexpr bool can_be_saved<P> = !requires(const P& p) { p.model.packed; };
 
 /// Returns the names of the files of a folder that save_decoder copies: all files except those with weights.
 inline std::set<std::string> other_files(const std::filesystem::path& folder) {
@@ -174,6 +183,9 @@ class NewBytes {
 template <class C, class P>
 void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& config, const P& params,
                   const std::filesystem::path& from) {
+  GATEFOLD_REQUIRE((decoder_folder::can_be_saved<P>),
+                   "gatefold: save_decoder takes the parameters of load_decoder, or trainer.params; parameters of "
+                   "freeze and load_frozen_decoder are only for inference; see docs/how-to/checkpoints.md");
   std::error_code unknown;
   expect(!std::filesystem::equivalent(to, from, unknown), "io::save_decoder", "to", "another folder than the source",
          to.string());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -131,7 +132,9 @@ class Trainer {
       B::to_host(ctx_, 2, std::as_const(value_).data(), found);
       value = taken.mean(static_cast<double>(found[0]));
       if (!functor::is_finite(value) || found[1] != 0) {
-        if (not_finite == NotFinite::throws) throw_not_finite("Trainer.step", ctx_, value, g);
+        if (not_finite == NotFinite::throws)
+          throw_not_finite("Trainer.step", ctx_, value, g,
+                           place_not_finite(ctx_, "x", x) + place_not_finite(ctx_, "target", target));
         ++skipped;
         return false;
       }
@@ -191,15 +194,15 @@ class Trainer {
   /// compile, and a static_assert describes the mistake.
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double step(X&&, Y&&, const E& = {}) {
-    return refuse_batch<X, E>();
+    return refuse_batch<X, E, Y>();
   }
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double accumulate(X&&, Y&&, const E& = {}) {
-    return refuse_batch<X, E>();
+    return refuse_batch<X, E, Y>();
   }
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double evaluate(X&&, Y&&, const E& = {}) {
-    return refuse_batch<X, E>();
+    return refuse_batch<X, E, Y>();
   }
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Out<T, 2, B>>>
   void infer(X&&, Y&&, const E& = {}) {
@@ -303,13 +306,22 @@ class Trainer {
   Seed seed;
 
  private:
-  template <class X, class E>
+  template <class X, class E, class Y = void>
   static double refuse_batch() {
+    // Whether the arguments have one target for a loss with several tasks.
+    constexpr bool one_target = std::is_convertible_v<X, Items> && !std::is_void_v<Y> &&
+                                !std::is_convertible_v<Y, Target> && requires(const Target& target) {
+      std::get<1>(target);
+    };
     GATEFOLD_REQUIRE((std::is_convertible_v<const E&, const Extra&>),
                      "gatefold: these extra inputs belong to another model, element type or backend: use "
                      "decltype(trainer)::Extra; see docs/reference/inputs.md#inputs-of-its-own");
     GATEFOLD_REQUIRE(
-        (!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X>),
+        !one_target,
+        "gatefold: a MultiTask takes one target for each of its tasks, in braces: trainer.step(x, {prices, "
+        "labels}); see docs/how-to/tabular.md");
+    GATEFOLD_REQUIRE(
+        (!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X> || one_target),
         "gatefold: a Trainer takes views of its own element type and backend, not of temporaries: rows x [N, in_dim] "
         "of float (of double after Element<double>{}), ids and labels of gatefold::Index (std::int64_t), copied by "
         "transfer if they are on a device; y of infer must not be const; see docs/how-to/your_data.md");
@@ -441,6 +453,9 @@ template <class C, class M, class L, class O, class T>
 Trainer(C&, M, L, O, Seed, Element<T>) -> Trainer<T, C, M, L, O>;
 template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed, NotTrained) -> Trainer<float, C, M, L, O>;
+template <class C, class M, class L, class O, class F,
+          class = std::enable_if_t<std::is_invocable_r_v<bool, const F&, const Name&>>>
+Trainer(C&, M, L, O, Seed, F) -> Trainer<float, C, M, L, O>;
 template <class C, class M, class L, class O, class T>
 Trainer(C&, M, L, O, Seed, NotTrained, Element<T>) -> Trainer<T, C, M, L, O>;
 template <class C, class M, class L, class O, class T>
