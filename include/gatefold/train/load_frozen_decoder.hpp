@@ -45,14 +45,14 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
 
 namespace decoder_folder {
 
-/// Returns whether tensors of this rank and with this last extent exist only packed.
+/// Returns whether tensors of this rank and with this last extent have only a packed copy, without elements.
 template <class B, int Rank>
 bool is_only_packed(Index columns) {
   return Rank == 3 && columns > 1 && requires { &B::template reserve_packed<float>; };
 }
 
-/// Gives each tensor the extents of the same tensor in another pack. A tensor whose weights exist only packed gets no
-/// memory for elements.
+/// Gives each tensor the extents of the same tensor in another pack. A tensor that has only a packed copy gets no memory
+/// for elements.
 template <class B>
 struct ReserveLike {
   std::vector<Weights>::const_iterator& form;  // of the next tensor

@@ -21,9 +21,9 @@ inline constexpr Index group_size = 32;
 struct QuantisedRow {
   static constexpr Index groups = Tile<float>::depth / group_size;
 
-  std::int8_t values[groups * group_size];  // p, with zeros after the last number
-  float scale[groups];                      // t
-  std::int32_t sum[groups];                 // Σ p of the group
+  std::int8_t values[groups * group_size];  // the rounded numbers p; 0 after the last number of the item
+  float scale[groups];                      // the scale t of each group
+  std::int32_t sum[groups];                 // the sum of the numbers p of each group
 };
 
 /// The functions for one form of quantised weights (core/weights.hpp). Programs that freeze no weights do not compile
@@ -62,7 +62,7 @@ struct QuantisedMatrix {
 
   static Index groups(Index depth) { return divide_up(depth, group_size); }
   static Index panels(Index columns) { return divide_up(columns, Index(Tile<float>::columns)); }
-  /// Returns the size of a matrix [depth, columns] in groups of one panel.
+  /// Returns the number of groups of a matrix [depth, columns]. A group consists of 32 rows of one panel.
   static Index size(Index depth, Index columns) { return groups(depth) * panels(columns); }
   /// Returns the number of groups before the panel that begins at `column`, in the block of `length` rows from row k
   /// on.
