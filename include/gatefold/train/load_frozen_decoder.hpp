@@ -51,8 +51,8 @@ bool is_only_packed(Index columns) {
   return Rank == 3 && columns > 1 && requires { &B::template reserve_packed<float>; };
 }
 
-/// Gives each tensor the extents of the same tensor in another pack. A tensor that has only a packed copy gets no memory
-/// for elements.
+/// Gives each tensor the extents of the same tensor in another pack. A tensor that has only a packed copy gets no
+/// memory for elements.
 template <class B>
 struct ReserveLike {
   std::vector<Weights>::const_iterator& form;  // of the next tensor
