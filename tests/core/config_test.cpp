@@ -34,6 +34,7 @@ constexpr std::string_view said() {
   return says.text;
 }
 
+GATEFOLD_DECLARE((class T, class U = int), First, Second);
 GATEFOLD_FUNCTORS((class T, class U = int), Sum, Product);
 GATEFOLD_FUNCTORS((class T), Negated);
 
@@ -62,6 +63,10 @@ struct Negated {
 TEST_CASE("GATEFOLD_FUNCTORS: a type uses functors that are defined later") {
   CHECK(UsesFunctors{}.negated_sum(2, 3) == -5);
   static_assert(std::is_same_v<functor::Product<long>, functor::Product<long, int>>);
+}
+
+TEST_CASE("GATEFOLD_DECLARE: declares templates with default arguments") {
+  static_assert(std::is_same_v<First<long>, First<long, int>> && !std::is_same_v<First<long>, Second<long>>);
 }
 
 TEST_CASE("GATEFOLD_HD: functions run on the host") {

@@ -66,20 +66,26 @@
     return false;                            \
   } else
 
+/// Declares templates with the same parameters:
+///
+///     GATEFOLD_DECLARE((class FirstT, class SecondT), Residual, PreNorm);
+#define GATEFOLD_DECLARE(parameters, ...)                        \
+  GATEFOLD_EXPAND(GATEFOLD_TEMPLATE_OF(parameters, __VA_ARGS__)) \
+  static_assert(true)
 /// Declares the functors of a header before the type that uses them, so that readers see the type first. The functors
 /// are defined in `namespace functor` at the end of the header:
 ///
 ///     GATEFOLD_FUNCTORS((class T, class B), PickTopK, PickTopKBackward);
-#define GATEFOLD_FUNCTORS(parameters, ...)                      \
-  namespace functor {                                           \
-  GATEFOLD_EXPAND(GATEFOLD_FUNCTOR_OF(parameters, __VA_ARGS__)) \
-  }                                                             \
+#define GATEFOLD_FUNCTORS(parameters, ...)   \
+  namespace functor {                        \
+  GATEFOLD_DECLARE(parameters, __VA_ARGS__); \
+  }                                          \
   static_assert(true)
-#define GATEFOLD_FUNCTOR_OF(parameters, name, ...) \
-  template <GATEFOLD_BARE parameters>              \
-  struct name;                                     \
-  __VA_OPT__(GATEFOLD_FUNCTOR_NEXT GATEFOLD_PARENTHESES(parameters, __VA_ARGS__))
-#define GATEFOLD_FUNCTOR_NEXT() GATEFOLD_FUNCTOR_OF
+#define GATEFOLD_TEMPLATE_OF(parameters, name, ...) \
+  template <GATEFOLD_BARE parameters>               \
+  struct name;                                      \
+  __VA_OPT__(GATEFOLD_TEMPLATE_NEXT GATEFOLD_PARENTHESES(parameters, __VA_ARGS__))
+#define GATEFOLD_TEMPLATE_NEXT() GATEFOLD_TEMPLATE_OF
 #define GATEFOLD_BARE(...) __VA_ARGS__
 
 // Expands a macro that names itself through GATEFOLD_PARENTHESES, and so handles a list of up to 64 names.

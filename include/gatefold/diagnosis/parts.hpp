@@ -15,40 +15,9 @@
 /// Trainer and the free functions call these checks.
 namespace gatefold {
 
-template <class GateT, class ExpertT>
-struct Mixture;
-template <class GateT, class ExpertT>
-struct MultiGate;
-template <class GateT, class ExpertT>
-struct LatentMixture;
-template <class ExpertT>
-struct Towers;
-template <class RuleT, class BranchT>
-struct Residual;
-template <class NormT, class BranchT>
-struct PreNorm;
-template <class LayerT, class NormT>
-struct PostNorm;
-template <class NormT, class LayerT>
-struct NormedPoint;
-template <class AttentionT, class LayerT>
-struct Block;
-template <class BranchT, class SharedT>
-struct WithShared;
-template <class FirstT, class SecondT>
-struct Either;
-template <class BranchT>
-struct Dropout;
-template <class LayerT>
-struct PerToken;
-template <class LayerT>
-struct RelativeKeys;
-template <class LayerT>
-struct Recompute;
-template <class LayerT>
-struct Skip;
-template <class LayerT>
-struct Stack;
+GATEFOLD_DECLARE((class FirstT, class SecondT), Mixture, MultiGate, LatentMixture, Residual, PreNorm, PostNorm,
+                 NormedPoint, Block, WithShared, Either);
+GATEFOLD_DECLARE((class PartT), Towers, Dropout, PerToken, RelativeKeys, Recompute, Skip, Stack);
 template <class... L>
 struct Chain;
 
