@@ -119,10 +119,10 @@ class Workers {
     // models of 1 and 2 sequences then took up to 1.2 times as long on two threads as on one. With 70, layers of 8
     // items took 1.3 times as long as with 30, and layers of 4 items did not gain.
     double shared;
-    // The nanoseconds that a thread is assumed to take before it has been measured, and the most that a measurement
-    // counts. A thread whose processor is busy can take milliseconds.
-    struct Assumed {
-      double first, most;
+    // Limits of the measured nanoseconds that a thread takes, and the first estimate. A thread whose processor is busy
+    // can take milliseconds.
+    struct Limits {
+      double least, first, most;
     } joining, waking;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200),
@@ -130,8 +130,8 @@ class Workers {
                                   std::chrono::microseconds(500),
                                   16,
                                   40,
-                                  {150, 2'000},
-                                  {30'000, 100'000}};
+                                  {150, 150, 800},
+                                  {5'000, 30'000, 100'000}};
 
   // The state of the current call of run(), four fields in one integer: the number of the call; the number of workers
   // that the call needs (0 after the caller has done its part); whether a worker joined the call; the number of workers
@@ -174,10 +174,11 @@ class Workers {
   // Moves `time` towards the nanoseconds that have passed since `begin`, down four times as far as up. It therefore
   // approaches a time that one in five measurements is below. Longer times have reasons that do not recur: another
   // process had the processor, or the caller's stores waited for memory.
-  static void measure(std::atomic<double>& time, const std::atomic<std::int64_t>& begin, double most) {
+  static void measure(std::atomic<double>& time, const std::atomic<std::int64_t>& begin, const Tuning::Limits& limits) {
     const double before = time.load(std::memory_order_relaxed);
     const bool longer = Ticks::since(begin.load(std::memory_order_relaxed)) > before;
-    time.store(longer ? std::min(before * 1.015, most) : before / 1.06, std::memory_order_relaxed);
+    time.store(std::clamp(longer ? before * 1.015 : before / 1.06, limits.least, limits.most),
+               std::memory_order_relaxed);
   }
 
   // Waits until no worker thread is inside the current call. Returns false in a child process of fork(), because it
@@ -207,7 +208,7 @@ class Workers {
       State state = state_.load();
       if (wanted(state)) {
         if (!state_.compare_exchange_strong(state, (state | kJoined) + 1)) continue;
-        if (std::exchange(spinning, false)) measure(joining_, called_at_, kTuning.joining.most);
+        if (std::exchange(spinning, false)) measure(joining_, called_at_, kTuning.joining);
         seen = state >> kCallBits;
         (*f_)(worker);
         state = state_.fetch_sub(1) - 1;
@@ -226,7 +227,7 @@ class Workers {
       const int wakes = wakes_.load();
       if (!anything()) {
         wakes_.wait(wakes);
-        measure(waking_, woken_at_, kTuning.waking.most);
+        measure(waking_, woken_at_, kTuning.waking);
       }
       asleep_.fetch_sub(1);
       self.is_awake();
