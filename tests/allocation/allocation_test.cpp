@@ -109,6 +109,12 @@ TEST_CASE("gates: no allocation after the first call") {
   check_gate("XMoe", XMoe{.scores = {.experts = 4}});
   check_gate("SigmoidTopK", SigmoidTopK{.scores = {.experts = 4}});
   check_gate("ExpertChoice", SoftmaxExpertChoice{.scores = {.experts = 4}});
+  check_gate("ReMoe", ReMoe{.scores = {.experts = 4}, .selection = {.coefficient = 0.3}});
+  check_gate("GlobalBalance", ComposedGate<LinearScores, Independent, GlobalBalance<TopK>>{
+                                  .scores = {.experts = 4}, .selection = {.weight = 0.3}});
+  check_gate("HierarchicalGate", HierarchicalGate<SoftmaxTopK, SoftmaxTopK>{
+                                     .primary = {.scores = {.experts = 2}, .selection = {.k = 1}},
+                                     .secondary = {.scores = {.experts = 2}, .selection = {.k = 2}}});
   check_gate("SoftMoe", SoftMoe{.count = 4, .slots = 2});
   check_gate("SimilarityAware", SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}});
 }
@@ -155,6 +161,10 @@ TEST_CASE("layers with different options: no allocation after the first call") {
   const auto either = [&](bool dense) { return Residual{update::Plain{}, Either{mixture, OneExpert{mlp}, dense}}; };
   expect_no_memory("Either", Chain{stack_of(std::vector{either(true), either(false)}), RmsNorm{.model_dim = dim}});
 }
+TEST_CASE("LatentMixture: no allocation after the first call") {
+  expect_no_memory("LatentMixture", Residual{update::Plain{}, LatentMixture{Mixture{top_2, mlp}, 2 * dim, true}});
+}
+
 TEST_CASE("update rules: no allocation after the first call") {
   check_rule("Adam, then HeavyBall", update::First{update::Adam{.epsilon = 0.3}, update::HeavyBall{}});
   check_rule("Robust", update::Robust{});
