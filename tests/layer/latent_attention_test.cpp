@@ -142,26 +142,56 @@ TEST_CASE("LatentAttention: gradients") {
 
 TEST_CASE_TEMPLATE("LatentAttention: any division into segments gives the same bits", T, float, double) {
   constexpr Index items = 280;
-  const auto a = attention(5, false);
-  for (const int threads : {1, 2}) {
-    Cpu::Context ctx(threads);
-    auto whole = pass<T>(ctx, a, items);
-    whole.infer();
-    for (const Index step : {1, 9, 279}) {
-      KvCache<T, Cpu> cache(ctx, a.cache(1, 1, items));
-      Index different = 0;
-      for (Index first = 0; first < items; first += step) {
-        const Index count = std::min(step, items - first);
-        auto part = pass<T>(ctx, a, count);
-        copy(ctx, whole.x.view().rows(first, count), part.x.view());
-        part.extra = {.length = count, .cache = cache.of(count)};
-        part.infer();
-        cache.advance();
-        for (Index t = 0; t < count; ++t) different += naive::row(part.y, t) != naive::row(whole.y, first + t) ? 1 : 0;
+  for (const Index wider :
+       {-1, 0, 1, 3}) {  // values are wider than keys by this number; -1: the cache has latent vectors
+    auto a = attention(5, false);
+    a.expanded_cache = wider >= 0;
+    if (wider > 0) a.value_dim = a.plain_dim + a.rotary_dim + wider - 1;
+    CAPTURE(wider);
+    for (const int threads : {1, 2}) {
+      Cpu::Context ctx(threads);
+      auto whole = pass<T>(ctx, a, items);
+      whole.infer();
+      for (const Index step : {1, 9, 279}) {
+        KvCache<T, Cpu> cache(ctx, a.cache(1, 1, items));
+        Index different = 0;
+        for (Index first = 0; first < items; first += step) {
+          const Index count = std::min(step, items - first);
+          auto part = pass<T>(ctx, a, count);
+          copy(ctx, whole.x.view().rows(first, count), part.x.view());
+          part.extra = {.length = count, .cache = cache.of(count)};
+          part.infer();
+          cache.advance();
+          for (Index t = 0; t < count; ++t)
+            different += naive::row(part.y, t) != naive::row(whole.y, first + t) ? 1 : 0;
+        }
+        CAPTURE(step);
+        CHECK(different == 0);
       }
-      CAPTURE(step);
-      CHECK(different == 0);
     }
+  }
+}
+
+TEST_CASE("LatentAttention: an expanded cache of two padded sequences") {
+  auto a = attention(5, false);
+  Cpu::Context ctx(1);
+  constexpr Index length = 6, step = 2;
+  auto latent = pass<double>(ctx, a, 2 * step);
+  a.expanded_cache = true;
+  auto expanded = pass<double>(ctx, a, 2 * step);
+  KvCache<double, Cpu> short_rows(ctx, attention(5, false).cache(1, 2, length)), long_rows(ctx, a.cache(1, 2, length));
+  Tensor<double, 1, Cpu> valid(2 * step);
+  for (Index first = 0; first < length; first += step) {
+    for (Index n = 0; n < valid.size(); ++n) valid(n) = first == 0 && n < 1 ? 0 : 1;  // the first item is padding
+    latent.x = uniform_tensor<double>(ctx, Seed{std::uint64_t(first)}, 1, 2 * step, a.model_dim);
+    copy(ctx, std::as_const(latent.x).view(), expanded.x.view());
+    latent.extra = {.length = step, .valid = valid, .cache = short_rows.of(step)};
+    expanded.extra = {.length = step, .valid = valid, .cache = long_rows.of(step)};
+    latent.infer();
+    expanded.infer();
+    short_rows.advance();
+    long_rows.advance();
+    for (Index n = 0; n < 2 * step; ++n) CHECK(naive::row(latent.y, n) == naive::row(expanded.y, n));
   }
 }
 

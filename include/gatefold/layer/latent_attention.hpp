@@ -3,6 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "gatefold/attention/attend_cache.hpp"
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/cached_sequence.hpp"
 #include "gatefold/attention/kv_cache.hpp"
@@ -23,7 +24,8 @@
 namespace gatefold {
 
 /// Multi-head latent attention of DeepSeek-V2 and V3, as a branch: causal self-attention whose keys and values are
-/// linear maps of a short vector, the latent vector of an item. A KV cache holds only the latent vectors.
+/// linear maps of a short vector, the latent vector of an item. A KV cache holds only the latent vectors, or with
+/// `expanded_cache` the keys and values.
 ///
 ///     [c, r] = x W_latent,   [k_h, v_h] = norm(c) W_kv,   [q_h, s_h] = norm(x W_down) W_q               (1)
 ///     score_h = scale (⟨q_h, k_h⟩ + ⟨R(s_h), R(r)⟩),   u = concat_h(softmax(score_h) v_h) W_o           (2)
@@ -36,9 +38,10 @@ namespace gatefold {
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
 /// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
 ///               `cache` returns. Only `infer` takes a cache. Its rows are norm(c) and R(r): latent_dim + rotary_dim
-///               values
+///               values. With `expanded_cache`, they are the keys and values of a head, padded to the wider of both
 /// @throws ArgumentError unless all widths are at least 1 and shapes fit
-/// @cost   the linear maps, W_kv also for earlier items, and 2·N·L·heads·(plain_dim + rotary_dim + value_dim) flop
+/// @cost   the linear maps, W_kv also for earlier items unless expanded_cache is true, and 2·N·L·heads·(plain_dim +
+///         rotary_dim + value_dim) flop
 /// @order  see attention/attend_window.hpp. No bit depends on later items, or on where the caller divides a sequence
 ///         into segments
 struct LatentAttention {
@@ -49,7 +52,10 @@ struct LatentAttention {
   Index rotary_dim = 0;  // width of the rotated part
   Index value_dim = 0;   // width of a value
   Rotary rotary{.interleaved = true};
-  bool bias = false;      // if true, W_down, W_latent and W_o have a bias
+  bool bias = false;  // if true, W_down, W_latent and W_o have a bias
+  // If true, a KV cache holds the keys and values of all heads, so that a step does not compute those of earlier items
+  // from their latent vectors again.
+  bool expanded_cache = false;
   double epsilon = 1e-6;  // is added to the mean square in the norms
 
   template <class T, class B>
@@ -80,7 +86,7 @@ struct LatentAttention {
   /// Returns the size of a KV cache for `layers` attentions like this one.
   /// @param longest  the largest number of items of a sequence
   CacheSize cache(Index layers, Index sequences, Index longest) const {
-    return {.layers = layers, .sequences = sequences, .width = cache_dim(), .longest = longest};
+    return {.layers = layers, .sequences = sequences, .parts = cache_parts(), .width = cache_row(), .longest = longest};
   }
 
   template <class T, class B>
@@ -114,7 +120,8 @@ struct LatentAttention {
     detail_::attending::expect_linear(where, "params.key_value.weight", "params.key_value.bias", key_value(),
                                       p.key_value);
     detail_::attending::expect_linear(where, "params.output.weight", "params.output.bias", output(), p.output);
-    detail_::attending::expect_cached(where, extra, items, 1, cache_dim(), "latent vector and rotated key", 0);
+    detail_::attending::expect_cached(where, extra, items, cache_parts(), cache_row(),
+                                      expanded_cache ? "keys or values of a head" : "latent vector and rotated key", 0);
   }
 
   GATEFOLD_BRANCH_PASSES(LatentAttention)
@@ -127,7 +134,15 @@ struct LatentAttention {
   void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
            const Extra<T, B>& extra, const Step& step) const;
 
+  /// Computes the attention of the current items to the keys and values in a cache (expanded_cache).
+  template <class T, class B>
+  void attend_expanded(typename B::Context& ctx, View<const T, 2, B> q, View<const T, 2, B> k, View<const T, 2, B> v,
+                       const Extra<T, B>& extra, View<T, 2, B> context, View<T, 2, B> log_sum_exp) const;
+
   Index cache_dim() const { return latent_dim + rotary_dim; }
+  Index head_row() const { return key_dim() > value_dim ? key_dim() : value_dim; }
+  Index cache_parts() const { return expanded_cache ? 2 * heads : 1; }
+  Index cache_row() const { return expanded_cache ? head_row() : cache_dim(); }
   Index key_dim() const { return plain_dim + rotary_dim; }
   Linear query_down() const { return {model_dim, query_rank, bias}; }
   Linear query() const { return {query_rank > 0 ? query_rank : model_dim, heads * key_dim(), false}; }
@@ -210,6 +225,24 @@ struct JoinKeyValue {
 
 }  // namespace functor
 
+template <class T, class B>
+void LatentAttention::attend_expanded(typename B::Context& ctx, View<const T, 2, B> q, View<const T, 2, B> k,
+                                      View<const T, 2, B> v, const Extra<T, B>& extra, View<T, 2, B> context,
+                                      View<T, 2, B> log_sum_exp) const {
+  const Index row = head_row(), rows = q.extent(0) * heads;
+  const auto padded = [&](View<const T, 2, B> from, Index width) {
+    if (width == row) return from;
+    const View<T, 2, B> to = ctx.template scratch<T>(from.extent(0), heads * row);
+    fill(ctx, to, 0);
+    copy_columns(ctx, width, from.as(rows, width), 0, to.as(rows, row), 0);
+    return View<const T, 2, B>(to);
+  };
+  const View<T, 2, B> wide = ctx.template scratch<T>(q.extent(0), heads * row);
+  detail_::attending::attend_cached(ctx, extra.cache, heads, heads, scale(), 0, false, padded(q, key_dim()),
+                                    padded(k, key_dim()), padded(v, value_dim), extra.valid, wide, log_sum_exp);
+  copy_columns(ctx, value_dim, View<const T, 2, B>(wide.as(rows, row)), 0, context.as(rows, value_dim), 0);
+}
+
 template <class T, class B, class Keep, class Step>
 void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
                           const Extra<T, B>& extra, const Step& step) const {
@@ -253,7 +286,7 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
 
   View<const T, 2, B> all = row;
   detail_::attending::WindowForm<T, B> of = form<T, B>(length, 0, extra.valid);
-  if (extra.has_cache()) {
+  if (extra.has_cache() && !expanded_cache) {
     const CacheView<T, B>& cache = extra.cache;
     const Index count = cache.items + length;
     detail_::attending::store_rows<typename B::Context, T, B>(ctx, cache, row);
@@ -275,7 +308,10 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
   key_value().template forward<T, B>(ctx, p.key_value, one_group(ctx, keys), short_keys, key_value_rows, nothing);
   B::for_rows(ctx, keys,
               functor::SplitKeyValue<T, B>{heads, plain_dim, value_dim, latent_dim, key_value_rows, all, k, v});
-  detail_::attending::forward(ctx, of, q, k, v, context, log_sum_exp, {});
+  if (extra.has_cache() && expanded_cache)
+    attend_expanded<T, B>(ctx, q, k, v, extra, context, log_sum_exp);
+  else
+    detail_::attending::forward(ctx, of, q, k, v, context, log_sum_exp, {});
   output().template forward<T, B>(ctx, p.output, one_group(ctx, items), context, u, nothing);
   run_step(ctx, u, step);
 }
