@@ -33,14 +33,8 @@ inline constexpr std::int32_t signed_offset = 128;
 inline constexpr std::int32_t signed_offset = 0;
 #endif
 
-template <int... At>
-GATEFOLD_INLINE Ints filled_ints(std::int32_t v, std::integer_sequence<int, At...>) {
-  return Ints{((void)At, v)...};
-}
 /// Returns a vector with v in every lane.
-GATEFOLD_INLINE Ints filled_ints(std::int32_t v) {
-  return filled_ints(v, std::make_integer_sequence<int, packet::size<float>>{});
-}
+GATEFOLD_INLINE Ints filled_ints(std::int32_t v) { return Ints{} + v; }
 /// Loads a vector from any address.
 GATEFOLD_INLINE Ints load_ints(const std::byte* p) {
   Ints v;
