@@ -204,7 +204,7 @@ void check(std::uint64_t seed, E expert, const Slots& slots, Choice& choose) {
   cpu::PackedWeights packed;
   for_each_tensor(
       [&](const Name&, const auto& t) {
-        if constexpr (std::remove_cvref_t<decltype(t)>::rank == 3) Cpu::pack(one, t.view(), false, packed);
+        if constexpr (std::remove_cvref_t<decltype(t)>::rank == 3) Cpu::pack(one, t.view(), Weights::unchanged, packed);
       },
       std::as_const(params));
 

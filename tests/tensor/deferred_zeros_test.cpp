@@ -27,12 +27,12 @@ struct Counting : cpu::Primitives<Counting, AsTheyAre> {
     cpu::Primitives<Counting, AsTheyAre>::write_zeros(ctx, p, bytes);
   }
 };
-using Weights = Tensor<float, 3, Counting>;
+using Rank3 = Tensor<float, 3, Counting>;
 
 /// A tensor of 24 sevens whose zeros are deferred. `raw` shows the elements in memory.
 struct Deferred {
   Counting::Context ctx{1};
-  Weights t{2, 3, 4};
+  Rank3 t{2, 3, 4};
   float* raw = t.data();
 
   Deferred() {
@@ -58,15 +58,15 @@ TEST_CASE("deferred zeros: any access writes the zeros once") {
     CHECK(!d.t.take_zeros());
     CHECK(Counting::written == 1);
   };
-  written_by([](Weights& t) { t.view(); });
-  written_by([](const Weights& t) { t.view(); });
-  written_by([](Weights& t) { t.data(); });
-  written_by([](const Weights& t) { t.data(); });
-  written_by([](Weights& t) { t(1, 2, 3); });
-  written_by([](const Weights& t) { t(1, 2, 3); });
-  written_by([](Weights& t) { [[maybe_unused]] const View<float, 3, Counting> v = t; });
-  written_by([](const Weights& t) { [[maybe_unused]] const View<const float, 3, Counting> v = t; });
-  written_by([](Weights& t) { write_zeros(t); });
+  written_by([](Rank3& t) { t.view(); });
+  written_by([](const Rank3& t) { t.view(); });
+  written_by([](Rank3& t) { t.data(); });
+  written_by([](const Rank3& t) { t.data(); });
+  written_by([](Rank3& t) { t(1, 2, 3); });
+  written_by([](const Rank3& t) { t(1, 2, 3); });
+  written_by([](Rank3& t) { [[maybe_unused]] const View<float, 3, Counting> v = t; });
+  written_by([](const Rank3& t) { [[maybe_unused]] const View<const float, 3, Counting> v = t; });
+  written_by([](Rank3& t) { write_zeros(t); });
 }
 
 TEST_CASE("deferred zeros: extents and size write nothing") {
@@ -86,10 +86,10 @@ TEST_CASE("deferred zeros: after take_zeros the caller writes the elements") {
 
 TEST_CASE("deferred zeros: move with the elements") {
   Deferred d;
-  Weights moved(std::move(d.t));
+  Rank3 moved(std::move(d.t));
   CHECK(d.sevens());
   CHECK(!d.t.take_zeros());  // NOLINT: the moved-from tensor has no deferred zeros
-  Weights assigned(1, 1, 1);
+  Rank3 assigned(1, 1, 1);
   assigned(0, 0, 0) = 3;
   assigned = std::move(moved);
   CHECK(moved.data()[0] == 3);  // NOLINT: it got the other tensor's elements
@@ -125,7 +125,7 @@ TEST_CASE("set_zero_later: defers only the zeros of rank-3 tensors") {
   std::fill_n(matrix.data(), 4, 7.f);
   set_zero_later(ctx, matrix);
   CHECK(std::count(matrix.data(), matrix.data() + 4, 0.f) == 4);
-  Weights weights(1, 2, 2);
+  Rank3 weights(1, 2, 2);
   float* const raw = weights.data();
   std::fill_n(raw, 4, 7.f);
   set_zero_later(ctx, weights);
@@ -136,5 +136,5 @@ TEST_CASE("set_zero_later: defers only the zeros of rank-3 tensors") {
 
 TEST_CASE("deferred zeros: only rank-3 tensors grow in size") {
   CHECK(sizeof(Tensor<float, 2, Counting>) == sizeof(View<float, 2, Counting>) + sizeof(Index));
-  CHECK(sizeof(Weights) == sizeof(View<float, 3, Counting>) + sizeof(Index) + sizeof(void*) + sizeof(CopyStamp));
+  CHECK(sizeof(Rank3) == sizeof(View<float, 3, Counting>) + sizeof(Index) + sizeof(void*) + sizeof(CopyStamp));
 }

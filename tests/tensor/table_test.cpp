@@ -19,7 +19,7 @@ using support::message_of, support::values;
 namespace {
 
 template <class B>
-struct Weights {
+struct TableAndBias {
   Tensor<float, 1, B> bias;
   Table<float, B> weight;
   GATEFOLD_PACK(bias, weight)
@@ -99,7 +99,7 @@ TEST_CASE("Table: made from a tensor, or resized, touches all rows") {
 
 TEST_CASE("Table: in a pack it is a named tensor") {
   Cpu::Context ctx(1);
-  Weights<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
+  TableAndBias<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
   fill(ctx, weights.bias.view(), 1);
   std::string names;
   for_each_tensor([&](const Name& name, const auto& t) { names += name.str() + std::to_string(t.rank); }, weights);
@@ -111,7 +111,7 @@ TEST_CASE("Table: in a pack it is a named tensor") {
   copy_pack(ctx, std::as_const(weights), same);
   CHECK(values(same) == values(weights));
   CHECK(same.weight.all_touched());
-  Weights<Cpu> copy;
+  TableAndBias<Cpu> copy;
   transfer(ctx, weights, copy);
   CHECK(values(copy) == values(weights));
   same.weight.resize(3, 1);
@@ -120,11 +120,11 @@ TEST_CASE("Table: in a pack it is a named tensor") {
 }
 
 TEST_CASE("Table: the first table of a pack is found") {
-  Weights<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
-  std::vector<Weights<Cpu>> two;
+  TableAndBias<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
+  std::vector<TableAndBias<Cpu>> two;
   two.push_back({Tensor<float, 1, Cpu>(1), counted(4, 2)});
   two.push_back(std::move(weights));
-  std::tuple<Nothing<float, Cpu>, std::vector<Weights<Cpu>>> model;
+  std::tuple<Nothing<float, Cpu>, std::vector<TableAndBias<Cpu>>> model;
   std::get<1>(model) = std::move(two);
   CHECK((first_table<float, Cpu>(model)) == &std::get<1>(model)[0].weight);
   CHECK((first_table<float, Cpu>(std::as_const(model))->extent(0)) == 4);

@@ -36,12 +36,12 @@ struct First {
 };
 
 template <class T>
-struct Weights {
+struct ExpertWeights {
   Index depth, hidden, columns, ups;
   std::vector<T> up, more, down, packed;
   cpu::PairBatch<T> batch;
 
-  Weights(Index d, Index h, Index c, Index m) : depth(d), hidden(h), columns(c), ups(m) {
+  ExpertWeights(Index d, Index h, Index c, Index m) : depth(d), hidden(h), columns(c), ups(m) {
     up = naive::random_vector<T>(2 * d * h, 1);
     more = naive::random_vector<T>(2 * d * h, 2);
     down = naive::random_vector<T>(2 * h * c, 3);
@@ -54,14 +54,14 @@ struct Weights {
              .experts = 2};
     packed.resize(static_cast<std::size_t>(batch.packed_size()));
   }
-  Weights(const Weights&) = delete;
+  ExpertWeights(const ExpertWeights&) = delete;
 };
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("PairWeights: chunks cover all weights once, packed size fits", T, float, double) {
   for (const Index ups : {1, 2}) {
-    Weights<T> w(300, 600, 260, ups);
+    ExpertWeights<T> w(300, 600, 260, ups);
     std::fill(w.packed.begin(), w.packed.end(), T(9));
     const PairWeights<T> plain(w.batch, 1, nullptr), shared(w.batch, 1, w.packed.data());
     REQUIRE(plain.size() == 3 * plain.of_chunk());
@@ -97,7 +97,7 @@ TEST_CASE_TEMPLATE("PairWeights: chunks cover all weights once, packed size fits
 }
 
 TEST_CASE_TEMPLATE("PairWeights: prepacked weights belong to the expert", T, float, double) {
-  Weights<T> w(300, 600, 260, 2);
+  ExpertWeights<T> w(300, 600, 260, 2);
   cpu::PackedWeights packed;
   Cpu::Context ctx(1);
   packed.add<T>(ctx, w.up.data(), 2, w.depth, w.hidden, Weights::unchanged);
@@ -119,7 +119,7 @@ TEST_CASE_TEMPLATE("PairWeights: prepacked weights belong to the expert", T, flo
 TEST_CASE_TEMPLATE("PairTask: runs rows through both products chunk by chunk", T, float, double) {
   constexpr Index rows = 20, depth = 300, hidden = 300, width = Tile<T>::columns, columns = Tile<T>::depth + width;
   for (const Index ups : {1, 2}) {
-    Weights<T> w(depth, hidden, columns, ups);
+    ExpertWeights<T> w(depth, hidden, columns, ups);
     const auto x = naive::random_vector<T>(rows * depth, 5);
     w.batch.a = {x.data(), depth, true};
     const First<T> first{naive::random_vector<T>(hidden, 6)};
