@@ -139,7 +139,8 @@ TEST_CASE_TEMPLATE("PackedWeights: quantises each group of each expert", P, floa
   constexpr Index width = cpu::Tile<P>::columns, block = cpu::Tile<P>::depth;
   Cpu::Context ctx(2);
   for (const Weights form : naive::quantised_forms)
-    for (const auto& [experts, depth, columns] : {std::array<Index, 3>{3, 5, 7}, {2, 600, 70}, {1, 256, 64}}) {
+    for (const auto& shape : {std::array<Index, 3>{3, 5, 7}, {2, 600, 70}, {1, 256, 64}}) {
+      const Index experts = shape[0], depth = shape[1], columns = shape[2];
       const Index matrix = depth * columns;
       const auto w = naive::random_vector<float>(experts * matrix, 3);
       PackedWeights weights, reserved;

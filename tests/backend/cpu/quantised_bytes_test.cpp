@@ -17,7 +17,8 @@ using cpu::QuantisedBytes;
 TEST_CASE("QuantisedBytes: numbers times scales are the rounded weights") {
   Cpu::Context ctx(2);
   for (const Weights form : naive::quantised_forms)
-    for (const auto& [experts, depth, columns] : {std::array<Index, 3>{3, 5, 7}, {2, 299, 70}, {1, 256, 64}}) {
+    for (const auto& shape : {std::array<Index, 3>{3, 5, 7}, {2, 299, 70}, {1, 256, 64}}) {
+      const Index experts = shape[0], depth = shape[1], columns = shape[2];
       const auto w = naive::random_vector<float>(experts * depth * columns, 3);
       cpu::PackedWeights weights;
       weights.add<float>(ctx, w.data(), experts, depth, columns, form);
