@@ -27,7 +27,7 @@ struct Keeping : cpu::Primitives<Keeping, RoundedFloats> {
   static void refresh(Context& ctx, View<const T, 3, Keeping> w, PackedWeights& packed) {
     if constexpr (std::is_same_v<T, float>) {
       if (w.empty()) return;
-      packed.template add<Bfloat16>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), true);
+      packed.template add<Bfloat16>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), Weights::bfloat16);
       packed.columns[w.data()] = w.extent(2);
       ++rounded;
     }

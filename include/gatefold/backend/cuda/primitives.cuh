@@ -23,6 +23,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
+#include "gatefold/core/weights.hpp"
 
 namespace gatefold::detail_::device {
 
