@@ -3,7 +3,7 @@
 namespace gatefold {
 
 /// The form in which `freeze` stores the weights of matrix products. The last three forms have a scale s for each group
-/// of 32 weights of a column, and the product also rounds its items to 8 bits:
+/// of 32 weights of a column. With them, a product also rounds its input items x to 8 bits:
 ///
 ///     ŵ = s q
 ///     int8   s = bf16(a / 127)                 q = round(w / s), from −127 to 127                         (1)
@@ -13,18 +13,20 @@ namespace gatefold {
 ///     x̂ = t p, t = a / 127                     p = round(x · (127 / a)), from −127 to 127                 (4)
 ///     y_j = Σ_groups (s t) Σ_k q_kj p_k                                                                   (5)
 ///
-/// The group of 32 values consists of rows 32 i to 32 i + 31 of a column of the weights or, in eq. (4), of 32 numbers
-/// of an item. a is the largest magnitude of a group. m is the first value of magnitude a in a group of weights. bf16
-/// rounds to bfloat16. All roundings are to nearest, ties to even.
+/// A group of weights consists of rows 32 i to 32 i + 31 of one column. A group of an item consists of 32 consecutive
+/// numbers. Each group has its own s or t. a is the largest magnitude of a group, and m is the first weight with this
+/// magnitude, with its sign. bf16 rounds to bfloat16. All roundings are to nearest, ties to even. In eq. (3), s is at
+/// least 2⁻¹²⁷.
 ///
 /// The errors |w − ŵ| are at most s / 2 in int8, 1.04 |s| in int4 (|s| / 2 unless w / s > 7.5) and s in mxfp4; |x − x̂|
-/// is at most 0.5001 t. The inner sums of eq. (5) are exact. The outer sums are floats, added in the order of the
-/// groups. The bits of a result depend on the item and the weights, not on the number of items or threads.
+/// is at most 0.5001 t. The inner sums of eq. (5) are exact. The outer sums are floats: a chain for each 256 rows, and
+/// the sums of these chains in order. The bits of a result depend on the item and the weights, not on the number of
+/// items or threads.
 ///
 /// A backward pass computes dx = dy ŵᵀ in float. It ignores the rounding of eq. (4).
 ///
-/// A group of zeros has the scale 0, and so has a group with a < 2⁻¹⁰⁰. A group that contains an infinity or NaN has
-/// the scale NaN.
+/// A group of zeros has the scale 0. In int8, int4 and eq. (4), each group with a < 2⁻¹⁰⁰ becomes such a group. A group
+/// that contains an infinity or NaN has the scale NaN.
 ///
 /// Source: OCP Microscaling Formats 1.0 (eq. (3)); eq. (1), (2) and (4) are those of ggml's q8_0 and q4_0, whose scales
 /// are float16.

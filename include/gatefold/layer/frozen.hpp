@@ -17,8 +17,8 @@
 
 namespace gatefold {
 
-/// Options of freeze. The members of `except` choose another form for some tensors, by patterns of their names
-/// (NamePatterns). If several patterns select a tensor, the last one counts:
+/// Options of freeze. Each element of `except` gives another form to the tensors that its pattern selects
+/// (NamePatterns). If several patterns select a tensor, the last of them determines its form:
 ///
 ///     freeze(ctx, std::move(params), {.weights = Weights::int4, .except = {{"**.shared", Weights::int8}}});
 struct FreezeOptions {

@@ -29,7 +29,8 @@ class NamePatterns {
   /// Sets selected[i] to true for each name i that a pattern selects.
   /// @param where  the place that an error message names
   /// @throws ArgumentError if a pattern selects no name; the message proposes similar names
-  void select(const char* where, const std::vector<std::string>& names, std::vector<bool>& selected) const {
+  [[gnu::cold]] void select(const char* where, const std::vector<std::string>& names,
+                            std::vector<bool>& selected) const {
     for (const std::string& pattern : patterns_) {
       bool found = false;
       for (std::size_t i = 0; i < names.size(); ++i) {

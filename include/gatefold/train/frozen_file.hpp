@@ -41,9 +41,10 @@ namespace gatefold::io {
 ///     NAME.int4 or NAME.mxfp4   U8    [E, ⌈depth / 2⌉, columns]
 ///     NAME.scale                BF16  [E, ⌈depth / 32⌉, columns]
 ///
-/// Tensors with a packed copy of bfloat16 are stored as BF16, others as `save` stores them.
+/// Tensors with a packed copy of bfloat16 are stored as BF16, others as `save` stores them. load_frozen reads both as
+/// plain floats without a packed copy.
 /// @param metadata  strings kept in the header
-/// @throws FileError as `save`; ArgumentError if a tensor exists only in a packed form that is not quantised
+/// @throws FileError as `save`; ArgumentError if a tensor has no elements, and its packed copy is not quantised
 /// @cost   memory for the numbers and scales of one tensor
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,

@@ -13,9 +13,10 @@
 ///
 ///     s + Σ_{j < 4} (w_j + offset) x_j                                                                    (1)
 ///
-/// The numbers w_j are the bytes of a lane, and x_j are the bytes of one 32-bit word, the same for all lanes. The
-/// instruction of AVX-512 and AVX-VNNI multiplies unsigned by signed bytes. There, weights that can be negative have
-/// 128 added to them, and a product begins with s = −128 Σ x_j.
+/// The numbers w_j are signed weights, and x_j are the bytes of one 32-bit word, the same for all lanes. The bytes of a
+/// lane are w_j + offset. A product begins with s = −offset Σ x_j, which cancels the offset. Weights of 4 bits have an
+/// offset that makes them positive. Weights of 8 bits have the offset 128 if the processor has an instruction of
+/// AVX512-VNNI or AVX-VNNI, which multiplies unsigned by signed bytes, and otherwise no offset.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A SIMD vector with one 32-bit integer for each lane of a float register.
@@ -49,12 +50,6 @@ GATEFOLD_INLINE Ints with_signed_offset(Ints w) {
 
 namespace dot {
 
-#if defined(EIGEN_VECTORIZE_AVX512) && (defined(__AVX512VNNI__) || defined(__AVX512BW__))
-using Wide = __m512i;
-#elif !defined(EIGEN_VECTORIZE_AVX512) && defined(EIGEN_VECTORIZE_AVX2)
-using Wide = __m256i;
-#endif
-
 // Computes eq. (1) lane by lane, for targets without an instruction for it.
 GATEFOLD_INLINE Ints by_lanes(Ints s, Ints w, std::int32_t x) {
   const auto bits = static_cast<std::uint32_t>(x);
@@ -65,7 +60,7 @@ GATEFOLD_INLINE Ints by_lanes(Ints s, Ints w, std::int32_t x) {
 
 }  // namespace dot
 
-/// Computes eq. (1) for bytes w from 0 to 127.
+/// Computes eq. (1) for lanes w with bytes w_j + offset from 0 to 127.
 GATEFOLD_INLINE Ints small_dot(Ints s, Ints w, std::int32_t x) {
 #if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512VNNI__)
   return __builtin_bit_cast(

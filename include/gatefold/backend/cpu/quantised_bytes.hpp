@@ -37,8 +37,8 @@ struct QuantisedBytes {
   void write(QuantisedMatrix w, std::byte* numbers, Bfloat16* scales) const {
     std::memset(numbers, 0, static_cast<std::size_t>(this->numbers()));
     each_group([&](Index e, Index k, Index j, Index group) {
-      std::int8_t q[group_size * width];
-      Bfloat16 s[width];
+      std::int8_t q[std::size_t{group_size} * std::size_t{width}];
+      Bfloat16 s[std::size_t{width}];
       w.format->unpack((w + group).data, q, s);
       for (Index c = 0; c < std::min(width, columns - j); ++c) {
         scales[(e * scale_rows() + k / group_size) * columns + j + c] = s[c];
@@ -55,8 +55,8 @@ struct QuantisedBytes {
   void read(const std::byte* numbers, const Bfloat16* scales, std::byte* to) const {
     const QuantisedFormat& format = *quantised_format<float>(form);
     each_group([&](Index e, Index k, Index j, Index group) {
-      std::int8_t q[group_size * width] = {};
-      Bfloat16 s[width] = {};
+      std::int8_t q[std::size_t{group_size} * std::size_t{width}] = {};
+      Bfloat16 s[std::size_t{width}] = {};
       for (Index c = 0; c < std::min(width, columns - j); ++c) {
         s[c] = scales[(e * scale_rows() + k / group_size) * columns + j + c];
         for (Index i = 0; i < std::min(group_size, depth - k); ++i) {

@@ -38,7 +38,7 @@ namespace quantised {
 using V = Register<float>;
 inline constexpr int size = V::size, width = Tile<float>::columns, registers = width / size;
 
-/// The smallest magnitude a of a group of 8-bit or int4 values for which the group has a scale other than 0.
+/// Groups of int8, of int4 and of items get the scale 0 if their largest magnitude is below this value.
 inline constexpr float least_magnitude = 0x1p-100F;
 
 /// Returns, for each lane, a if `mask` has all bits set, and b if it has none.
@@ -52,7 +52,7 @@ GATEFOLD_INLINE V floats(Ints v) {
 }
 /// Returns byte j of each lane.
 GATEFOLD_INLINE Ints lane_byte(Ints v, int j) { return (v >> 8 * j) & filled_ints(255); }
-/// Returns the bits of |v|. As integers, they have the order of the magnitudes, and NaN is the largest.
+/// Returns the bits of |v|. Compared as integers, these bits have the order of the magnitudes, and NaN is the largest.
 GATEFOLD_INLINE Ints magnitude(V v) { return as_ints(v) & filled_ints(0x7fffffff); }
 GATEFOLD_INLINE Ints greater(Ints a, Ints b) { return __builtin_bit_cast(Ints, a > b); }
 GATEFOLD_INLINE Ints limited(Ints v, std::int32_t low, std::int32_t high) {
@@ -64,7 +64,7 @@ GATEFOLD_INLINE Ints nearest(V v) {
   const float large = 0x1.8p23F;  // a sum with it has no bits after the point
   return as_ints(V(packet::sealed((v + large).packet()))) - bits_of(large);
 }
-/// Replaces the scales of groups whose largest magnitude is below `least`, infinite or NaN.
+/// Returns 0 if the largest magnitude of a group is below `least`, NaN if it is infinite or NaN, and otherwise `scale`.
 GATEFOLD_INLINE V checked_scale(V scale, Ints largest, float least) {
   const Ints nan = bits_of(std::numeric_limits<float>::quiet_NaN());
   const Ints kept = selected(greater(bits_of(least), largest), filled_ints(0), as_ints(scale));
@@ -103,7 +103,7 @@ struct FourBits {
   GATEFOLD_INLINE static Ints dot(Ints s, Ints w, std::int32_t x) { return small_dot(s, w, x); }
 };
 
-/// Eq. (2): q + 8 is stored.
+/// Eq. (2). The packed copy contains q + 8.
 struct Int4 : FourBits {
   static constexpr std::int32_t offset = 8;
   static constexpr float least = least_magnitude;
@@ -117,7 +117,8 @@ struct Int4 : FourBits {
   static Ints value(Ints loaded, int part, int j) { return lane_byte(bytes(loaded, part), j) - filled_ints(offset); }
 };
 
-/// Eq. (3): a bit of sign and three bits for the magnitude are stored, and s / 2 as the scale of the integers 2 q.
+/// Eq. (3). The packed copy contains a bit of sign and three bits for the magnitude of q, and the scale s / 2 of the
+/// integers 2 q.
 struct Mxfp4 : FourBits {
   static constexpr std::int32_t offset = 12;
   static constexpr float least = std::numeric_limits<float>::denorm_min();
@@ -190,7 +191,8 @@ void decode(const std::byte* from, float* to) {
     }
 }
 
-/// Returns the position of row k and column c of a group: of its byte, and of the bits in it.
+/// Returns the position of the weight in row k and column c of a group: the number of its byte, and of its lowest bit
+/// in this byte.
 template <class F>
 std::pair<Index, int> place(Index k, Index c) {
   const Index row = k % (4 * F::loads);
@@ -356,7 +358,7 @@ void decode(Context& ctx, QuantisedMatrix w, Index depth, Index columns, float* 
   parallel_for(ctx.executor(), ctx.threads(), divide_up(depth, block) * panels, [&](Index i, int) noexcept {
     const Index first = i / panels * block, j = i % panels * width, length = std::min(block, depth - first);
     const std::byte* from = (w + QuantisedMatrix::at(columns, first, length, j)).data;
-    alignas(64) float values[group_size * width];
+    alignas(64) float values[std::size_t{group_size} * std::size_t{width}];
     for (Index k = first; k < first + length; k += group_size, from += w.format->group_bytes) {
       w.format->decode(from, values);
       for (Index row = 0; row < std::min(group_size, first + length - k); ++row)

@@ -41,7 +41,7 @@ struct QuantisedFormat {
   void (*unpack)(const std::byte* from, std::int8_t* q, Bfloat16* scale);
   /// The inverse of `unpack`.
   void (*repack)(const std::int8_t* q, const Bfloat16* scale, std::byte* to);
-  /// Rounds numbers k to k + depth − 1 of the lines `line` to line + lines − 1 of a matrix, eq. (4).
+  /// Rounds columns k to k + depth − 1 of `lines` rows of a matrix, eq. (4), beginning with row number `line`.
   void (*pack_rows)(const Operand<float>& a, Index line, Index lines, Index k, Index depth, QuantisedRow* to);
   /// Multiplies `rows` rows by `groups` groups of one panel of weights, eq. (5).
   /// @param sums  [rows, Tile::columns], in rows that are `stride` elements apart
@@ -64,8 +64,8 @@ struct QuantisedMatrix {
   static Index panels(Index columns) { return divide_up(columns, Index(Tile<float>::columns)); }
   /// Returns the number of groups of a matrix [depth, columns]. A group consists of 32 rows of one panel.
   static Index size(Index depth, Index columns) { return groups(depth) * panels(columns); }
-  /// Returns the number of groups before the panel that begins at `column`, in the block of `length` rows from row k
-  /// on.
+  /// Returns the position of a panel, counted in groups: of the panel that begins at `column`, in the block of `length`
+  /// rows that begins at row k.
   static Index at(Index columns, Index k, Index length, Index column) {
     return groups(k) * panels(columns) + column / Tile<float>::columns * groups(length);
   }
