@@ -97,7 +97,7 @@ TEST_CASE("ProductSchedule: non-temporal stores need one block and whole panels"
 }
 
 TEST_CASE("ProductSchedule: blocks shrink until every thread has work") {
-  const Counted<> large({4000}, 300, 1024), small({4000}, 1, 40);
+  const Counted<> large({4000}, 300, 1024), small({400}, 1, 40);
   const cpu::ProductSchedule<float> one(large.batch, true, 1), many(large.batch, true, 16),
       alone(small.batch, true, 16);
   CHECK(one.threads() == 1);

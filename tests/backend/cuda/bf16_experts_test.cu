@@ -63,7 +63,8 @@ void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last
   if constexpr (M == 2) up[1] = weights(second, depth, middle);
   CudaBf16::PackedWeights rounded;
   if (packed)
-    for (const auto& w : {up[0], up[M - 1], weights(down, middle, last)}) CudaBf16::pack(ctx, w, true, rounded);
+    for (const auto& w : {up[0], up[M - 1], weights(down, middle, last)})
+      CudaBf16::pack(ctx, w, Weights::bfloat16, rounded);
   const auto used = ctx.use(rounded);
   CudaBf16::grouped_pair(
       ctx, Groups<CudaBf16>{{g.offsets.data(), g.offsets.size()}, {g.rows.data(), g.rows.size()}, g.slots},

@@ -159,7 +159,7 @@ TEST_CASE("cuda: cuBLAS experts: ignore bfloat16 copies of the weights") {
   Slots slots(ctx);
   DeviceArray<float> c(ctx, std::vector<float>(kSlots));
   Cuda::PackedWeights packed;
-  Cuda::pack(ctx, View<const float, 3, Cuda>(slots.weights(), 2, 1, 1), true, packed);
+  Cuda::pack(ctx, View<const float, 3, Cuda>(slots.weights(), 2, 1, 1), Weights::bfloat16, packed);
   const auto used = ctx.use(packed);
   slots.gemm(false, c);
   CHECK(c.values() == std::vector<float>{1.001F, 1.001F, 2, 2, 2});  // 1.001 lies between two values of bfloat16

@@ -100,13 +100,13 @@ TEST_CASE("cuda: packed weights: found by the address of the original") {
   Cuda::PackedWeights packed;
   CHECK(packed.find(w.data(), 4) == nullptr);
   CHECK(packed.find(nullptr, 4) == nullptr);
-  Cuda::pack(ctx, w.in(1, 2, 4), false, packed);    // not to be rounded
-  Cuda::pack(ctx, wide.in(1, 2, 4), true, packed);  // doubles are not packed
-  Cuda::pack(ctx, other.in(0, 2, 4), true, packed);
+  Cuda::pack(ctx, w.in(1, 2, 4), Weights::unchanged, packed);    // not to be rounded
+  Cuda::pack(ctx, wide.in(1, 2, 4), Weights::bfloat16, packed);  // doubles are not packed
+  Cuda::pack(ctx, other.in(0, 2, 4), Weights::bfloat16, packed);
   CHECK(packed.find(w.data(), 4) == nullptr);
   CHECK(packed.find(wide.data(), 4) == nullptr);
   CHECK(packed.find(other.data(), 4) == nullptr);
-  Cuda::pack(ctx, w.in(1, 2, 4), true, packed);
+  Cuda::pack(ctx, w.in(1, 2, 4), Weights::bfloat16, packed);
   CHECK(packed.find(w.data(), 4) != nullptr);
   CHECK(packed.find(w.data() + 1, 4) == nullptr);
   CHECK(packed.find(other.data(), 4) == nullptr);
@@ -139,7 +139,7 @@ TEST_CASE("cuda: Context: reads packed weights while use() result lives") {
   Cuda::Context ctx;
   DeviceArray<float> w(ctx, random_vector<float>(8, 1));
   Cuda::PackedWeights packed, empty;
-  Cuda::pack(ctx, w.in(1, 2, 4), true, packed);
+  Cuda::pack(ctx, w.in(1, 2, 4), Weights::bfloat16, packed);
   CHECK(ctx.packed(w.data(), 4) == nullptr);
   {
     const auto used = ctx.use(packed);

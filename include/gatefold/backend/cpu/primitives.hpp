@@ -190,7 +190,11 @@ struct Primitives {
   template <class P>
   static void run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue) {
     if constexpr (std::is_same_v<P, SumOf<P>>)
-      if (FewRows<P>::fits(batch)) return FewRows<P>::run(ctx, batch, epilogue);
+      if (FewRows<P>::fits(batch)) {
+        const auto mark = ctx.mark();
+        Product<P>::reserve(ctx, batch, epilogue);
+        return FewRows<P>::run(ctx, batch, epilogue);
+      }
     Product<P>::run(ctx, batch, epilogue);
   }
 };

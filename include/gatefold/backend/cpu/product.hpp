@@ -47,6 +47,10 @@ class Product {
   template <class Context>
   static void run(Context& ctx, const Batch<P>& batch, const Epilogue<T>& epilogue,
                   Index packed_bytes = tuning.packed_bytes);
+  /// Takes the scratch memory that `run` would need. Other functions call it if they compute a batch for some routings
+  /// only, so that the memory of a context does not depend on the routing.
+  template <class Context>
+  static void reserve(Context& ctx, const Batch<P>& batch, const Epilogue<T>& epilogue);
 
  private:
   static constexpr Index kColumns = Tile<P>::columns, kDepth = Tile<P>::depth;
@@ -238,6 +242,15 @@ void Product<P>::run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P
   const ProductSchedule<P> schedule(batch, epilogue.stores, ctx.threads_for([&] { return batch.nanoseconds(); }));
   const ProductMemory<P> memory(batch, ctx.threads(), packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));
   Product(ctx, batch, epilogue, schedule, memory).run();
+}
+
+template <class P>
+template <class Context>
+void Product<P>::reserve(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue) {
+  if (batch.most_rows() == 0 || batch.all.columns == 0) return;
+  const ProductSchedule<P> schedule(batch, epilogue.stores, 1);
+  const ProductMemory<P> memory(batch, ctx.threads(), tuning.packed_bytes / static_cast<Index>(sizeof(SumOf<P>)));
+  Product(ctx, batch, epilogue, schedule, memory);
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu
