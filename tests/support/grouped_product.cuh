@@ -163,7 +163,7 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
 
   const auto weights = weights_view(w.device, c.experts(), c.depth, c.columns, c.transpose);
   Cuda::PackedWeights packed_weights;
-  if (packed) Cuda::pack(ctx, weights, true, packed_weights);
+  if (packed) Cuda::pack(ctx, weights, Weights::bfloat16, packed_weights);
   const auto used = ctx.use(packed_weights);
   Cuda::grouped_gemm(ctx, groups.on_device(), a.device.in(c.items(), c.depth), weights, c.transpose,
                      out.device.as(c.slots(), c.columns),
@@ -204,7 +204,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
   for (std::size_t m = 0; m < M; ++m) up[m] = weights[m]->device.in(c.experts(), c.depth, c.columns);
   const View<const T, 3, Cuda> down = weights[M]->device.in(c.experts(), c.columns, last);
   Cuda::PackedWeights packed_weights;
-  for (std::size_t m = 0; m < packed; ++m) Cuda::pack(ctx, m < M ? up[m] : down, true, packed_weights);
+  for (std::size_t m = 0; m < packed; ++m) Cuda::pack(ctx, m < M ? up[m] : down, Weights::bfloat16, packed_weights);
   const auto used = ctx.use(packed_weights);
   const auto middle_of = [&](T* bias_data, T* first_data, T* second_data) {
     if constexpr (M == 1) {
