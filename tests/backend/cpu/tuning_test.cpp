@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <Eigen/Core>
+
 using namespace gatefold;
 using cpu::Tile;
 
