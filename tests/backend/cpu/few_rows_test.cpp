@@ -86,7 +86,7 @@ struct AddNumbers {
 
 TEST_CASE_TEMPLATE("FewRows: chains of multiply-adds, epilogue, no other element", T, float, double) {
   constexpr Index size = cpu::Register<T>::size, depth = cpu::Tile<T>::depth;
-  Cpu::Context one(1), three(3);
+  Cpu::Context one(1), three(3, true);
   for (const bool lines_are_rows : {false, true})
     for (const Index columns : {Index(1), size, 3 * size + 1, 8 * size, 8 * size + 3, 40 * size})
       for (const Index terms : {Index(1), size - 1, Index(19), depth, 2 * depth + 37}) {

@@ -67,7 +67,7 @@ struct SiluWith {
 /// Computes products c = a w, one for each expert.
 template <class B>
 Matrix<B> product(int threads, Weights form, const Slots& slots, const std::vector<float>& a, const Quantised<B>& w) {
-  typename B::Context ctx(threads);
+  typename B::Context ctx(threads, true);  // shares products that would take longer with threads, too
   cpu::PackedWeights packed;
   const auto weights = w.add(ctx, form, packed);
   const auto use = ctx.use(packed);
@@ -137,6 +137,34 @@ TEST_CASE("quantised products: threads, other items and CpuBf16 give the same bi
   }
 }
 
+TEST_CASE("quantised products: large products are shared between threads") {
+  struct Counting {
+    int calls = 0;
+    void run(int count, cpu::WorkerFunction f) {
+      ++calls;
+      for (int worker = 0; worker < count; ++worker) f(worker);
+    }
+  } executor;
+  Choice choose(1);
+  Slots slots(choose, 3);
+  slots.offsets = {0, 40};
+  slots.rows.assign(40, 0);
+  slots.items = 1;
+  slots.spare = 0;
+  const auto a = choose.numbers<float>(300);
+  const Quantised<Cpu> w(choose, 1, 300, 90);
+  Cpu::Context ctx(executor, 3, true);
+  cpu::PackedWeights packed;
+  const auto weights = w.add(ctx, Weights::int4, packed);
+  const auto use = ctx.use(packed);
+  executor.calls = 0;
+  Matrix<Cpu> c(40, 90);
+  Cpu::grouped_gemm(ctx, slots.groups(), View<const float, 2, Cpu>(a.data(), 1, 300), weights, false, c.view(),
+                    functor::Store{});
+  CHECK(executor.calls > 0);
+  CHECK(same_bits(c.data(), product<Cpu>(1, Weights::int4, slots, a, w).data(), 40 * 90));
+}
+
 TEST_CASE("quantised products: a pair equals two products, bit for bit") {
   for (Index i = 0; i < cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(2000000 + i));
@@ -165,7 +193,7 @@ TEST_CASE("quantised products: a pair equals two products, bit for bit") {
     Cpu::grouped_gemm(one, slots.groups().in_slot_order(), std::as_const(middle).view(), last, false, expected.view(),
                       functor::Store{});
     for (const int threads : {1, 3}) {
-      Cpu::Context ctx(threads);
+      Cpu::Context ctx(threads, true);
       const auto of_threads = ctx.use(packed);
       Matrix<Cpu> c(count, columns);
       if (gated)

@@ -73,7 +73,8 @@ void FewRows<T>::run(Context& ctx, const Batch<T>& batch, const Epilogue<T>& epi
   Index rows = 0;
   for (Index e = 0; e < batch.experts; ++e) rows += batch[e].rows;
   const bool alone = rows * batch.all.columns * batch.all.depth < tuning.serial_work;
-  parallel_for(ctx.executor(), alone ? 1 : ctx.threads(), batch.experts * strips, [&](Index number, int) {
+  const int threads = alone ? 1 : ctx.threads_for([&] { return batch.nanoseconds(); });
+  parallel_for(ctx.executor(), threads, batch.experts * strips, [&](Index number, int) {
     const Index e = number / strips;
     if (const Problem<T> p = batch[e]; p.rows > 0) task(p, e, number % strips * strip, epilogue);
   });
