@@ -62,9 +62,6 @@ void expect_no_memory(const std::string& name, const L& part, Index items = 96, 
       gatefold::infer<float, Cpu>(p.layer, infers, p.params, p.x.view().rows(0, count), p.carry,
                                   p.y.view().rows(0, count), p.extra);
     };
-    // Short work starts no threads, so they could otherwise start later, which allocates.
-    const auto nothing = [](int) {};
-    for (const auto* ctx : {&trains, &infers}) ctx->executor().run(threads, nothing);
     train();
     infer(items);
     int by_training = 0, by_inference = 0;

@@ -32,8 +32,7 @@ inline int available_threads() {
 /// The library's own thread pool, the default executor of the CPU backend. A thread without work first spins (polls for
 /// work without a pause), then sleeps.
 ///
-/// The threads start with the first call of run() that needs them and end with this object. The calling thread is
-/// worker 0. A thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that
+/// The threads start with the first call of pays() or run() and end with this object. The calling thread is worker 0. A thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that
 /// joined. A thread for which the machine has no free processor therefore delays no call.
 ///
 /// - If several threads call run(), or f calls it, one call at a time is shared between threads. Each other call runs
@@ -49,7 +48,7 @@ class Workers {
  public:
   // The largest number of threads of a pool, because `state_` has 15 bits to count the workers inside a call.
   static constexpr int kMost = 0x7fff;
-  /// Makes a thread pool. Its threads start with the first call of run() that needs them.
+  /// Makes a thread pool. Its threads start with the first call of pays() or run().
   /// @param threads  number of threads, including the calling thread
   explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)), asleep_(most_ - 1) {}
   Workers(const Workers&) = delete;
@@ -59,7 +58,7 @@ class Workers {
   void run(int count, WorkerFunction f) {
     count = std::min(count, most_);
     if (count <= 1 || busy_.exchange(true, std::memory_order_acquire)) return f(0);
-    if (!joined_ && process_ != process_id()) start();
+    if (!joined_) start_once();
     f_ = &f;
     called_at_.store(Ticks::now(), std::memory_order_relaxed);
     state_.store(++calls_ << kCallBits | static_cast<State>(count) << kCountBits);
@@ -80,8 +79,16 @@ class Workers {
   /// a spinning thread takes to join a call. If a thread sleeps, half of the work must be longer than waking a thread
   /// takes. Shorter work is added up until it pays to wake the threads once for all work that follows, unless there are
   /// pauses after which they sleep again.
+  ///
+  /// The first call starts the threads, whatever it returns. If they started when work first pays, a training step
+  /// after the first could allocate memory.
   bool pays(double ns) {
-    if (most_ == 1 || ns < kTuning.shared * joining_.load(std::memory_order_relaxed)) return false;
+    if (most_ == 1) return false;
+    if (!started_.load(std::memory_order_relaxed) && !busy_.exchange(true, std::memory_order_acquire)) {
+      start_once();
+      busy_.store(false, std::memory_order_release);
+    }
+    if (ns < kTuning.shared * joining_.load(std::memory_order_relaxed)) return false;
     if (busy_.load(std::memory_order_relaxed)) return false;
     if (asleep_.load(std::memory_order_relaxed) == 0) return true;
     const bool awake_until_now =
@@ -234,9 +241,12 @@ class Workers {
     }
   }
 
-  void start() {
+  // Starts the threads unless this process has started them.
+  void start_once() {
+    if (process_ == process_id()) return;
     forget();
     process_ = process_id();
+    started_ = true;
     stop_ = false;
     state_ = calls_ = 0;
     asleep_ = waiting_ = 0;
@@ -274,7 +284,7 @@ class Workers {
   std::unique_ptr<std::vector<std::thread>> threads_;
   std::unique_ptr<SleepingThread[]> sleeping_;  // for each thread, on which processor it sleeps (affinity.hpp)
   const WorkerFunction* f_ = nullptr;
-  std::atomic<bool> busy_{false}, stop_{false};
+  std::atomic<bool> busy_{false}, stop_{false}, started_{false};
   alignas(64) std::atomic<State> state_{0};
   std::atomic<std::int64_t> called_at_{0};  // when the current call of run() began (Ticks)
   // asleep_: number of threads that sleep or have not been started; wakes_: number of times that sleeping threads were
