@@ -8,7 +8,7 @@ using namespace gatefold;
 int main() {
   // [snippet model]
   using RowMatrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  Cpu::Context ctx(2);  // two threads; 0: as many as there are processors
+  Cpu::Context ctx(2);  // two threads
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.01}}};
   const Stack model{Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{8, 16}}}}, 2};

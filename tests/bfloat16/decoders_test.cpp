@@ -38,10 +38,12 @@ void for_each_form(const F& f) {
   DecoderSizes deepseek = qwen2;
   deepseek.latent = {.heads = 3, .query_rank = 9, .latent_dim = 11, .plain_dim = 6, .rotary_dim = 4, .value_dim = 7};
   f("deepseek_v2", deepseek);
-  deepseek.sigmoid_router = true;
   deepseek.experts = 6;
   deepseek.groups = 3;
   deepseek.top_groups = 2;
+  deepseek.router_scale = 1.5;
+  f("deepseek_v2_groups", deepseek);
+  deepseek.sigmoid_router = true;
   f("deepseek_v3", deepseek);
 }
 

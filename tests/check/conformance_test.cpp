@@ -268,7 +268,7 @@ TEST_CASE("conformance: each fault is found and reported once") {
   CHECK(sentence_of(Fault::keeps_scratch) ==
         "scratch memory was not released: write `auto mark = ctx.mark();` before ctx.scratch");
   CHECK(sentence_of(Fault::grows_scratch) ==
-        "scratch memory grew in the second step, which has the same sizes as the first");
+        "scratch memory grew in the second step of the same sizes: take as much ctx.scratch in every step");
 }
 
 TEST_CASE("conformance: dependence on the loop order is always found") {

@@ -23,7 +23,7 @@ bool holds(const std::string& instruction, S... operands) {
 
 }  // namespace
 
-TEST_CASE("and, or, xor, not and cnot: every width") {
+TEST_CASE("logic instructions: known results for every width") {
   CHECK(evaluate<u16>("and.b16 %o, %a, %b;", u16{0xff0f}, u16{0x0fff}) == 0x0f0f);
   CHECK(evaluate<u32>("or.b32 %o, %a, %b;", 0xf0f00000u, 0x0000f0f0u) == 0xf0f0f0f0u);
   CHECK(evaluate<u64>("xor.b64 %o, %a, %b;", ~u64{0}, u64{0xff}) == ~u64{0xff});

@@ -113,14 +113,14 @@ TEST_CASE("race: a reader is remembered while warps take turns") {
   CHECK(races_of(body, {}, {64}).size() == 1);
 }
 
-TEST_CASE("race: a weak write is remembered after a strong one") {
+TEST_CASE("race detector: reports a weak write before a strong one") {
   const std::string strong = "red.global.add.u32 [%d0], 1;\n";
   CHECK(!race_free(only(0) + "@%p1 st.global.u32 [%d0], 7;\n" + strong, {}, {2}));
   CHECK(race_free(only(0) + "@%p1 st.global.u32 [%d0], 7; bar.sync 0;\n" + strong, {}, {2}));
   CHECK(race_free(strong + strong, {}, {64}));
 }
 
-TEST_CASE("race: a weak read is remembered after strong ones") {
+TEST_CASE("race detector: reports a weak read before strong ones") {
   CHECK(!race_free(only(0) + "@%p1 ld.global.u32 %r2, [%d0];\n" + only(1) +
                        "@%p1 ld.relaxed.gpu.global.u32 %r2, [%d0];\n" + only(2) +
                        "@%p1 ld.relaxed.gpu.global.u32 %r2, [%d0];\n" + only(3) + "@%p1 red.global.add.u32 [%d0], 1;",

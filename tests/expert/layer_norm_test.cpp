@@ -16,7 +16,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
+TEST_CASE("LayerNorm (1): equals a plain loop, variance divided by D") {
   Cpu::Context ctx(2);
   for (const Index dim : {2, 3, 16, 33})
     for (const double epsilon : {1e-5, 0.5}) {

@@ -112,7 +112,7 @@ TEST_CASE("TensorMap: save removes old parts and their index") {
                        ArgumentError);
 }
 
-TEST_CASE("fill: blocks of large tensors give the saved values") {
+TEST_CASE("fill: tensors larger than a block get the saved values") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   for (const bool interleaved : {false, true})
@@ -284,7 +284,7 @@ TEST_CASE("parts of a tensor: gate left of up, all experts") {
       [](Index e, Index h, Index d) { return 100 + (e * H + h) * D + d; },
       [](Index e, Index h) { return 200 + e * 2 * H + h; });
 }
-TEST_CASE("parts of a tensor: gate above up, per expert") {
+TEST_CASE("TensorMap: reads fused gate and up matrices of each expert") {
   check_fused(
       numbered({{"0.gu", {2 * H, D}, {}},
                 {"1.gu", {2 * H, D}, {}},

@@ -55,7 +55,7 @@ TEST_CASE("WarmupCosine: works without warm-up or floor") {
   CHECK(std::abs(schedule.factor(100)) < 1e-15);
 }
 
-TEST_CASE("WarmupCosine: the end comes after the warm-up") {
+TEST_CASE("WarmupCosine: a total within the warm-up throws") {
   CHECK_THROWS_WITH_AS((WarmupCosine{.warmup = 5, .total = 5}.factor(1)),
                        "WarmupCosine: total: expected more than warmup = 5, got 5", ArgumentError);
   CHECK_THROWS_AS(WarmupCosine{}.factor(1), ArgumentError);

@@ -168,7 +168,7 @@ inline bool finite(const std::vector<double>& all) {
       CHECK(zero == (groups.offsets(j) == groups.offsets(j + 1)));                                   \
     }                                                                                                \
   }                                                                                                  \
-  TEST_CASE_TEMPLATE("every gate: a single item", G, __VA_ARGS__) {                                  \
+  TEST_CASE_TEMPLATE("every gate: a single item gives finite, ordered picks", G, __VA_ARGS__) {      \
     Edge<G> e(1, 4);                                                                                 \
     e.run();                                                                                         \
     CHECK(finite(e.outcome()));                                                                      \

@@ -71,9 +71,8 @@ TEST_CASE("read_decoder_config: unsupported options are errors") {
         "config.json: layer_types: expected sliding_attention or full_attention, got \"linear_attention\"");
   CHECK(error_of(CopiedFolder("gpt_oss").config("\"swiglu_limit\": 7.0", "\"swiglu_limit\": 6.0")) ==
         "config.json: swiglu_limit: expected 7, got 6.0");
-  CHECK(error_of(
-            CopiedFolder("deepseek_v2").config("\"routed_scaling_factor\": 1.0", "\"routed_scaling_factor\": 16.0")) ==
-        "config.json: routed_scaling_factor: expected 1, because the softmax router has no factor, got 16.0");
+  CHECK(error_of(CopiedFolder("deepseek_v2").config("\"topk_method\": \"greedy\"", "\"topk_method\": \"noaux_tc\"")) ==
+        "config.json: topk_method: expected greedy or group_limited_greedy, got \"noaux_tc\"");
   CHECK(error_of(CopiedFolder("qwen2_moe").config("\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0")) ==
         "config.json: decoder_sparse_step: expected at least 1, got 0");
 }
@@ -121,6 +120,7 @@ TEST_CASE("read_decoder_config: sizes that do not fit name the option") {
                             "moe_intermediate_size", "intermediate_size", "n_group", "topk_group"})
     CHECK(error("deepseek_v3", width, 0) == width + std::string(": expected at least 1, got 0"));
   CHECK(error("deepseek_v3", "qk_rope_head_dim", 3) == "qk_rope_head_dim: expected an even number, got 3");
+  CHECK(error("deepseek_v2_groups", "n_group", 5) == "n_group: expected a divisor of n_routed_experts = 12, got 5");
   CHECK(error("deepseek_v3", "n_group", 3) == "n_group: expected a divisor of n_routed_experts = 8, got 3");
   CHECK(error("deepseek_v3", "topk_group", 5) == "topk_group: expected at most n_group = 4, got 5");
   CHECK(error("deepseek_v3", "num_experts_per_tok", 5) ==

@@ -33,7 +33,7 @@ namespace detail_::attending {
 struct CachedHeads {
   Index heads, kv_heads;
   Index capacity;  // rows of each matrix of the cache: one for each item of a sequence
-  Window window;   // key j of a sequence is row j of a matrix; its first rows can be outside all windows
+  Window window;   // the window of each item. The first rows of a matrix can be in no window
 
   GATEFOLD_HD Index group() const { return heads / kv_heads; }
   /// Returns the number of query rows (query heads times items) that share the keys of a matrix.

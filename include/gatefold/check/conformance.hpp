@@ -210,7 +210,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options, 
   const auto held = ctx.capacity();
   expect_that(steps::same_bits(first, steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float)),
               "two runs from the same seed differ: is there state outside the arguments?");
-  expect_that(ctx.capacity() == held, "scratch memory grew in the second step, which has the same sizes as the first");
+  expect_that(ctx.capacity() == held,
+              "scratch memory grew in the second step of the same sizes: take as much ctx.scratch in every step");
   for (int threads : {2, 3, 8}) {
     auto several = steps::eager_context<B>(threads);
     bool same = true;

@@ -210,7 +210,8 @@ class Group {
   void expect_all_here() const {
     if (failure_) throw Stopped();
     if (left_ > 0)
-      throw DeviceError("dist: a shard waits for shards that have returned: the shards do not run the same program");
+      throw DeviceError(
+          "dist::run: a shard waits for shards that have returned: the shards do not run the same program");
   }
   template <class F>
   void or_stop(const F& f) {

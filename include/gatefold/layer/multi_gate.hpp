@@ -58,7 +58,7 @@ struct MultiGate {
     using TaskGate = GateT;
     std::vector<gatefold::Params<GateT, T, B>> gate;  // one pack per task
     gatefold::Params<ExpertT, T, B> expert;
-    [[no_unique_address]] ActiveExperts<B> active{};  // upper bound of the experts of an item; `summary` reads it
+    [[no_unique_address]] ActiveExperts<B> active{};  // at least the number of experts of an item; `summary` reads it
     GATEFOLD_PACK(gate, expert)
   };
   /// The picks of one task: the plan and the saved values of its gate.

@@ -47,8 +47,8 @@ struct DecoderSizes {
   bool clamped = false;                          // experts and router of gpt-oss: clamped SwiGLU, with biases
   bool weight_on_input = false;                  // the gate of Llama 4 (SigmoidOnInput) instead of SoftmaxTopK
   bool sigmoid_router = false;                   // the gate of DeepSeek-V3 (SigmoidTopK) instead of SoftmaxTopK
-  double router_scale = 1;                       // SigmoidTopK only: factor of all weights
-  Index groups = 1, top_groups = 1;              // SigmoidTopK only: groups of experts (SigmoidBias)
+  double router_scale = 1;                       // with latent attention: factor of all weights
+  Index groups = 1, top_groups = 1;              // with latent attention: groups of experts (SigmoidBias)
   Index shared_dim = 0;               // hidden width of the shared expert of each mixture; 0: no shared expert
   std::vector<Index> dense_layers{};  // layers with one dense expert instead of a mixture
   Index dense_dim = 0;                // hidden width of the dense experts
@@ -81,6 +81,9 @@ struct DecoderSizes {
     expect(!weight_on_input || shared_dim >= 1, where, "shared_dim", "at least 1, because weight_on_input is given",
            shared_dim);
   }
+  /// Returns whether the gate of a decoder with latent attention is SigmoidTopK: the gate of DeepSeek-V3, or a softmax
+  /// with groups of experts or a factor, as in DeepSeek-V2.
+  bool has_sigmoid_top_k() const { return sigmoid_router || router_scale != 1 || top_groups < groups; }
   /// Returns the attention of layer l, unless it is latent attention.
   GroupedQueryAttention attention_of(Index l) const {
     GroupedQueryAttention of_layer = attention.with_model_dim(model_dim);
@@ -174,14 +177,20 @@ decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
     if (s.shared_dim == 0) return f(of_parts(s, s.attention, Mixture{softmax, expert}));
     return f(of_parts(s, s.attention, WithShared{Mixture{softmax, expert}, SigmoidGated{shared}}));
   }
-  if (!s.sigmoid_router) return f(of_parts(s, s.latent, WithShared{Mixture{softmax, expert}, shared}));
-  const SigmoidTopK sigmoid{.scores = {.experts = s.experts, .bias = false},
-                            .selection = {.k = s.picks,
-                                          .renormalise = s.renormalise,
-                                          .scale = s.router_scale,
-                                          .groups = s.groups,
-                                          .top_groups = s.top_groups}};
-  return f(of_parts(s, s.latent, WithShared{Mixture{sigmoid, expert}, shared}));
+  if (!s.has_sigmoid_top_k()) return f(of_parts(s, s.latent, WithShared{Mixture{softmax, expert}, shared}));
+  SigmoidTopK router{.scores = {.experts = s.experts, .bias = false},
+                     .selection = {.k = s.picks,
+                                   .renormalise = s.renormalise,
+                                   .scale = s.router_scale,
+                                   .groups = s.groups,
+                                   .top_groups = s.top_groups}};
+  if (!s.sigmoid_router) {
+    // DeepSeek-V2 has no bias: it is 0 and remains 0.
+    router.selection.score = RouterScore::softmax;
+    router.selection.group_terms = 1;
+    router.selection.speed = 0;
+  }
+  return f(of_parts(s, s.latent, WithShared{Mixture{router, expert}, shared}));
 }
 
 }  // namespace gatefold

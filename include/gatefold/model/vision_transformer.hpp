@@ -94,14 +94,14 @@ struct Traced {
   }
 };
 
-/// A variant of a layer of a vision transformer as in paper 001's code. A second norm follows the residual connection.
-/// If the update rule evaluates the branch at a look-ahead point, it starts from the normalised items, also in dense
-/// layers.
+/// A layer of a vision transformer as in the published code of MomentumSMoE (paper 001). A second norm follows the
+/// residual connection. A rule that evaluates its branch at a look-ahead point computes this point from the normalised
+/// items, also in dense layers.
 ///
 ///     h = x + attention(norm(x)),   z, carry ← h + (rule(norm(h), carry; branch) − norm(h)),   y = norm(z)   (2)
 ///
-/// The code subtracts the outputs of mixtures. This is equivalent, because the last weights of the experts learn the
-/// opposite sign.
+/// The published code subtracts the outputs of mixtures. This is equivalent, because the last weights of the experts
+/// learn the opposite sign.
 struct Reference {
   template <class RuleT, class BranchT>
   static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {

@@ -22,6 +22,19 @@ struct SgdStep {
     at.store(p + i, pi - lr * mi);
   }
 };
+/// SgdStep with momentum 0, which neither reads nor writes the moments.
+template <class T>
+struct PlainSgdStep {
+  using Element = T;
+  T lr, decay;
+  const T* g;
+  T* p;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto pi = at.load(p + i);
+    at.store(p + i, pi - lr * (at.load(g + i) + decay * pi));
+  }
+};
 
 }  // namespace functor
 
@@ -32,8 +45,9 @@ namespace optim {
 ///
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
-/// torch.optim.SGD computes the same. μ = 0 is plain gradient descent. For an embedding with a sparse gradient, (1)
-/// applies only to the touched rows, that is, the rows that backward wrote. The other rows keep p and m.
+/// torch.optim.SGD computes the same. μ = 0 is plain gradient descent, which neither reads nor writes m. For an
+/// embedding with a sparse gradient, (1) applies only to the touched rows, that is, the rows that backward wrote. The
+/// other rows keep p and m.
 /// @throws ArgumentError unless lr, momentum and decay are finite and at least 0, and gradients and moments have the
 ///         shapes of the parameters; then nothing has been written
 /// @cost one moment per parameter
@@ -77,8 +91,11 @@ struct Sgd {
     for_each_learned(
         [&](const Name& name, auto& p, auto& g, auto& m) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
-          each(ctx, name, g,
-               functor::SgdStep<T>{T(lr), T(momentum), T(decay), std::as_const(g).data(), p.data(), m.data()});
+          const T* const gradient = std::as_const(g).data();
+          if (momentum == 0)
+            each(ctx, name, g, functor::PlainSgdStep<T>{T(lr), T(decay), gradient, p.data()});
+          else
+            each(ctx, name, g, functor::SgdStep<T>{T(lr), T(momentum), T(decay), gradient, p.data(), m.data()});
         },
         params, grads, state.m);
   }

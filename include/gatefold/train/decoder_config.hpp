@@ -140,19 +140,19 @@ void add_deepseek(const Options<Json>& o, DecoderConfig& c) {
   s.sigmoid_router = c.model_type == "deepseek_v3";
   s.renormalise = s.sigmoid_router && o.flag("norm_topk_prob", true);
   s.router_scale = o.number("routed_scaling_factor", s.sigmoid_router ? 2.5 : 1);
-  s.groups = o.at_least(1, "n_group", s.sigmoid_router ? 8 : 1);
-  s.top_groups = o.at_least(1, "topk_group", s.sigmoid_router ? 4 : 1);
-  if (s.sigmoid_router) {
+  o.check("SigmoidBias: ", [&] { expect_finite("SigmoidBias", "routed_scaling_factor", s.router_scale); });
+  const std::string method = o.text("topk_method", "greedy");
+  if (!s.sigmoid_router && method != "greedy" && method != "group_limited_greedy")
+    o.fail("topk_method", "greedy or group_limited_greedy");
+  if (s.sigmoid_router || method != "greedy") {
+    s.groups = o.at_least(1, "n_group", s.sigmoid_router ? 8 : 1);
+    s.top_groups = o.at_least(1, "topk_group", s.sigmoid_router ? 4 : 1);
     if (s.experts % s.groups != 0) o.fail("n_group", "a divisor of n_routed_experts = " + std::to_string(s.experts));
     if (s.top_groups > s.groups) o.fail("topk_group", "at most n_group = " + std::to_string(s.groups));
     const Index most = s.experts / s.groups * s.top_groups;
     if (s.picks > most)
       o.fail("num_experts_per_tok", "at most " + std::to_string(most) + " (the experts in topk_group groups)");
-    o.check("SigmoidBias: ", [&] { expect_finite("SigmoidBias", "routed_scaling_factor", s.router_scale); });
   }
-  if (!s.sigmoid_router && s.router_scale != 1)
-    o.fail("routed_scaling_factor", "1, because the softmax router has no factor");
-  if (!s.sigmoid_router && o.text("topk_method", "greedy") != "greedy") o.fail("topk_method", "greedy");
   s.shared_dim = s.hidden_dim * o.at_least(1, "n_shared_experts");
   s.dense_dim = o.at_least(1, "intermediate_size");
   c.ignored_layers = o.integer("num_nextn_predict_layers", 0);

@@ -65,8 +65,11 @@ inline TensorMap mixture(const DecoderConfig& config, published::ExpertStorage e
   if (config.model_type == "qwen2_moe") return published::qwen2_moe(at + "mlp.", experts);
   if (config.sizes.latent.latent_dim == 0) return published::qwen3_moe(at + "mlp.", experts);
   TensorMap map = published::deepseek_v3(at + "mlp.", experts);
-  if (!config.sizes.sigmoid_router)
-    std::erase_if(map, [](const MapEntry& entry) { return entry.ours.find(".selection.") != std::string::npos; });
+  if (config.sizes.sigmoid_router) return map;
+  // The files of DeepSeek-V2 have no bias of the router.
+  std::erase_if(map, [](const MapEntry& entry) { return entry.ours.find(".selection.") != std::string::npos; });
+  if (config.sizes.has_sigmoid_top_k())
+    for (const char* name : {"branch.gate.selection.bias", "branch.gate.selection.speed"}) map.push_back({name});
   return map;
 }
 

@@ -127,13 +127,16 @@ auto checked_shapes(const TensorFiles& files, const TensorMap& map, const Decode
 }
 
 /// Sets the tensors of a decoder that are in no file. These are the speeds at which the biases of SigmoidTopK gates
-/// change.
+/// change. In DeepSeek-V2, the biases are in no file, too; they are 0 and remain 0.
 template <class C, class P>
-void set_others(C& ctx, P& params) {
+void set_others(C& ctx, const DecoderConfig& config, P& params) {
+  const bool biased = config.sizes.sigmoid_router;
   for_each_tensor(
       [&]<class Tensor>(const Name& name, Tensor& t) {
-        if constexpr (Tensor::rank == 1)
-          if (name.str().ends_with(".selection.speed")) fill(ctx, t.view(), SigmoidBias{}.speed);
+        if constexpr (Tensor::rank == 1) {
+          if (name.str().ends_with(".selection.speed")) fill(ctx, t.view(), biased ? SigmoidBias{}.speed : 0);
+          if (!biased && name.str().ends_with(".selection.bias")) fill(ctx, t.view(), 0);
+        }
       },
       params);
 }
@@ -149,7 +152,7 @@ auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConf
   ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, typename C::Backend>> params;
   shape_like(params, shapes);
   tensor_map::fill(files, ctx, map, params);
-  decoder_folder::set_others(ctx, params);
+  decoder_folder::set_others(ctx, config, params);
   return params;
 }
 

@@ -106,7 +106,7 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
           }
           B::from_host(ctx, static_cast<Index>(count), values, to.data() + first);
         });
-    decoder_folder::set_others(ctx, params);
+    decoder_folder::set_others(ctx, config, params);
     form = forms.cbegin();
     for_each_tensor(
         [&]<class Tensor>(const Name&, const Tensor& t) {

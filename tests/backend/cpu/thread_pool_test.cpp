@@ -245,7 +245,7 @@ TEST_CASE("Workers: pays for long work only") {
   CHECK(!alone.pays(1e12));
   Workers workers(2);
   CHECK(!workers.pays(0));
-  CHECK(workers.pays(1e9));  // the thread has not started, and waking it is assumed to take 30 µs
+  CHECK(workers.pays(1e9));  // waking the thread is assumed to take 30 µs
   CHECK(!workers.pays(10));
   CHECK(all_come(workers, 2));
   CHECK(workers.pays(1e9));
@@ -254,13 +254,20 @@ TEST_CASE("Workers: pays for long work only") {
 
 TEST_CASE("Workers: short work adds up until waking threads pays") {
   if (cpu::usable_processors() < 2) return;  // with more threads than processors it does not add up
+  // The first call starts the thread, which then spins for 200 µs before it sleeps.
+  const auto let_sleep = [](Workers& pool) {
+    CHECK(!pool.pays(0));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
   Workers workers(2);
+  let_sleep(workers);
   int calls = 0;
   for (int i = 0; i < 100 && calls == 0; ++i)
     if (workers.pays(20'000)) calls = i + 1;  // each call saves at most 10 µs of the assumed 30 µs
   CHECK(calls >= 3);
   // Pauses after which the thread sleeps again start the sum again.
   Workers paused(2);
+  let_sleep(paused);
   for (int i = 0; i < 20; ++i) {
     CHECK(!paused.pays(20'000));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -167,7 +167,7 @@ TEST_CASE("reduce: the last block of more than 2^31 terms") {
   CHECK(partial.back(1) == sum);
 }
 
-TEST_CASE("gates: more than 2^31 picks, logits and item values") {
+TEST_CASE("gates: route correctly with more than 2^31 picks") {
   Cuda::Context ctx;
   constexpr Index items = (Index(1) << 30) + 3, dim = 4, experts = 5, k = 2;
   const Reserved<float> x(items * dim), w(dim * experts), weight(items * k);

@@ -175,30 +175,31 @@ TEST_CASE("SigmoidBias (4): picks only from the best groups") {
   Cpu::Context ctx(1);
   for (const auto& [of_experts, of_groups, of_top] :
        {std::tuple<Index, Index, Index>{12, 4, 2}, {8, 8, 3}, {6, 2, 1}, {9, 3, 3}, {4, 2, 1}})
-    for (const bool even : {false, true}) {
-      const Index experts = of_experts, groups = of_groups, top = of_top;  // a macro below captures them
-      CAPTURE(experts);
-      const Index size = experts / groups, k = 2, items = 12;
-      auto rank = uniform_tensor<double>(ctx, Seed{3}, 4, items, experts);
-      if (even)
-        for (Index i = 0; i < rank.size(); ++i) rank.data()[i] = std::round(rank.data()[i] / 3);
-      const auto bias = values(uniform_tensor<double>(ctx, Seed{4}, even ? 0 : 0.5, experts));
-      const auto plan = select({.k = k, .groups = groups, .top_groups = top}, rank, bias);
-      for (Index n = 0; n < items; ++n) {
-        naive::Row biased, worth;
-        for (Index e = 0; e < experts; ++e) biased.push_back(sigmoid(rank(n, e)) + bias[std::size_t(e)]);
-        for (Index g = 0; g < groups; ++g) {
-          naive::Row of(biased.begin() + g * size, biased.begin() + (g + 1) * size);
-          std::sort(of.rbegin(), of.rend());
-          worth.push_back(of[0] + (size > 1 ? of[1] : 0));
+    for (const bool even : {false, true})
+      for (const Index terms : {1, 2}) {
+        const Index experts = of_experts, groups = of_groups, top = of_top;  // a macro below captures them
+        CAPTURE(experts);
+        const Index size = experts / groups, k = 2, items = 12;
+        auto rank = uniform_tensor<double>(ctx, Seed{3}, 4, items, experts);
+        if (even)
+          for (Index i = 0; i < rank.size(); ++i) rank.data()[i] = std::round(rank.data()[i] / 3);
+        const auto bias = values(uniform_tensor<double>(ctx, Seed{4}, even ? 0 : 0.5, experts));
+        const auto plan = select({.k = k, .groups = groups, .top_groups = top, .group_terms = terms}, rank, bias);
+        for (Index n = 0; n < items; ++n) {
+          naive::Row biased, worth;
+          for (Index e = 0; e < experts; ++e) biased.push_back(sigmoid(rank(n, e)) + bias[std::size_t(e)]);
+          for (Index g = 0; g < groups; ++g) {
+            naive::Row of(biased.begin() + g * size, biased.begin() + (g + 1) * size);
+            std::sort(of.rbegin(), of.rend());
+            worth.push_back(of[0] + (size > 1 && terms == 2 ? of[1] : 0));
+          }
+          const auto best = naive::best(worth, top);
+          for (Index e = 0; e < experts; ++e)
+            if (std::find(best.begin(), best.end(), e / size) == best.end()) biased[std::size_t(e)] = -100;
+          const auto picks = naive::best(biased, k);
+          for (Index j = 0; j < k; ++j) CHECK(plan.expert(n * k + j) == picks[std::size_t(j)]);
         }
-        const auto best = naive::best(worth, top);
-        for (Index e = 0; e < experts; ++e)
-          if (std::find(best.begin(), best.end(), e / size) == best.end()) biased[std::size_t(e)] = -100;
-        const auto picks = naive::best(biased, k);
-        for (Index j = 0; j < k; ++j) CHECK(plan.expert(n * k + j) == picks[std::size_t(j)]);
       }
-    }
 }
 
 TEST_CASE("SigmoidBias (4): NaN and infinities rank last in groups") {
@@ -424,6 +425,8 @@ TEST_CASE("SigmoidBias: wrong options and shapes throw") {
         "SigmoidBias: scale: expected a finite number, got nan");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 4}, 6), 2); }) ==
         "SigmoidBias: groups: expected a divisor of experts = 6, got 4");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 3, .group_terms = 3}, 6), 2); }) ==
+        "SigmoidBias: group_terms: expected 1 or 2, got 3");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 3, .top_groups = 4}, 6), 2); }) ==
         "SigmoidBias: top_groups: expected 1 <= top_groups <= groups = 3, got 4");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.k = 3, .groups = 3}, 6), 2); }) ==

@@ -66,7 +66,9 @@ def options(name, choose):
         "gpt_oss": lambda: wide | dict(intermediate_size=choose([3, 6]), num_local_experts=experts, pad_token_id=None,
                                        eos_token_id=2, sliding_window=choose([1, 4, 9])),
         "deepseek_v2": lambda: latent(choose, [True], [0.707]) | dict(
-            n_routed_experts=experts, topk_method="greedy", routed_scaling_factor=1.0, norm_topk_prob=False),
+            n_routed_experts=groups * each, topk_method=choose(["greedy", "group_limited_greedy"]), n_group=groups,
+            topk_group=choose([1, groups]), num_experts_per_tok=choose([1, 2]),
+            routed_scaling_factor=choose([1.0, 2.5]), norm_topk_prob=False),
         "deepseek_v3": lambda: latent(choose, flag, [0.0, 0.707, 1.0]) | dict(
             n_routed_experts=groups * each, n_group=groups, topk_group=choose([1, groups]),
             num_experts_per_tok=choose([1, 2]), norm_topk_prob=choose(flag),

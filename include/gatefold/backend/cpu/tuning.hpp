@@ -41,8 +41,8 @@ struct Tuning {
   // The two products of an MLP (ProductPair) are computed for one block of rows at a time. The input, hidden values and
   // results of a block have at most this many elements, so that they stay in a cache. Tried: half of it; no difference.
   Index cached_size = 1 << 18;
-  // The largest number of register tiles (groups of rows) in a block of rows for which the two products of an MLP are
-  // computed (ProductPair).
+  // ProductPair computes the two products of an MLP for one block of rows at a time. A block has at most this many
+  // register tiles (groups of rows).
   Index pair_tiles = 24;
   // The two products of an MLP (ProductPair) are computed for blocks of rows. If each thread would get fewer blocks
   // than this, the blocks are halved. Tried: all blocks of a small expert on one thread; no difference.

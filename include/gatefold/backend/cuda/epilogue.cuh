@@ -10,12 +10,13 @@
 /// eight neighbouring columns (elements.cuh).
 namespace gatefold::detail_::device {
 
-/// True if an epilogue can process groups of eight values (Elements) of one or two result matrices. It is false for
-/// epilogues that declare `scalar_only` or accept only single values.
+/// True if an epilogue can be called with groups of eight values.
 /// @tparam V  Elements<8>, once for each result matrix
 template <class E, class... V>
 inline constexpr bool takes_elements =
     std::is_invocable_r_v<Elements<8>, const E&, const ElementsAccess<8>&, Index, Index, Index, V...>;
+/// An epilogue that processes groups of eight values of one or two result matrices. False if the epilogue declares
+/// `scalar_only`.
 template <class E, int Matrices>
 concept ElementsEpilogue = !requires {
   requires E::scalar_only;

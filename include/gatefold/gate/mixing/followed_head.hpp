@@ -15,7 +15,7 @@ namespace gatefold {
 /// Selects the attention heads whose weights the mixing AttentionPosterior uses.
 enum class FollowedHead {
   lowest_entropy,              // the head with the lowest mean entropy in the sequence; if causal, up to this item
-  lowest_entropy_of_sequence,  // the head with the lowest mean entropy in the whole sequence, as in paper 002
+  lowest_entropy_of_sequence,  // the head with the lowest mean entropy in the whole sequence: Graph of Tokens
   every                        // all heads, weighted by their exact posterior
 };
 

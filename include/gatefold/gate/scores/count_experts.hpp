@@ -18,7 +18,8 @@ Index count_experts(const P& policy) {
 }
 
 /// Returns the number of values per item that a scores policy expects: length · model_dim, or model_dim if there is no
-/// option `length`. Returns 0 if the policy has no option `model_dim`, or if this option is still 0.
+/// option `length`. For a wrapper with a member `scores`, for example Jitter, returns item_width of this member.
+/// Returns 0 if model_dim is 0, or if the policy has neither the option nor the member.
 template <class S>
 Index item_width(const S& scores) {
   if constexpr (requires { scores.scores; }) {

@@ -31,7 +31,7 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 ///     s = σ(rank),   I(n) = top_K (s[n,:] + b) of the experts in the best groups                         (1)
 ///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (otherwise)     (2)
 ///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
-///     score of a group = the sum of its two largest s[n,e] + b_e; best groups: the top_groups largest scores   (4)
+///     score of a group = the sum of its group_terms largest s[n,e] + b_e; best groups: the largest scores   (4)
 ///     after (3)   b_e ← b_e − mean b   (centred)                                                        (5)
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
@@ -40,7 +40,7 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 /// which gives different picks if s + b < 0. With `score = RouterScore::sqrt_softplus`, s = √(log(1 + e^rank)) replaces
 /// the sigmoid in (1) to (4), as in DeepSeek-V4 (transformers' modeling_deepseek_v4.py). With `score =
 /// RouterScore::softmax`, s = q, the softmax over all experts: ERNIE 4.5 (renormalised) and LongCat-Flash (not
-/// renormalised).
+/// renormalised). DeepSeek-V2, arXiv:2405.04434, sec. 2.2.2, is this softmax without bias, with group_terms = 1.
 ///
 /// (5) keeps the biases near 0, because only their differences affect the choice. Without (5) they can all grow, since
 /// the steps of (3) do not sum to 0. The source of (5) is the trainer torchtitan (its pull request 1506).
@@ -55,10 +55,12 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 /// gives the router no gradient, as in TopK.
 /// @param speed  initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training
 /// @param groups  number of groups of adjacent experts, all of one size; 1: no limit
+/// @param top_groups  number of best groups, whose experts can be picked
+/// @param group_terms  1 or 2: number of terms in the score of a group
 /// @param centred  if true, (5) follows each step (3)
 /// @param rank [N, E] in   logits;  q [N, E] in  probabilities, read only if score is softmax
-/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0, and scale
-///         and speed are finite
+/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, group_terms is 1 or 2,
+///         speed >= 0, and scale and speed are finite
 /// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
 ///         backward
 /// @order  the order of TopK, for groups too. In float, σ rounds to 1 for logits above about 17 and to 0 below −88;
@@ -71,6 +73,7 @@ struct SigmoidBias {
   Index experts = 0;
   RouterScore score = RouterScore::sigmoid;
   bool centred = false;
+  Index group_terms = 2;
 
   template <class T, class B>
   struct Params {
@@ -98,6 +101,7 @@ struct SigmoidBias {
            Joined{"a divisor of experts = ", of_experts}, groups);
     expect(top_groups >= 1 && top_groups <= groups, "SigmoidBias", "top_groups",
            Joined{"1 <= top_groups <= groups = ", groups}, top_groups);
+    expect(group_terms == 1 || group_terms == 2, "SigmoidBias", "group_terms", "1 or 2", group_terms);
     const Index eligible = of_experts / groups * top_groups;
     if (groups == 1) {
       expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
@@ -128,7 +132,7 @@ struct SigmoidBias {
     B::for_rows(ctx, items, functor::BiasedScore<T, B>{score, c.rank, c.q, p.bias, biased});
     if (top_groups < groups) {
       auto of_group = ctx.template scratch<T>(items, groups);
-      B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, of_group});
+      B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, group_terms, of_group});
       B::for_each(ctx, items * groups, functor::KeepBestGroups<T, B>{of_group, top_groups, biased});
     }
     plan.resize(items, experts, items * k);
@@ -187,22 +191,23 @@ struct BiasedScore {
     });
   }
 };
-/// Writes score[n,g], the score of group g of experts for item n. It is the sum of the two largest elements of `biased`
-/// (BiasedScore) in the group.
+/// Writes score[n,g], the score of group g of experts for item n. It is the sum of the `terms` largest elements of
+/// `biased` (BiasedScore) in the group, with `terms` 1 or 2.
 template <class T, class B>
 struct GroupScores {
   View<const T, 2, B> biased;
+  Index terms;
   View<T, 2, B> score;
   GATEFOLD_HD void operator()(Index i) const {
     const Index groups = score.extent(1), size = biased.extent(1) / groups, n = i / groups, g = i % groups;
     const T* const of = &biased(n, g * size);
     const auto above = [](T v, T w) { return order_key(v) > order_key(w); };
-    T first = of[0], second = size > 1 ? of[1] : T(0);
+    T first = of[0], second = size > 1 ? of[1] : terms == 2 ? T(0) : first;
     for (Index e = 2; e < size; ++e) {
       T& smaller = above(first, second) ? second : first;
       if (above(of[e], smaller)) smaller = of[e];
     }
-    score(n, g) = first + second;
+    score(n, g) = terms == 2 ? first + second : above(first, second) ? first : second;
   }
 };
 /// Excludes the experts outside of the `kept` best groups of item n: sets biased[n,e] of these experts e to −∞. In the
