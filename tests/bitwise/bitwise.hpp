@@ -117,6 +117,7 @@ class Subject {
     layer_.begin(ctx, params_, count, dcarry);
     for_each_tensor([&](const Name&, auto& d) { randomise(d, first, count); }, dcarry);
     gatefold::backward(layer_, ctx, params_, x, saved, dy, dcarry, dx, grads, extra(first, count));
+    write_zeros(grads);
     add(o.of_items, "dx", dx);
     add(o.of_items, "dcarry", dcarry);
     add(o.of_all, "grads", grads);

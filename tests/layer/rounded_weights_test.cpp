@@ -61,7 +61,7 @@ TEST_CASE("RoundedWeights: copies are current until weights are accessed mutably
   CHECK(after([](Case& c) { CHECK(all_finite(c.ctx, std::as_const(c.params))); }));
   CHECK(!after([](Case& c) { set_zero(c.ctx, c.params); }));
   CHECK(!after([](Case& c) {
-    set_zero_later(c.ctx, c.params);
+    set_zero_later(c.ctx, c.up());
     c.up().take_zeros();  // the zeros are never written
   }));
   CHECK(!after([](Case& c) { c.up().resize(3, 6, 5); }));

@@ -343,8 +343,9 @@ void set_zero(C& ctx, P& pack) {
   if constexpr (!is_view) for_each_tensor(detail_::pack::Zero<C>{ctx}, pack);
 }
 /// Sets every tensor of a pack (a struct of named tensors) to 0. The zeros of tensors of rank 3 (the weights of
-/// experts) are written only at the first access to their elements. If a backward pass stores the whole gradient of
-/// such weights (add_weight_gradient), these zeros are never written or read, which saves time.
+/// experts) are written only at the first non-const access to their elements. If a backward pass stores the whole
+/// gradient of such weights (add_weight_gradient), these zeros are never written or read, which saves time. Call
+/// write_zeros before you read the pack: a const access to zeros that are not yet written throws Error.
 /// @param ctx  the context that writes the zeros; it must live until they are written
 template <class C, class P>
 void set_zero_later(C& ctx, P& pack) {

@@ -134,9 +134,9 @@ class Tensor {
     return elements()(i...);
   }
 
-  /// Sets all elements to 0, but the zeros are written only when the elements are accessed. A matrix product that
-  /// overwrites all elements calls take_zeros first; the zeros are then never written. Only for rank 3, the weights of
-  /// experts.
+  /// Sets all elements to 0, but the zeros are written only at the first non-const access. Until then, a const access
+  /// throws Error. A matrix product that overwrites all elements calls take_zeros first; the zeros are then never
+  /// written. Only for rank 3, the weights of experts.
   /// @param ctx  must live until the zeros are written
   template <class Context>
   void defer_zeros(Context& ctx) {
@@ -174,11 +174,12 @@ class Tensor {
     }
     release();
   }
-  const View<T, Rank, B>& elements() const {
+  const View<T, Rank, B>& elements() const { return zeros_.expect_written(), view_; }
+  const View<T, Rank, B>& to_write() {
+    copied_.forget();
     zeros_.write(view_.data(), static_cast<std::size_t>(view_.size()) * sizeof(T));
     return view_;
   }
-  const View<T, Rank, B>& to_write() { return copied_.forget(), elements(); }
 
   View<T, Rank, B> view_;
   Index capacity_ = 0;  // number of elements of the memory, or kSkipped
