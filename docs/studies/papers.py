@@ -1,0 +1,93 @@
+"""The cases of the tables, and the numbers of the papers.
+
+A row is (name of the case, label, numbers in the paper's tables or nothing). A group is (title, name of the case to
+compare with, rows). The programs in examples/studies have the same names and numbers; a test compares them."""
+
+SMOE = ("smoe", "SMoE", (35.55, 44.19))
+HEAVY_BALL = ("heavy_ball", "heavy ball, μ 0.7, γ 1", (33.46, 42.33))
+
+# Perplexities on the clean and on the attacked test text: paper 001, tables 1, 5, 6, 7 and 9.
+MOMENTUM = [
+    ("Rules, a mixture in every layer", "smoe", [
+        SMOE,
+        HEAVY_BALL,
+        ("adam", "Adam first, heavy ball after it", (33.25, 41.11)),
+        ("robust", "robust", (34.45, 42.78)),
+        ("negative", "negative, μ −0.3", (35.09, 43.62)),
+        ("complex", "complex, μ 0.7 exp(i π/8)", (33.34, 41.66)),
+        ("nesterov", "Nesterov, μ 0.7", (35.46, 43.97)),
+        ("rms_prop", "RmsProp first, heavy ball after it", (34.25, 42.60)),
+        ("sharpness_aware", "sharpness-aware, ρ 0.05", (35.05, 43.44)),
+        ("learned", "(i) μ and γ learned", (33.87, 42.32)),
+        ("learned_gamma", "(ii) γ learned", (33.69, 41.84)),
+        ("gamma_of_word", "(iii) γ of each word", (33.96, 42.39)),
+        ("time_varying", "time-varying μ", (35.08, 43.97)),
+        ("scheduled_restart", "scheduled restart", (35.01, 43.72)),
+        ("zero_order_hold", "zero-order hold", (34.00, 42.70))]),
+    ("Half the depth", "half_smoe", [
+        ("half_smoe", "SMoE", (84.81, 99.29)),
+        ("half_heavy_ball", "heavy ball", (86.65, 101.18)),
+        ("half_adam", "Adam first", ())]),
+    ("GLaM, a mixture in every other layer", "glam", [
+        ("glam", "GLaM", (37.71, 47.61)),
+        ("glam_heavy_ball", "heavy ball", (35.29, 43.64)),
+        ("glam_adam", "Adam first", (34.32, 42.81))]),
+    ("The skeleton of the paper's code", "reference", [
+        ("reference", "SMoE", (35.55, 44.19)),
+        ("reference_heavy_ball", "heavy ball", (33.46, 42.33)),
+        ("reference_adam", "Adam first", (33.25, 41.11))]),
+    ("Momentum μ, at γ = 1", "smoe", [
+        SMOE, ("mu_0.3", "μ 0.3", ()), ("mu_0.5", "μ 0.5", ()), HEAVY_BALL, ("mu_0.9", "μ 0.9", ())]),
+    ("Step γ, at μ = 0.7", "smoe", [
+        SMOE, ("gamma_0.3", "γ 0.3", ()), ("gamma_0.6", "γ 0.6", ()), HEAVY_BALL, ("gamma_1.5", "γ 1.5", ())]),
+]
+MOMENTUM_LAYERS = ["smoe", "heavy_ball", "adam", "robust", "negative", "complex"]
+
+
+def three(title, name, plain, similarity, attention):
+    return (title, name, [(name, title, plain), (f"{name}_similarity", f"{title}, similarity", similarity),
+                          (f"{name}_attention", f"{title}, attention", attention)])
+
+
+# The same: paper 002, tables 1, 6 and 9. Table 9 has only clean text.
+GRAPH_OF_TOKENS = [
+    three("SMoE", "smoe", (34.84, 43.59), (32.03, 39.92), (32.23, 40.91)),
+    ("Similarity that sees the words that follow", "smoe", [
+        ("smoe", "SMoE", (34.84, 43.59)), ("smoe_similarity", "SMoE, similarity", (32.03, 39.92)),
+        ("smoe_similarity_ahead", "similarity, not causal", ())]),
+    ("Only confident words (proposition 1)", "smoe", [
+        ("smoe", "SMoE", (34.84, 43.59)), ("smoe_similarity", "SMoE, similarity", (32.03, 39.92)),
+        ("smoe_similarity_confident", "similarity, confident", ()),
+        ("smoe_attention", "SMoE, attention", (32.23, 40.91)),
+        ("smoe_attention_confident", "attention, confident", ())]),
+    three("GLaM", "glam", (39.10, 49.75), (34.92, 43.72), (36.71, 45.85)),
+    three("X-MoE", "x_moe", (34.49, 42.96), (33.06, 41.28), (33.24, 41.73)),
+    three("SMoE-dropout", "smoe_dropout", (34.67, 43.09), (33.69, 41.99), (33.91, 42.17)),
+    ("Temperature τ of the similarity", "smoe", [
+        ("smoe", "SMoE", (34.84, 43.59)), ("smoe_similarity", "SMoE, similarity", (32.03, 39.92)),
+        ("smoe_tau_0.1", "τ 0.1", (34.01,)), ("smoe_tau_2", "τ 2", (32.88,)), ("smoe_tau_root", "τ √D", (33.83,))]),
+    ("Width σ of the likelihood", "smoe", [
+        ("smoe", "SMoE", (34.84, 43.59)), ("smoe_attention", "SMoE, attention", (32.23, 40.91)),
+        ("smoe_sigma_0.1", "σ 0.1", (32.67,)), ("smoe_sigma_2", "σ 2", (32.85,)),
+        ("smoe_sigma_root", "σ √D", (32.90,))]),
+    three("K = 1", "k_1", (40.75, 50.21), (39.18, 48.66), (39.35, 48.72)),
+    three("K = E/2", "k_half", (34.92, 42.98), (33.81, 42.37), (33.28, 41.45)),
+    three("Twice the experts", "e_twice", (33.41, 41.79), (31.62, 39.77), (31.85, 39.65)),
+]
+GRAPH_OF_TOKENS_LAYERS = ["smoe", "smoe_similarity", "smoe_attention", "smoe_similarity_ahead",
+                          "smoe_similarity_confident", "smoe_attention_confident", "smoe_tau_root", "k_1",
+                          "k_1_similarity", "k_1_attention"]
+
+# Top-1 accuracy on ImageNet-1K and ImageNet-C in %, and mCE. The numbers are rows of (clean, corrupted, mCE): paper
+# 001, tables 2 and 3 for V-MoE with momentum and for Soft MoE; paper 002, table 2 for V-MoE with other routers.
+VISION = [
+    ("V-MoE", "vmoe", [
+        ("vmoe", "V-MoE", ()),
+        ("vmoe_heavy_ball", "V-MoE, heavy ball", ((73.26, 48.11, 65.77), (73.16, 46.98, 67.14))),
+        ("vmoe_robust", "V-MoE, robust momentum", ((73.20, 48.82, 64.92), (73.16, 46.98, 67.14))),
+        ("vmoe_similarity", "V-MoE, similarity-aware", ((73.21, 50.45), (72.71, 48.72))),
+        ("vmoe_attention", "V-MoE, attention-aware", ((73.33, 50.85), (72.71, 48.72)))]),
+    ("Soft MoE", "soft", [
+        ("soft", "Soft MoE", ()),
+        ("soft_heavy_ball", "Soft MoE, heavy ball", ((75.47,), (73.52,)))]),
+]

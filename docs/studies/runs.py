@@ -1,0 +1,117 @@
+"""Reads stored runs of the studies and computes differences with intervals."""
+import collections
+import json
+import math
+import pathlib
+import statistics
+import tarfile
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "runs"
+
+# The 0.975 quantiles of Student's t distribution with 1 to 9 degrees of freedom.
+STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
+
+# A number of a run: its name, and the function that computes it from the result of the run.
+Measure = collections.namedtuple("Measure", "name of")
+
+
+class Interval:
+    """A mean with its 95 % interval, mean ± t · deviation / √n. The interval holds if the n values are normal."""
+
+    def __init__(self, mean, error, freedom, paired=True):
+        """error: the standard error of the mean; freedom: its degrees of freedom."""
+        if not 1 <= freedom <= len(STUDENT):
+            raise ValueError(f"Interval: freedom: expected 1 to {len(STUDENT)}, got {freedom}")
+        self.mean, self.half, self.paired = mean, STUDENT[freedom - 1] * error, paired
+        self.low, self.high = mean - self.half, mean + self.half
+
+    @classmethod
+    def of(cls, values):
+        return cls.reported(statistics.mean(values), statistics.stdev(values), len(values))
+
+    @classmethod
+    def reported(cls, mean, deviation, n):
+        return cls(mean, deviation / math.sqrt(n), n - 1)
+
+    @classmethod
+    def unpaired(cls, a, b):
+        """The interval of the mean of a minus the mean of b, which are (mean, deviation, n)."""
+        return cls(a[0] - b[0], math.hypot(a[1] / math.sqrt(a[2]), b[1] / math.sqrt(b[2])), min(a[2], b[2]) - 1, False)
+
+    def scaled(self, factor):
+        """The interval of the values times a positive factor."""
+        other = Interval(0, 0, 1, self.paired)
+        other.mean, other.half = factor * self.mean, factor * self.half
+        other.low, other.high = factor * self.low, factor * self.high
+        return other
+
+    def contains(self, value):
+        return self.low <= value <= self.high
+
+
+def verdict(interval, effect):
+    """Compares an interval with the effect of a paper, which counts as exact.
+
+    confirmed: the interval contains the effect, and not 0. excluded: it does not contain the effect; if it does not
+    contain 0 either, the sign is added. not decided: it contains both."""
+    if interval.contains(effect):
+        return "not decided" if interval.contains(0) else "confirmed"
+    if interval.contains(0):
+        return "excluded"
+    return "excluded, same sign" if interval.mean * effect > 0 else "excluded, opposite sign"
+
+
+class Study:
+    """The runs of a program: `runs[case]` has the result of each seed, in the order of the seeds.
+
+    `reported` has printed numbers of cases whose runs are not stored. For each measure of a case these are the mean
+    and the standard deviation. If the case has a `baseline`, the mean and the standard deviation of the paired
+    difference follow. The numbers of a layer are (mean, standard deviation)."""
+
+    def __init__(self, name, folder=FOLDER):
+        self.runs, self.options = {}, {}
+        found = {}
+        with tarfile.open(folder / f"{name}.tar.xz") as archive:
+            for member in archive:
+                if member.isfile():
+                    run = json.load(archive.extractfile(member))
+                    found.setdefault(run["options"]["case"], {})[run["options"]["seed"]] = run
+        for case, seeds in found.items():
+            self.runs[case] = [seeds[seed]["result"] for seed in sorted(seeds)]
+            self.options[case] = [seeds[seed]["options"] for seed in sorted(seeds)]
+        file = folder / f"{name}_reported.json"
+        self.reported = json.loads(file.read_text()) if file.exists() else {"cases": {}, "layers": {}}
+        both = set(self.runs) & set(self.reported["cases"])
+        if both:
+            raise ValueError(f"{file.name}: expected cases without stored runs, got {', '.join(sorted(both))}")
+
+    def seeds(self):
+        """Returns the number of seeds, which must be the same for all cases."""
+        counts = {len(runs) for runs in self.runs.values()}
+        counts |= {self.reported["seeds"]} if self.reported["cases"] else set()
+        if len(counts) != 1:
+            raise ValueError(f"Study.seeds: expected the same number for all cases, got {sorted(counts)}")
+        return counts.pop()
+
+    def values(self, case, measure):
+        """Returns the measure of each seed."""
+        return [measure.of(run) for run in self.runs[case]]
+
+    def summary(self, case, measure):
+        """Returns mean, standard deviation and number of seeds of a measure of a case, stored or reported."""
+        if case in self.runs:
+            values = self.values(case, measure)
+            return statistics.mean(values), statistics.stdev(values), len(values)
+        return (*self.reported["cases"][case][measure.name][:2], self.reported["seeds"])
+
+    def difference(self, case, baseline, measure):
+        """Returns the interval of a case minus its baseline. It is paired by seed, unless the runs of only one of them
+        are stored and no paired difference was reported."""
+        if case in self.runs and baseline in self.runs:
+            if [o["seed"] for o in self.options[case]] != [o["seed"] for o in self.options[baseline]]:
+                raise ValueError(f"Study.difference: {case}: expected the seeds of {baseline}")
+            return Interval.of([a - b for a, b in zip(self.values(case, measure), self.values(baseline, measure))])
+        reported = self.reported["cases"].get(case, {})
+        if reported.get("baseline") == baseline:
+            return Interval.reported(*reported[measure.name][2:], self.reported["seeds"])
+        return Interval.unpaired(self.summary(case, measure), self.summary(baseline, measure))

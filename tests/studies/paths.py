@@ -1,0 +1,6 @@
+"""Where the scripts of the studies are."""
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs" / "studies"))

@@ -1,0 +1,128 @@
+"""docs/studies/runs.py: intervals against numbers computed by hand and by integration; reading of archives."""
+import io
+import json
+import math
+import pathlib
+import tarfile
+import tempfile
+import unittest
+
+import paths
+from runs import STUDENT, Interval, Measure, Study, verdict
+
+TEST = Measure("test", lambda run: run["test"])
+
+
+def student(t, freedom, steps=20000):
+    """Returns P(T <= t) of Student's t distribution by Simpson's rule."""
+    scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+    density = lambda x: scale * (1 + x * x / freedom) ** (-(freedom + 1) / 2)
+    h = t / steps
+    total = density(0) + density(t)
+    total += sum((4 if i % 2 else 2) * density(i * h) for i in range(1, steps))
+    return 0.5 + total * h / 3
+
+
+def made_up(runs, reported=None):
+    """Returns a study whose archive has runs[case][seed] = value of `test`."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    with tarfile.open(folder / "small.tar.xz", "w:xz") as archive:
+        for case, seeds in runs.items():
+            for seed, value in seeds.items():
+                text = json.dumps({"options": {"case": case, "seed": seed}, "result": {"test": value}}).encode()
+                info = tarfile.TarInfo(f"runs/{case}.seed{seed}.json")
+                info.size = len(text)
+                archive.addfile(info, io.BytesIO(text))
+    if reported:
+        (folder / "small_reported.json").write_text(json.dumps(reported))
+    return Study("small", folder)
+
+
+class Intervals(unittest.TestCase):
+    def near(self, interval, mean, half):
+        self.assertAlmostEqual(interval.mean, mean, places=6)
+        self.assertAlmostEqual(interval.half, half, places=5)
+        self.assertAlmostEqual(interval.low, mean - half, places=5)
+        self.assertAlmostEqual(interval.high, mean + half, places=5)
+
+    def test_quantiles_of_student(self):
+        for freedom, t in enumerate(STUDENT, 1):
+            self.assertAlmostEqual(student(t, freedom), 0.975, places=7)
+
+    def test_three_values_by_hand(self):
+        # Mean 2, squared deviations 1 + 0 + 1, variance 2 / 2 = 1, half-width 4.302653 · 1 / 1.7320508.
+        self.near(Interval.of([1, 2, 3]), 2, 2.484138)
+
+    def test_five_values_by_hand(self):
+        # Mean 5, squared deviations 9 + 1 + 1 + 0 + 25, variance 36 / 4 = 9, half-width 2.776445 · 3 / 2.2360680.
+        self.near(Interval.of([2, 4, 4, 5, 10]), 5, 3.724991)
+
+    def test_unpaired_by_hand(self):
+        # Standard errors 3 / √9 = 1 and 4 / √4 = 2 together √5; the smaller sample has 3 degrees of freedom.
+        interval = Interval.unpaired((5, 3, 9), (1, 4, 4))
+        self.near(interval, 4, 3.182446 * 2.2360680)
+        self.assertFalse(interval.paired)
+
+    def test_scaled(self):
+        self.near(Interval.of([1, 2, 3]).scaled(10), 20, 24.84138)
+
+    def test_too_many_seeds(self):
+        with self.assertRaisesRegex(ValueError, "freedom: expected 1 to 9, got 10"):
+            Interval.of(range(11))
+        with self.assertRaisesRegex(ValueError, "freedom: expected 1 to 9, got 0"):
+            Interval.reported(1, 0, 1)
+
+
+class Verdicts(unittest.TestCase):
+    def test_each(self):
+        half = 2.484138  # of three values with deviation 1
+        for mean, effect, expected in ((-3, -4, "confirmed"), (3, 4, "confirmed"), (-3, -6, "excluded, same sign"),
+                                       (3, 6, "excluded, same sign"), (-3, 1, "excluded, opposite sign"),
+                                       (3, -6, "excluded, opposite sign"), (0, 3, "excluded"), (-1, -4, "excluded"),
+                                       (0, 2, "not decided"), (-1, -3, "not decided"), (1, -1, "not decided")):
+            interval = Interval.reported(mean, 1, 3)
+            self.assertAlmostEqual(interval.half, half, places=5)
+            self.assertEqual(verdict(interval, effect), expected, (mean, effect))
+
+
+class Studies(unittest.TestCase):
+    def test_differences_are_paired_by_seed(self):
+        # The order in the archive does not matter. Differences of seeds 1, 2, 3: 1, 2, 3.
+        study = made_up({"a": {3: 103, 1: 11, 2: 52}, "b": {2: 50, 1: 10, 3: 100}})
+        found = study.difference("a", "b", TEST)
+        self.assertEqual(study.seeds(), 3)
+        self.assertTrue(found.paired)
+        self.assertAlmostEqual(found.mean, 2)
+        self.assertAlmostEqual(found.half, 2.484138, places=5)
+
+    def test_other_seeds(self):
+        study = made_up({"a": {1: 1, 2: 2}, "b": {1: 1, 3: 2}})
+        with self.assertRaisesRegex(ValueError, "Study.difference: a: expected the seeds of b"):
+            study.difference("a", "b", TEST)
+
+    def test_other_number_of_seeds(self):
+        with self.assertRaisesRegex(ValueError, r"Study.seeds: expected the same number .*, got \[2, 3\]"):
+            made_up({"a": {1: 1, 2: 2, 3: 3}, "b": {1: 1, 2: 2}}).seeds()
+
+    def test_reported(self):
+        reported = {"seeds": 3, "cases": {"c": {"baseline": "a", "test": [5, 1, 2, 1]}, "d": {"test": [7, 3]}}}
+        study = made_up({"a": {1: 2, 2: 3, 3: 4}}, reported)
+        found = study.difference("c", "a", TEST)
+        self.assertTrue(found.paired)
+        self.assertAlmostEqual(found.mean, 2)
+        self.assertAlmostEqual(found.half, 2.484138, places=5)
+        found = study.difference("d", "a", TEST)  # errors 3 / √3 and 1 / √3
+        self.assertFalse(found.paired)
+        self.assertAlmostEqual(found.mean, 4)
+        self.assertAlmostEqual(found.half, 4.302653 * math.sqrt(10 / 3), places=5)
+        # The reported difference of c is from a, and is not used for d.
+        self.assertAlmostEqual(study.difference("c", "d", TEST).mean, -2)
+        self.assertFalse(study.difference("c", "d", TEST).paired)
+
+    def test_stored_and_reported(self):
+        with self.assertRaisesRegex(ValueError, "expected cases without stored runs, got a"):
+            made_up({"a": {1: 2, 2: 3}}, {"seeds": 2, "cases": {"a": {"test": [1, 1]}}})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,130 @@
+"""docs/studies/page.py and papers.py: cells against numbers that the programs printed, and the numbers of the papers
+against those of the programs."""
+import math
+import re
+import unittest
+
+import paths
+import page
+import papers
+from runs import Interval, verdict
+
+
+def numbers(text):
+    return [float(n) for n in re.findall(r"-?[0-9]+\.?[0-9]*", text.replace("−", "-").replace("+", ""))]
+
+
+class Numbers(unittest.TestCase):
+    def test_shown(self):
+        self.assertEqual([page.shown(v, 1) for v in (1.25, -2.04, 0.04, -0.04)], ["1.2", "−2.0", "0.0", "0.0"])
+        self.assertEqual([page.shown(v, 2, True) for v in (1.5, -1.5, 0)], ["+1.50", "−1.50", "0.00"])
+
+    def test_papers_have_the_numbers_of_the_programs(self):
+        source = (paths.ROOT / "examples/studies/momentum/cases.hpp").read_text()
+        source = re.sub(r'"\n *"', "", source)
+        found = {}
+        for name, rest in re.findall(r'add\(make_\w+, "(\w+)", (.*?\));\n', source, flags=re.S):
+            printed = re.search(r"\{\{([0-9.]+), ([0-9.]+)\}\}\)$", rest)
+            found[name] = tuple(map(float, printed.groups())) if printed else ()
+        mine = {case: printed for _, _, rows in papers.MOMENTUM for case, _, printed in rows}
+        self.assertEqual(len(found), 24)
+        self.assertEqual({case: mine[case] for case in found}, found)
+        self.assertEqual({case for case in mine if case not in found},
+                         {"mu_0.3", "mu_0.5", "mu_0.9", "gamma_0.3", "gamma_0.6", "gamma_1.5"})
+
+        source = (paths.ROOT / "examples/studies/graph_of_tokens/cases.hpp").read_text()
+        found = {}
+        for name, rest in re.findall(r'three\("[^"]+", Base::\w+, "(\w+)", ([^)]*)\);', source):
+            for kind, (clean, attacked) in zip(("", "_similarity", "_attention"),
+                                               re.findall(r"\{([0-9.]+), ([0-9.]+)\}", rest)):
+                found[name + kind] = (float(clean), float(attacked))
+        for name, rest in re.findall(r'add\("([^"]+)", (.*?)\);', source):
+            printed = re.search(r"\{\{([0-9.]+), 0\}\}$", rest)
+            found[name] = (float(printed[1]),) if printed else ()
+        self.assertEqual({case: printed for _, _, rows in papers.GRAPH_OF_TOKENS for case, _, printed in rows}, found)
+
+    def test_effects_of_the_papers(self):
+        # 33.46 / 35.55 and 0.02 / 0.50 of 002's table 2, by hand.
+        self.assertAlmostEqual(page.Language.effect((33.46, 42.33), (35.55, 44.19), 0), -5.879, places=3)
+        self.assertIsNone(page.Language.effect((34.01,), (34.84, 43.59), 1))
+        self.assertIsNone(page.Language.effect((), (34.84, 43.59), 0))
+        self.assertAlmostEqual(page.Vision.effect(((73.21, 50.45), (72.71, 48.72)), 1), 1.73)
+        self.assertIsNone(page.Vision.effect(((73.21, 50.45), (72.71, 48.72)), 2))
+
+
+class Cells(unittest.TestCase):
+    """The programs print mean ± deviation of the differences with two decimals."""
+
+    def check(self, interval, mean, deviation, of):
+        half = 4.302653 * deviation / math.sqrt(3)
+        self.assertLess(abs(interval.mean - 100 / of * mean), 0.51 / of)
+        self.assertLess(abs(interval.half - 100 / of * half), 1.3 / of)
+
+    def test_perplexities(self):
+        graph = page.Graph()
+        self.assertEqual(graph.study.seeds(), 3)
+        for case, baseline, mean, deviation, of in (
+                ("smoe_attention", "smoe", 2.38, 0.19, 44.91), ("glam_similarity", "glam", 0.37, 0.59, 45.19),
+                ("k_1_attention", "k_1", 5.40, 1.56, 48.85), ("smoe_tau_2", "smoe", 0, 0.06, 44.91)):
+            self.check(graph.percent(case, baseline, graph.CLEAN), mean, deviation, of)
+        momentum = page.Momentum()
+        for case, mean, deviation in (("gamma_0.3", -0.43, 0.36), ("mu_0.9", 0.30, 0.67), ("heavy_ball", 0.10, 0.58)):
+            self.check(momentum.percent(case, "smoe", momentum.CLEAN), mean, deviation, 39.11)
+        self.assertFalse(momentum.percent("reference_adam", "reference", momentum.CLEAN).paired)
+        self.assertIn("| SMoE, attention | 47.29 ± 0.03 |", graph.tables())
+        self.assertIn("| 46.65 ± 0.07 |", graph.tables())
+        self.assertIn("5.20 ± 0.11 | −0.04 [", graph.tables())
+
+    def test_layers(self):
+        self.assertIn("| SMoE | 1.555 ± 0.078 | 1.670 ± 0.082 | 1.784 ± 0.231 | 1.847 ± 0.135 |", page.Graph().tables())
+        self.assertIn("| SMoE | 30.7 ± 1.4 | 13.2 ± 4.7 | 9.9 ± 3.2 | 8.8 ± 1.2 | 9.4 ± 1.1 | 13.9 ± 1.2 |",
+                      page.Momentum().tables())
+
+    def test_images(self):
+        vision = page.Vision()
+        for at, case, baseline, mean, deviation in (
+                (0, "vmoe_heavy_ball", "vmoe", -0.22, 0.04), (1, "vmoe_similarity", "vmoe", -1.24, 0.92),
+                (2, "vmoe_attention", "vmoe", 3.16, 1.88), (3, "soft_heavy_ball", "soft", -0.25, 0.61),
+                (4, "vmoe_robust", "vmoe", 0.03, 0.33)):
+            self.check(vision.difference(case, baseline, at), mean, deviation, 100)
+        self.assertIn("| V-MoE, attention-aware | 100.06 ± 0.33 |", vision.tables())
+
+    def test_reported_numbers_are_precise_enough(self):
+        """No rounding of a reported number changes a verdict."""
+        momentum = page.Momentum()
+        count = 0
+        for _, _, rows in papers.MOMENTUM:
+            for case, _, printed in rows[1:]:
+                reported = momentum.study.reported["cases"].get(case, {})
+                for at, measure in enumerate((momentum.CLEAN, momentum.ATTACKED)):
+                    effect = momentum.effect(printed, rows[0][2], at)
+                    if effect is None or reported.get("baseline") != rows[0][0]:
+                        continue
+                    of = momentum.study.summary(rows[0][0], measure)[0]
+                    mean, deviation = reported[measure.name][2:]
+                    found = {verdict(Interval.reported(mean + a, deviation + b, 3).scaled(100 / of), effect)
+                             for a in (-0.005, 0.005) for b in (-0.005, 0.005)}
+                    self.assertEqual(len(found), 1, (case, measure.name, found))
+                    count += 1
+        self.assertGreater(count, 30)
+
+
+class Pages(unittest.TestCase):
+    PARTS = {"one": "text\n| a |"}
+
+    def test_up_to_date(self):
+        text = "before\n<!-- page.py: one -->\n\ntext\n| a |\n\n<!-- end -->\nafter\n"
+        self.assertEqual(page.filled(text, self.PARTS), (text, []))
+
+    def test_changed_number(self):
+        text = "before\n<!-- page.py: one -->\n\ntext\n| b |\n\n<!-- end -->\nafter\n"
+        new, stale = page.filled(text, self.PARTS)
+        self.assertEqual(new, text.replace("| b |", "| a |"))
+        self.assertEqual(stale, ["one"])
+
+    def test_missing_part(self):
+        self.assertEqual(page.filled("before\n", self.PARTS), ("before\n", ["one"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
