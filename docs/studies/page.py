@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import papers
-from runs import Interval, Measure, Study, verdict
+from intervals import Interval, Measure, Study, verdict
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -46,8 +46,13 @@ def items(*texts):
     return "\n".join(lines)
 
 
-def by_verdict(found):
-    """Formats labels by verdict as lines of an item."""
+def by_verdict(effects):
+    """Formats effects, which are (label, interval, effect of the paper), by verdict as lines of an item."""
+    found = {}
+    for label, interval, effect in effects:
+        name = verdict(interval, effect)
+        seeds = f" [about {interval.seeds_for(effect):,} seeds]" if name == "not decided" else ""
+        found.setdefault(name, []).append(label + seeds)
     order = ["confirmed", "excluded", "excluded, same sign", "excluded, opposite sign", "not decided"]
     return "\n".join(f"{v} ({len(found[v])}): {'; '.join(found[v])}" for v in order if v in found)
 
@@ -127,20 +132,20 @@ class Language:
         rows = [[labels[case], *(spread(of, decimals) for of in self.layer(case, pointer, scale))] for case in cases]
         return f"**{title}**\n\n" + table(["layer", *map(str, range(1, len(rows[0])))], rows)
 
-    def verdicts(self, at, measure):
-        """Returns the labels of all cases by verdict, for one measure. Each case counts once."""
-        found, seen = {}, set()
+    def effects(self, at, measure):
+        """Returns (label, interval, effect of the paper) of each case for one measure. Each case occurs once."""
+        found = {}
         for title, _, rows in self.groups:
             for case, label, printed in rows[1:]:
                 effect = self.effect(printed, rows[0][2], at)
-                if effect is None or case in seen:
+                if effect is None or case in found:
                     continue
-                seen.add(case)
-                name = label if rows is self.groups[0][2] or rows[0][1] in label else f"{rows[0][1]} {label}"
                 if title.startswith(("Half", "The skeleton")):
-                    name = f"{label} ({title[0].lower() + title[1:]})"
-                found.setdefault(verdict(self.percent(case, rows[0][0], measure), effect), []).append(name)
-        return found
+                    label += f" ({title[0].lower() + title[1:]})"
+                elif rows is not self.groups[0][2] and rows[0][1] not in label:
+                    label = f"{rows[0][1]} {label}"
+                found[case] = (label, self.percent(case, rows[0][0], measure), effect)
+        return list(found.values())
 
 
 MOMENTUM_LAYERS = [
@@ -176,7 +181,7 @@ class Momentum(Language):
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}
         return items(
-            f"**Effects of the paper on clean text:**\n{by_verdict(self.verdicts(0, clean))}",
+            f"**Effects of the paper on clean text:**\n{by_verdict(self.effects(0, clean))}",
             f"**A mixture in every layer.** Heavy ball changes the perplexity by {percent('heavy_ball')}. For rules "
             f"other than Adam and RmsProp, the intervals are ± {min(halves):.1f} to ± {max(halves):.1f} %. Smaller "
             "effects are not visible with these seeds.",
@@ -241,7 +246,8 @@ class Graph(Language):
                                       for _, pointer, scale, _ in self.LAYERS)
             rows.append([labels[case], between(changes, 1), against(changes), between(entropy, 2), against(entropy),
                          between(load)])
-        return ("**Routing, mean over the layers, minus the first row of its table**\n\n" +
+        return ("**Routing, mean over the layers, minus the first row of its table**\n\n"
+                "The paper prints no numbers here, so only the sign is compared.\n\n" +
                 table(["model", "words that change experts, points", "fewer, as in the paper", "entropy, nats",
                        "lower, as in the paper", "deviation of loads"], rows))
 
@@ -265,7 +271,7 @@ class Graph(Language):
                 for kind in ("similarity", "attention")]
         entropy = between(self.mean_of_layers("smoe_attention", "smoe", "/entropy", 1))
         return items(
-            f"**Effects of the paper on clean text:**\n{by_verdict(self.verdicts(0, clean))}",
+            f"**Effects of the paper on clean text:**\n{by_verdict(self.effects(0, clean))}",
             f"**Similarity.** The intervals of {len(similar) - len(decided)} of {len(similar)} cases contain 0. The "
             f"narrowest is that of τ = 2: {percent('smoe_tau_2', 'smoe')}. If K = 1, similarity is worse for {ahead} "
             f"of {self.study.seeds()} seeds: {percent('k_1_similarity', 'k_1')}. The row τ = 0.1 tests little, because "
@@ -333,13 +339,9 @@ class Vision:
         return "\n\n".join(self.compared(*of) for of in self.measures)
 
     def results(self):
-        found = {}
-        for title, _, at in self.measures[:3]:
-            for _, baseline, cases in papers.VISION:
-                for case, label, printed in cases[1:]:
-                    if (effect := self.effect(printed, at)) is not None:
-                        name = f"{label} ({title.split(',')[0].split()[0].lower() if at < 2 else 'mCE'})"
-                        found.setdefault(verdict(self.difference(case, baseline, at), effect), []).append(name)
+        effects = [(f"{label} ({('clean', 'corrupted', 'mCE')[at]})", self.difference(case, baseline, at), effect)
+                   for at in range(3) for _, baseline, rows in papers.VISION for case, label, printed in rows[1:]
+                   if (effect := self.effect(printed, at)) is not None]
         points = lambda case, at, baseline="vmoe": between(self.difference(case, baseline, at))
         corrupted = self.measures[1][1]
         by_seed = ", ".join(shown(a - b, 2, True) for a, b in zip(self.study.values("vmoe_attention", corrupted),
@@ -350,7 +352,7 @@ class Vision:
         apart = [name for name, interval in intervals if not interval.contains(0)]
         parameters = [f"{self.study.runs[case][0]['parameters']:,}" for case in ("vmoe", "soft")]
         return items(
-            f"**Effects of the papers:**\n{by_verdict(found)}",
+            f"**Effects of the papers:**\n{by_verdict(effects)}",
             f"**Intervals of Δ that do not contain 0**: {len(apart)} of {len(intervals)} ({'; '.join(apart)}). If no "
             f"difference were real, {0.05 * len(intervals):.1f} would be expected by chance.",
             "**Attention-aware.** Under corruption the differences of the seeds are "

@@ -7,7 +7,7 @@ import unittest
 import paths
 import page
 import papers
-from runs import Interval, verdict
+from intervals import Interval, verdict
 
 
 def numbers(text):

@@ -22,7 +22,7 @@ class Interval:
         """error: the standard error of the mean; freedom: its degrees of freedom."""
         if not 1 <= freedom <= len(STUDENT):
             raise ValueError(f"Interval: freedom: expected 1 to {len(STUDENT)}, got {freedom}")
-        self.mean, self.half, self.paired = mean, STUDENT[freedom - 1] * error, paired
+        self.mean, self.half, self.freedom, self.paired = mean, STUDENT[freedom - 1] * error, freedom, paired
         self.low, self.high = mean - self.half, mean + self.half
 
     @classmethod
@@ -40,13 +40,19 @@ class Interval:
 
     def scaled(self, factor):
         """The interval of the values times a positive factor."""
-        other = Interval(0, 0, 1, self.paired)
-        other.mean, other.half = factor * self.mean, factor * self.half
-        other.low, other.high = factor * self.low, factor * self.high
-        return other
+        return Interval(factor * self.mean, factor * self.half / STUDENT[self.freedom - 1], self.freedom, self.paired)
 
     def contains(self, value):
         return self.low <= value <= self.high
+
+    def seeds_for(self, effect):
+        """Estimates how many seeds make the half-width a third of an effect, if the deviation remains the same. Above
+        10, the estimate uses the normal distribution and has one significant digit."""
+        deviation = self.half / STUDENT[self.freedom - 1] * math.sqrt(self.freedom + 1)
+        for freedom, t in enumerate(STUDENT, 1):
+            if t * deviation / math.sqrt(freedom + 1) <= abs(effect) / 3:
+                return freedom + 1
+        return int(float(f"{(1.96 * deviation * 3 / effect) ** 2:.0e}"))
 
 
 def verdict(interval, effect):

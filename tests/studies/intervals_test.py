@@ -1,4 +1,4 @@
-"""docs/studies/runs.py: intervals against numbers computed by hand and by integration; reading of archives."""
+"""docs/studies/intervals.py: intervals against numbers computed by hand and by integration; reading of archives."""
 import io
 import json
 import math
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import paths
-from runs import STUDENT, Interval, Measure, Study, verdict
+from intervals import STUDENT, Interval, Measure, Study, verdict
 
 TEST = Measure("test", lambda run: run["test"])
 
@@ -65,6 +65,14 @@ class Intervals(unittest.TestCase):
 
     def test_scaled(self):
         self.near(Interval.of([1, 2, 3]).scaled(10), 20, 24.84138)
+
+    def test_seeds_for_an_effect(self):
+        # Deviation 1, effect 1: (1.96 · 3)² = 34.6; effect 0.1: a hundred times as many. Effect 3: 2.776 / √5 = 1.24
+        # is above 1, and so is 2.571 / √6 = 1.05; 2.447 / √7 = 0.92 is not.
+        self.assertEqual(Interval.of([1, 2, 3]).seeds_for(1), 30)
+        self.assertEqual(Interval.of([1, 2, 3]).seeds_for(-0.1), 3000)
+        self.assertEqual(Interval.of([1, 2, 3]).seeds_for(-3), 7)
+        self.assertEqual(Interval.of([1, 2, 3]).scaled(10).seeds_for(10), 30)
 
     def test_too_many_seeds(self):
         with self.assertRaisesRegex(ValueError, "freedom: expected 1 to 9, got 10"):
