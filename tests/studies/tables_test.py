@@ -1,5 +1,5 @@
-"""docs/studies/page.py and papers.py: cells against numbers that the programs printed, the numbers of the papers against
-those of the programs, and the settings of the pages against those of the runs."""
+"""docs/studies/page.py and papers.py: cells against numbers that the programs printed, the numbers of the papers
+against those of the programs, and the settings of the pages against those of the runs."""
 import math
 import re
 import unittest
