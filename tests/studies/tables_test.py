@@ -107,6 +107,16 @@ class Cells(unittest.TestCase):
         self.assertGreater(count, 30)
 
 
+class Sentences(unittest.TestCase):
+    def test_a_sentence_that_is_no_longer_true(self):
+        self.assertEqual(page.holds(True, "It is."), "It is.")
+        momentum = page.Momentum()
+        for run, plain in zip(momentum.study.runs["gamma_1.5"], momentum.study.runs["smoe"]):
+            run["test"] = plain["test"] + 1
+        with self.assertRaisesRegex(ValueError, "no longer support a sentence, rewrite it: So does"):
+            momentum.results()
+
+
 class Settings(unittest.TestCase):
     """The column "here" of the settings has the options of the stored runs."""
 
