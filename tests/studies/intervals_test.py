@@ -25,17 +25,19 @@ def student(t, freedom, steps=20000):
 
 def made_up(runs, reported=None):
     """Returns a study whose archive has runs[case][seed] = value of `test`."""
-    folder = pathlib.Path(tempfile.mkdtemp())
-    with tarfile.open(folder / "small.tar.xz", "w:xz") as archive:
-        for case, seeds in runs.items():
-            for seed, value in seeds.items():
-                text = json.dumps({"options": {"case": case, "seed": seed}, "result": {"test": value}}).encode()
-                info = tarfile.TarInfo(f"runs/{case}.seed{seed}.json")
-                info.size = len(text)
-                archive.addfile(info, io.BytesIO(text))
-    if reported:
-        (folder / "small_reported.json").write_text(json.dumps(reported))
-    return Study("small", folder)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        with tarfile.open(folder / "small.tar.xz", "w:xz") as archive:
+            for case, seeds in runs.items():
+                for seed, value in seeds.items():
+                    run = {"options": {"case": case, "seed": seed}, "result": {"test": value}}
+                    text = json.dumps(run).encode()
+                    info = tarfile.TarInfo(f"runs/{case}.seed{seed}.json")
+                    info.size = len(text)
+                    archive.addfile(info, io.BytesIO(text))
+        if reported:
+            (folder / "small_reported.json").write_text(json.dumps(reported))
+        return Study("small", folder)
 
 
 class Intervals(unittest.TestCase):
