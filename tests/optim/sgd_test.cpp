@@ -14,8 +14,10 @@ using namespace gatefold;
 using namespace optimized;
 
 TEST_CASE_TEMPLATE("Sgd (1): several steps equal the formula", T, float, double) {
-  for (const optim::Sgd sgd :
-       {optim::Sgd{.lr = 0.1}, {.lr = 0.05, .momentum = 0.9}, {.lr = 0.2, .momentum = 0.5, .decay = 0.1}}) {
+  for (const optim::Sgd sgd : {optim::Sgd{.lr = 0.1},
+                               {.lr = 0.1, .decay = 0.2},
+                               {.lr = 0.05, .momentum = 0.9},
+                               {.lr = 0.2, .momentum = 0.5, .decay = 0.1}}) {
     Cpu::Context ctx(2);
     Pack<T> params = random_pack<T>(1);
     auto state = sgd.begin(ctx, params);

@@ -176,9 +176,7 @@ class Tensor {
   }
   const View<T, Rank, B>& elements() const { return zeros_.expect_written(), view_; }
   const View<T, Rank, B>& to_write() {
-    copied_.forget();
-    zeros_.write(view_.data(), static_cast<std::size_t>(view_.size()) * sizeof(T));
-    return view_;
+    return copied_.forget(), zeros_.write(view_.data(), static_cast<std::size_t>(view_.size()) * sizeof(T)), view_;
   }
 
   View<T, Rank, B> view_;
