@@ -12,6 +12,14 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
+// Attention reads keys and values in place on CPUs (few_rows.hpp).
+template <class B>
+concept ReadsInPlace = requires(typename B::Context& ctx, Groups<B> g, View<const float, 2, B> a,
+                                View<const float, 3, B> w, View<float, 2, B> c) {
+  FullPrecision<B>::grouped_gemm_in_place(ctx, g, a, w, true, c, functor::Store{});
+};
+static_assert(ReadsInPlace<Cpu> && ReadsInPlace<CpuBf16>);
+
 TEST_CASE("block products: each row uses the keys of its head") {
   for (const Index length : {5, 256, 300}) {
     CAPTURE(length);

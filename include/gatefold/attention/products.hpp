@@ -84,13 +84,13 @@ struct Products {
   template <class C>
   View<T, 2, B> scores(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys) const {
     auto s = ctx.template scratch<T>(block.all_rows(), block.keys);
-    FullPrecision<B>::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, functor::Store{});
+    grouped_gemm(ctx, rows(queries), of_keys(keys), true, s, functor::Store{});
     return s;
   }
   /// Adds Σ_j s[i,j] x_j to y_i, for each row i of the block and its keys j.
   template <class C>
   void add(C& ctx, View<const T, 2, B> s, View<const T, 2, B> x, View<T, 2, B> y) const {
-    FullPrecision<B>::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), functor::AddTo<T, B>{rows(y)});
+    grouped_gemm(ctx, s, of_keys(x), false, rows(y), functor::AddTo<T, B>{rows(y)});
   }
   /// Adds Σ_i s[i,j] y_i to x_j, for each key j and the rows i of the block.
   template <class C>
@@ -99,6 +99,17 @@ struct Products {
   }
 
  private:
+  // Keys and values are used once, so a backend that can read them in place need not pack them.
+  template <class C, class E>
+  void grouped_gemm(C& ctx, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose, View<T, 2, B> c,
+                    const E& epilogue) const {
+    using Full = FullPrecision<B>;
+    if constexpr (requires { Full::grouped_gemm_in_place(ctx, groups, a, w, transpose, c, epilogue); }) {
+      Full::grouped_gemm_in_place(ctx, groups, a, w, transpose, c, epilogue);
+    } else {
+      Full::grouped_gemm(ctx, groups, a, w, transpose, c, epilogue);
+    }
+  }
   template <class V>
   V rows(const V& of_items) const {
     return of_items.rows(block.row, block.all_rows());

@@ -145,6 +145,12 @@ struct Primitives {
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
                            View<T, 2, B> c, const E& epilogue);
 
+  /// Computes grouped_gemm without packed copies of w, for matrices that are used once, like the keys and values of
+  /// attention. If no group has more than a few rows, it reads w in the order of memory (few_rows.hpp).
+  template <class T, class E>
+  static void grouped_gemm_in_place(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
+                                    bool transpose, View<T, 2, B> c, const E& epilogue);
+
   template <class T, class F>
   static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
                                 View<T, 2, B> c, const F& f) {
@@ -187,15 +193,23 @@ struct Primitives {
   static void times_transposed(Context& ctx, Groups<B> g, View<const float, 2, B> a, QuantisedMatrix w, Index depth,
                                View<float, 2, B> c, const E& epilogue);
 
-  template <class P>
-  static void run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue) {
-    if constexpr (std::is_same_v<P, SumOf<P>>)
-      if (FewRows<P>::fits(batch)) {
-        const auto mark = ctx.mark();
-        Product<P>::reserve(ctx, batch, epilogue);
-        return FewRows<P>::run(ctx, batch, epilogue);
-      }
-    Product<P>::run(ctx, batch, epilogue);
+  /// Describes a grouped product as a Batch.
+  template <class T>
+  static Batch<Of<T>> grouped_product(const PackedMatrix<Of<T>>& packed, Groups<B> g, View<const T, 2, B> a,
+                                      View<const T, 3, B> w, bool transpose, View<T, 2, B> c) {
+    return {.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
+                    .b = {w.data(), w.extent(2), transpose},
+                    .c = c.data(),
+                    .c_stride = c.extent(1),
+                    .rows = 0,
+                    .columns = c.extent(1),
+                    .depth = a.extent(1),
+                    .first = 0,
+                    .packed = transpose ? PackedMatrix<Of<T>>{} : packed},
+            .slots = Batch<Of<T>>::Slots::are_rows,
+            .offsets = g.offsets.data(),
+            .experts = g.experts(),
+            .most_slots = g.slots};
   }
 };
 
@@ -226,7 +240,7 @@ void Primitives<B, Operands>::gemm(Context& ctx, View<const T, 2, B> a, bool ta,
   batch.accumulate = accumulate;
   if constexpr (std::is_same_v<E, functor::Store>)
     if (ta && !tb) return outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
-  run(ctx, batch, Epilogue<T>::with(epilogue));
+  Product<Of<T>>::run(ctx, batch, Epilogue<T>::with(epilogue));
 }
 template <class B, class Operands>
 template <class T, class E>
@@ -236,20 +250,20 @@ void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const
   if constexpr (std::is_same_v<T, float>)
     if (transpose && packed.quantised) return times_transposed(ctx, g, a, packed.quantised, w.extent(1), c, epilogue);
   if (transpose || !packed) expect_elements("Cpu.grouped_gemm", w.data());
-  const Batch<Of<T>> batch{.all = {.a = {a.data(), a.extent(1), true, g.rows.data()},
-                                   .b = {w.data(), w.extent(2), transpose},
-                                   .c = c.data(),
-                                   .c_stride = c.extent(1),
-                                   .rows = 0,
-                                   .columns = c.extent(1),
-                                   .depth = a.extent(1),
-                                   .first = 0,
-                                   .packed = transpose ? PackedMatrix<Of<T>>{} : packed},
-                           .slots = Batch<Of<T>>::Slots::are_rows,
-                           .offsets = g.offsets.data(),
-                           .experts = g.experts(),
-                           .most_slots = g.slots};
-  run(ctx, batch, Epilogue<T>::with(epilogue));
+  Product<Of<T>>::run(ctx, grouped_product(packed, g, a, w, transpose, c), Epilogue<T>::with(epilogue));
+}
+template <class B, class Operands>
+template <class T, class E>
+void Primitives<B, Operands>::grouped_gemm_in_place(Context& ctx, Groups<B> g, View<const T, 2, B> a,
+                                                    View<const T, 3, B> w, bool transpose, View<T, 2, B> c,
+                                                    const E& epilogue) {
+  static_assert(std::is_same_v<Of<T>, T>);  // call it with FullPrecision<B>
+  const auto batch = grouped_product({}, g, a, w, transpose, c);
+  const auto store = Epilogue<T>::with(epilogue);
+  if (!FewRows<T>::fits(batch)) return Product<T>::run(ctx, batch, store);
+  const auto mark = ctx.mark();
+  Product<T>::reserve(ctx, batch, store);
+  FewRows<T>::run(ctx, batch, store);
 }
 template <class B, class Operands>
 template <class E>
