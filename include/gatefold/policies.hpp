@@ -62,6 +62,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/transfer.hpp"
+#include "gatefold/backend/weight_rounding.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/logistic.hpp"

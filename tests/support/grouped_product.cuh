@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/device_array.cuh"
+#include "support/quantised.hpp"
 
 /// Compares grouped products on the device with their definition: for each element a chain of fused multiply-adds over
 /// k, ascending from 0. Bits are compared unless a tolerance is given.
@@ -134,6 +135,32 @@ T product_sum(const std::vector<T>& a, Index row, const std::vector<T>& w, Index
                    : chain(depth, a.data() + row * depth, w.data() + e * depth * columns + j, columns);
 }
 
+/// The rounding of weights to 8 or 4 bits, as an argument of difference_of_pair.
+struct ToForm {
+  Weights form;
+};
+/// Rounds weights [E, rows, columns] by eq. (1) to (3) of core/weights.hpp, as plain loops.
+inline void round_all(std::vector<float>& w, Index rows, Index columns, ToForm to) {
+  const Index experts = static_cast<Index>(w.size()) / (rows * columns);
+  for (Index e = 0; e < experts; ++e)
+    for (Index j = 0; j < columns; ++j)
+      for (Index k = 0; k < rows; k += 32) {
+        const auto at = [&](Index row) { return static_cast<std::size_t>((e * rows + row) * columns + j); };
+        const auto group = naive::quantised(to.form, naive::group_of(k, rows, [&](Index row) { return w[at(row)]; }));
+        for (std::size_t i = 0; i < group.q.size(); ++i)
+          w[at(k + static_cast<Index>(i))] = static_cast<float>(group.scale * group.q[i]);
+      }
+}
+template <class T, class Round>
+void round_all(std::vector<T>& w, Index, Index, const Round& round) {
+  for (T& v : w) v = round(v);
+}
+template <class Round>
+Weights form_of(const Round&) {
+  return Weights::bfloat16;
+}
+inline Weights form_of(ToForm to) { return to.form; }
+
 /// Writes NaN to what no product may read: rows past the slots of the last expert, and before those of the first.
 template <class T>
 void spoil_unused(std::vector<T>& a, const ProductCase& c) {
@@ -150,9 +177,10 @@ View<const T, 3, Cuda> weights_view(DeviceArray<T>& w, Index experts, Index dept
 
 /// Checks the product of a case with bias and a second output. @returns where it differs from the definition, or
 /// nothing
-/// @param packed  use packed, rounded weights, which transposed products do not read
+/// @param form  use packed weights of this form. Transposed products do not read weights of bfloat16
 template <class T>
-std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0, bool packed = false) {
+std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0,
+                                  Weights form = Weights::unchanged) {
   BothGroups groups(ctx, c);
   auto a_values = random_vector<T>(c.items() * c.depth, 1);
   spoil_unused(a_values, c);
@@ -163,8 +191,10 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
 
   const auto weights = weights_view(w.device, c.experts(), c.depth, c.columns, c.transpose);
   Cuda::PackedWeights packed_weights;
-  if (packed) Cuda::pack(ctx, weights, Weights::bfloat16, packed_weights);
+  Cuda::pack(ctx, weights, form, packed_weights);
   const auto used = ctx.use(packed_weights);
+  if constexpr (std::is_same_v<T, float>)
+    if (is_quantised(form)) round_all(w.host, weights.extent(1), weights.extent(2), ToForm{form});
   Cuda::grouped_gemm(ctx, groups.on_device(), a.device.in(c.items(), c.depth), weights, c.transpose,
                      out.device.as(c.slots(), c.columns),
                      BiasAndKeep<T>{bias.device.data(), kept.device.data(), c.columns});
@@ -182,7 +212,7 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
 /// Checks two products in a row, the first with one or two matrices: `c.columns` wide in the middle, `last` wide at the
 /// end. The weights are not transposed, whatever c.transpose says.
 /// @param packed  how many weights are packed, from the first on; a product reads them if all of its weights are packed
-/// @param round   the rounding that packing applies
+/// @param round   the rounding that packing applies: of one weight to bfloat16, or ToForm
 template <class T, std::size_t M, class Round>
 std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, std::size_t packed,
                                const Round& round, double tolerance = 0) {
@@ -204,7 +234,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
   for (std::size_t m = 0; m < M; ++m) up[m] = weights[m]->device.in(c.experts(), c.depth, c.columns);
   const View<const T, 3, Cuda> down = weights[M]->device.in(c.experts(), c.columns, last);
   Cuda::PackedWeights packed_weights;
-  for (std::size_t m = 0; m < packed; ++m) Cuda::pack(ctx, m < M ? up[m] : down, Weights::bfloat16, packed_weights);
+  for (std::size_t m = 0; m < packed; ++m) Cuda::pack(ctx, m < M ? up[m] : down, form_of(round), packed_weights);
   const auto used = ctx.use(packed_weights);
   const auto middle_of = [&](T* bias_data, T* first_data, T* second_data) {
     if constexpr (M == 1) {
@@ -219,7 +249,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
 
   for (std::size_t m = 0; m <= M; ++m)
     if (packed >= M && (m < M || packed > M))
-      for (T& v : weights[m]->host) v = round(v);
+      round_all(weights[m]->host, m < M ? c.depth : c.columns, m < M ? c.columns : last, round);
   const auto middle = middle_of(bias.host.data(), first.host.data(), second.host.data());
   const BiasAndKeep<T> end{last_bias.host.data(), kept.host.data(), last};
   std::vector<T> hidden(middle_size);

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+
+#include "gatefold/core/error.hpp"
+
 namespace gatefold {
 
 /// The form in which `freeze` stores the weights of matrix products. The last three forms have a scale s for each group
@@ -40,5 +44,20 @@ enum class Weights : char {
 
 /// Returns whether weights are stored in groups that have a scale, eq. (1) to (3).
 constexpr bool is_quantised(Weights weights) { return weights >= Weights::int8; }
+
+/// Returns whether weights at this address have elements. Weights that exist only as a packed copy have an odd address
+/// (`reserve_packed` of a backend).
+template <class T>
+bool has_elements(const T* weights) {
+  return reinterpret_cast<std::uintptr_t>(weights) % alignof(T) == 0;
+}
+/// Checks that weights have elements.
+/// @throws ArgumentError if they exist only as a packed copy
+template <class T>
+void expect_elements(const char* where, const T* weights) {
+  expect(has_elements(weights), where, "weights",
+         "weights with elements, or the frozen parameters that have their packed copy",
+         "parameters without elements; pass the FrozenParams to infer");
+}
 
 }  // namespace gatefold

@@ -14,6 +14,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/name_patterns.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 
@@ -28,6 +29,10 @@ struct FreezeOptions {
   };
   Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
   std::vector<Exception> except{};
+  // If false, tensors with a form of 8 or 4 bits have only their packed copy, and their memory is released. Select
+  // another form by `except` for tensors that a policy reads without a matrix product: SoftMoe.phi, PatchScores.weight,
+  // ConstantExpert.weight and PatchMlp.bias.
+  bool keep_plain = true;
 };
 
 namespace detail_::lookup {
@@ -56,6 +61,28 @@ auto packed_weights() {
   } else {
     return std::type_identity<Nothing<float, B>>{};
   }
+}
+
+/// Returns whether weights of type T, with the extents of `like`, can exist on backend B only as a packed copy, without
+/// elements. Matrices with one column keep their elements, because SigmoidGated reads them in place.
+template <class B, class T, int Rank, class Like>
+bool can_be_only_packed(const Like& like, Weights form) {
+  if constexpr (Rank == 3 && requires { &B::template packs_only<T>; }) {
+    return like.size() > 0 && like.extent(2) > 1 && B::template packs_only<T>(form);
+  } else {
+    return false;
+  }
+}
+/// Packs the weights of a tensor and releases its elements.
+template <class C, class T, class B>
+void keep_packed(C& ctx, Tensor<T, 3, B>& t, const View<const T, 3, B>& weights, Weights form,
+                 typename B::PackedWeights& packed) {
+  const Index experts = t.extent(0), depth = t.extent(1), columns = t.extent(2);
+  T* const address = B::template reserve_packed<T>(experts, depth, columns, form, packed);
+  for (Index e = 0; e < experts; ++e)  // one expert at a time, because pack_experts can need scratch memory
+    B::pack_experts(ctx, address, e, View<const T, 3, B>(weights.data() + e * depth * columns, 1, depth, columns),
+                    packed);
+  t.resize_without_memory(address, experts, depth, columns);
 }
 
 }  // namespace detail_::lookup
@@ -88,10 +115,14 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
 /// forms of 8 and 4 bits (core/weights.hpp) also round the items that they multiply. Fewer bytes are faster to read,
 /// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. A backend without
 /// packed weights neither packs nor rounds.
-/// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double or on a GPU, or if a pattern
-///         of the options selects no tensor
+///
+/// `Cuda` stores the same rounded weights as `Cpu`. Its products multiply floats: the kernel computes ŵ while it reads
+/// the packed copy, and does not round the items. Its results with 8 or 4 bits have the bits of a product of floats
+/// with the weights ŵ, so they differ from those of `Cpu`.
+/// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double or on CudaBf16, or if a
+///         pattern of the options selects no tensor
 /// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size), with columns
-///         padded to a multiple of two registers
+///         padded to a multiple of two registers, or of 4 on Cuda
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
@@ -101,17 +132,20 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
   if constexpr (!std::is_lvalue_reference_v<P>) {
     const auto here = ctx.here();
     FrozenParams<P, B> frozen{std::move(params), {}};
-    const auto pack = [&]<class T, int Rank, class Of>(const View<const T, Rank, Of>& weights, Weights form) {
+    const auto pack = [&]<class T, int Rank, class Of>(auto& t, const View<const T, Rank, Of>& weights, Weights form) {
       GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
                        "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
                        "float, Cpu> and a Cpu::Context");
+      if constexpr (Rank == 3 && std::is_same_v<Of, B> && requires { &B::template packs_only<T>; })
+        if (!options.keep_plain && is_quantised(form) && detail_::lookup::can_be_only_packed<B, T, Rank>(weights, form))
+          return detail_::lookup::keep_packed(ctx, t, weights, form, frozen.packed);
       if constexpr (requires { B::pack(ctx, weights, form, frozen.packed); })
         B::pack(ctx, weights, form, frozen.packed);
     };
     if constexpr (requires { typename B::PackedWeights; }) {
       const std::vector<Weights> forms = detail_::lookup::forms(options, frozen.params);
       auto form = forms.begin();
-      for_each_tensor([&](const Name&, const auto& t) { pack(t.view(), *form++); }, std::as_const(frozen.params));
+      for_each_tensor([&](const Name&, auto& t) { pack(t, std::as_const(t).view(), *form++); }, frozen.params);
     }
     return frozen;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gatefold/core/types.hpp"
+#include "gatefold/core/weights.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/layer/frozen.hpp"
@@ -33,23 +34,17 @@ struct FrozenDecoder {
 ///
 /// The results have the same bits as load_decoder followed by freeze, which needs up to three times the memory, because
 /// it keeps the weights as floats, too. Here, packed tensors [E, rows, columns] have no elements: they cannot be saved
-/// or changed. Matrices with one column keep their elements, because SigmoidGated reads them in place. On a backend
-/// without packed weights in host memory, the function calls load_decoder and freeze. Patterns of the options are
-/// compared with names of the model's tensors, without `model.`.
+/// or changed. Matrices with one column keep their elements, because SigmoidGated reads them in place. On Cuda, only
+/// tensors with a form of 8 or 4 bits have no elements. On a backend without packed weights, the function calls
+/// load_decoder and freeze. Patterns of the options are compared with names of the model's tensors, without `model.`.
 /// @throws FileError as load_decoder; ArgumentError if the parameters are used without their packed copies
-/// @cost   host memory of the packed weights (Weights: 2 bytes for each weight in bfloat16, 34 for 32 weights in int8)
-///         and of the other tensors as T; in addition some megabytes, or the largest matrix, while it runs
+/// @cost   memory of the packed weights (Weights: 2 bytes for each weight in bfloat16, 34 for 32 weights in int8) and
+///         of the other tensors as T; in addition some megabytes, or the largest matrix, while it runs
 template <class T = float, class C, class M>
 auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model,
                          FreezeOptions options = {});
 
 namespace decoder_folder {
-
-/// Returns whether tensors of this rank and with this last extent have only a packed copy, without elements.
-template <class B, int Rank>
-bool is_only_packed(Index columns) {
-  return Rank == 3 && columns > 1 && requires { &B::template reserve_packed<float>; };
-}
 
 /// Gives each tensor the extents of the same tensor in another pack. A tensor that has only a packed copy gets no
 /// memory for elements.
@@ -61,7 +56,7 @@ struct ReserveLike {
   void operator()(Tensor<T, Rank, B>& t, const Tensor<T, Rank, Of>& like) const {
     const Weights weights = *form++;
     if constexpr (Rank == 3)
-      if (like.size() > 0 && is_only_packed<B, Rank>(like.extent(2))) {
+      if (detail_::lookup::can_be_only_packed<B, T, Rank>(like, weights)) {
         const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
         T* const address = B::template reserve_packed<T>(experts, depth, columns, weights, packed);
         return t.resize_without_memory(address, experts, depth, columns);
@@ -100,7 +95,7 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
           if constexpr (Rank == 3) {
             const Index rows = to.extent(1), columns = to.extent(2), matrix = rows * columns;
             const auto at = static_cast<Index>(first), elements = static_cast<Index>(count);
-            if (decoder_folder::is_only_packed<B, Rank>(columns))
+            if (!has_elements(to.data()))
               return B::pack_experts(ctx, to.data(), at / matrix,
                                      View<const E, 3, B>(values, elements / matrix, rows, columns), packed);
           }
@@ -112,7 +107,7 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
         [&]<class Tensor>(const Name&, const Tensor& t) {
           const Weights weights = *form++;
           if constexpr (Tensor::rank == 3)
-            if (!decoder_folder::is_only_packed<B, 3>(t.extent(2))) B::pack(ctx, t.view(), weights, packed);
+            if (has_elements(t.data())) B::pack(ctx, t.view(), weights, packed);
         },
         std::as_const(params));
     return Frozen{{std::move(params.model), std::move(packed)}, std::move(params.loss)};

@@ -87,8 +87,8 @@ TEST_CASE_TEMPLATE("PackedWeights: reserved memory gets the bits of add", P, flo
       CHECK(std::memcmp(a.half, b.half, words * sizeof(Bfloat16)) == 0);
     else
       CHECK(std::memcmp(a.full, b.full, words * sizeof(T)) == 0);
-    CHECK_NOTHROW(cpu::expect_elements("here", w.data()));
-    CHECK_THROWS_AS(cpu::expect_elements("here", address), ArgumentError);
+    CHECK_NOTHROW(expect_elements("here", w.data()));
+    CHECK_THROWS_AS(expect_elements("here", address), ArgumentError);
   }
 }
 

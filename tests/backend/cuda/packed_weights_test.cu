@@ -1,4 +1,5 @@
-// Weights in bfloat16: rounded to nearest even, found by the address of the original, and read by products.
+// Weights in bfloat16, rounded to nearest even, and in 8 and 4 bits: found by the address of the original, and read by
+// products.
 #include "gatefold/backend/cuda/packed_weights.cuh"
 
 #include <doctest/doctest.h>
@@ -6,9 +7,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/grouped_product.cuh"
@@ -195,6 +198,149 @@ TEST_CASE("cuda: transposed products of gradients read the plain weights") {
   for (const Index count : {3, 130}) {
     const ProductCase c{.counts = {count, 0, count}, .depth = 12, .columns = 20, .transpose = true};
     CAPTURE(c);
-    CHECK(difference_of_product<float>(ctx, c, 0, true) == "");
+    CHECK(difference_of_product<float>(ctx, c, 0, Weights::bfloat16) == "");
   }
+}
+
+TEST_CASE("cuda: PackedWeights: finds 8 and 4 bits by the address") {
+  Cuda::Context ctx;
+  DeviceArray<float> w(ctx, random_vector<float>(8, 1));
+  Cuda::PackedWeights packed;
+  CHECK(packed.find_quantised(w.data()) == nullptr);
+  CHECK(packed.find_quantised(nullptr) == nullptr);
+  Cuda::pack(ctx, w.in(0, 2, 4), Weights::int8, packed);  // no weights
+  CHECK(packed.find_quantised(w.data()) == nullptr);
+  Cuda::pack(ctx, w.in(1, 2, 4), Weights::bfloat16, packed);
+  CHECK(packed.find_quantised(w.data()) == nullptr);
+  for (const Weights form : naive::quantised_forms) {  // another form replaces a copy
+    Cuda::pack(ctx, w.in(1, 2, 4), form, packed);
+    REQUIRE(packed.find_quantised(w.data()) != nullptr);
+    CHECK(packed.find_quantised(w.data())->rounding.form == form);
+    CHECK(packed.find_quantised(w.data() + 1) == nullptr);
+    CHECK(packed.find(w.data(), 4) == nullptr);
+    CHECK(packed.size() == 0);
+    CHECK(ctx.quantised(w.data()) == nullptr);
+    const auto used = ctx.use(packed);
+    CHECK(ctx.quantised(w.data()) == packed.find_quantised(w.data()));
+  }
+  Cuda::pack(ctx, w.in(1, 2, 4), Weights::bfloat16, packed);
+  CHECK(packed.find_quantised(w.data()) == nullptr);
+  CHECK(packed.find(w.data(), 4) != nullptr);
+}
+
+TEST_CASE("cuda: PackedWeights: 34 or 18 bytes for 32 weights") {
+  Cuda::Context ctx;
+  DeviceArray<float> w(ctx, random_vector<float>(3 * 64 * 12, 1));
+  for (const Weights form : naive::quantised_forms) {
+    Cuda::PackedWeights packed;
+    Cuda::pack(ctx, w.in(3, 64, 12), form, packed);
+    CHECK(packed.quantised_bytes() == 3 * 2 * 12 * (form == Weights::int8 ? 34 : 18));
+    Cuda::pack(ctx, w.in(3, 64, 12), form, packed);
+    CHECK(packed.quantised_bytes() == 3 * 2 * 12 * (form == Weights::int8 ? 34 : 18));
+  }
+}
+
+TEST_CASE("cuda: PackedWeights: reserved memory gets the bytes of pack") {
+  Cuda::Context ctx;
+  const Index experts = 5, depth = 37, columns = 6, matrix = depth * columns;
+  const auto values = random_vector<float>(experts * matrix, 1);
+  DeviceArray<float> w(ctx, values);
+  for (const Weights form : naive::quantised_forms) {
+    Cuda::PackedWeights packed;
+    Cuda::pack(ctx, w.in(experts, depth, columns), form, packed);
+    float* const address = Cuda::reserve_packed<float>(experts, depth, columns, form, packed);
+    CHECK(!has_elements(address));
+    // Two experts from device memory, and three from host memory.
+    Cuda::pack_experts(ctx, address, 3, View<const float, 3, Cuda>(w.data() + 3 * matrix, 2, depth, columns), packed);
+    Cuda::pack_experts(ctx, address, 0, View<const float, 3, Cuda>(values.data(), 3, depth, columns), packed);
+    const auto bytes_of = [&](const float* at) {
+      const auto& found = *packed.find_quantised(at);
+      std::vector<std::uint8_t> bytes(found.bytes(experts));
+      Cuda::to_host(ctx, static_cast<Index>(bytes.size()), found.numbers, bytes.data());
+      std::fill(bytes.begin() + experts * found.number_rows() * found.stride,
+                bytes.begin() + static_cast<std::ptrdiff_t>(found.scales_at(experts)), std::uint8_t(0));
+      return bytes;
+    };
+    CHECK(bytes_of(address) == bytes_of(w.data()));
+  }
+}
+
+TEST_CASE("cuda: PackedWeights: doubles and CudaBf16 have no 8 bits") {
+  Cuda::Context ctx;
+  DeviceArray<double> w(ctx, random_vector<double>(8, 1));
+  Cuda::PackedWeights packed;
+  const char* const of_doubles =
+      "freeze: weights: expected Weights::unchanged for parameters of double, got a form of 8 or 4 bits";
+  CHECK_THROWS_WITH_AS(Cuda::pack(ctx, w.in(1, 2, 4), Weights::int8, packed), of_doubles, ArgumentError);
+  CHECK_THROWS_WITH_AS(Cuda::reserve_packed<double>(1, 2, 4, Weights::int8, packed), of_doubles, ArgumentError);
+  CHECK(!Cuda::packs_only<double>(Weights::int8));
+  CHECK(!Cuda::packs_only<float>(Weights::bfloat16));
+  CHECK(!CudaBf16::packs_only<float>(Weights::int8));
+  CudaBf16::Context rounds;
+  DeviceArray<float> floats(ctx, random_vector<float>(8, 1));
+  CHECK_THROWS_WITH_AS(
+      CudaBf16::pack(rounds, View<const float, 3, CudaBf16>(floats.data(), 1, 2, 4), Weights::int4, packed),
+      "freeze: weights: expected Weights::unchanged or Weights::bfloat16 on CudaBf16 (or use Cuda), got a form of 8 or "
+      "4 bits",
+      ArgumentError);
+}
+
+TEST_CASE("cuda: products of 8 and 4 bits equal the rounded weights") {
+  Cuda::Context ctx;
+  // Experts without items, with one item, with a full tile of rows and with a partial one. Depths are no multiples of
+  // 32, of 16, or of 2, and columns no multiples of 4.
+  const std::vector<Index> few{0, 1, 3, 0, 17, 1}, many{0, 3, 0, 70, 33, 32}, one{1}, none{0, 0};
+  for (const Weights form : naive::quantised_forms) {
+    CAPTURE(static_cast<int>(form));
+    for (const auto& counts : {few, many, one, none})
+      for (const auto& [depth, columns] :
+           {std::pair<Index, Index>(36, 68), {64, 33}, {33, 64}, {1, 1}, {95, 130}, {130, 3}})
+        for (const bool transpose : {false, true}) {
+          if (counts == many && depth * columns > 3000) continue;
+          const ProductCase c{
+              .counts = counts, .depth = depth, .columns = columns, .transpose = transpose, .gather = depth != 64};
+          CAPTURE(c);
+          CHECK(difference_of_product<float>(ctx, c, 0, form) == "");
+        }
+  }
+}
+
+TEST_CASE("cuda: pairs of 8 and 4 bits equal the rounded weights") {
+  Cuda::Context ctx;
+  for (const Weights form : naive::quantised_forms)
+    for (const auto& counts : {std::vector<Index>{0, 3, 17, 0, 1}, std::vector<Index>{0, 40, 0, 33}}) {
+      const ProductCase c{.counts = counts, .depth = 36, .columns = 33, .gather = true};
+      CAPTURE(static_cast<int>(form));
+      CAPTURE(c);
+      CHECK(difference_of_pair<float, 1>(ctx, c, 20, 2, ToForm{form}) == "");
+      CHECK(difference_of_pair<float, 1>(ctx, c, 20, 1, ToForm{form}) == "");  // the second matrix is plain
+      CHECK(difference_of_pair<float, 2>(ctx, c, 9, 3, ToForm{form}) == "");
+    }
+}
+
+TEST_CASE("cuda: one of two first matrices cannot be quantised") {
+  Cuda::Context ctx;
+  const ProductCase c{.counts = {3}, .depth = 12, .columns = 20};
+  CHECK_THROWS_WITH_AS(
+      (difference_of_pair<float, 2>(ctx, c, 8, 1, ToForm{Weights::int8})),
+      "freeze: weights: expected the first two matrices of an expert quantised, or none of them, got one of them",
+      ArgumentError);
+}
+
+TEST_CASE("cuda: products need elements or the packed copy") {
+  Cuda::Context ctx;
+  Cuda::PackedWeights packed;
+  float* const address = Cuda::reserve_packed<float>(1, 4, 4, Weights::int8, packed);
+  DeviceArray<float> a(ctx, random_vector<float>(4, 1)), c(ctx, random_vector<float>(4, 1));
+  DeviceArray<Index> offsets(ctx, {0, 1});
+  const char* const expected =
+      ": weights: expected weights with elements, or the frozen parameters that have their packed copy, got parameters "
+      "without elements; pass the FrozenParams to infer";
+  CHECK_THROWS_WITH_AS(
+      Cuda::grouped_gemm(ctx, Groups<Cuda>{offsets.in(2), {}, 1}, a.in(1, 4),
+                         View<const float, 3, Cuda>(address, 1, 4, 4), false, c.as(1, 4), functor::Store{}),
+      ("Cuda.grouped_gemm" + std::string(expected)).c_str(), ArgumentError);
+  std::vector<float> values(16);
+  CHECK_THROWS_WITH_AS(Cuda::to_host(ctx, 16, address, values.data()), ("Cuda.to_host" + std::string(expected)).c_str(),
+                       ArgumentError);
 }

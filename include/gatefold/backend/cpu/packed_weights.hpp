@@ -25,15 +25,6 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Checks that weights have elements. The address of weights that exist only packed is odd (PackedWeights::reserve).
-/// @throws ArgumentError if they exist only packed
-template <class T>
-void expect_elements(const char* where, const T* w) {
-  expect(reinterpret_cast<std::uintptr_t>(w) % alignof(T) == 0, where, "weights",
-         "weights with elements, or the frozen parameters that have their packed copy",
-         "parameters without elements; pass the FrozenParams to infer");
-}
-
 /// Packed copies of expert weights, which make matrix products faster. A copy is found by the address of the plain
 /// weights. Frozen models (models prepared for inference) hold a PackedWeights.
 class PackedWeights {

@@ -60,6 +60,11 @@ struct Primitives {
     packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), form);
   }
 
+  /// Returns whether weights of type T can exist only as a packed copy of this form.
+  template <class T>
+  static bool packs_only(Weights) {
+    return true;
+  }
   /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own.
   /// @return the address by which products find the copy, for Tensor::resize_without_memory
   template <class T>

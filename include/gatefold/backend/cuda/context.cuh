@@ -8,6 +8,7 @@
 #include "gatefold/backend/cuda/device_code.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/cuda/quantised_matrix.cuh"
 #include "gatefold/backend/cuda/retired.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/object_pool.hpp"
@@ -88,8 +89,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
 
   /// Returns a scope object. While it lives, grouped products (the products of experts) read the rounded weights in
   /// `packed`. A product that rounds its factors to bfloat16 reads every copy that exists. A product of plain floats
-  /// reads the copies only if all of its weights have one. It reads the original weights if it transposes them or is
-  /// computed by cuBLAS.
+  /// reads copies of bfloat16 only if all of its weights have one. It reads the original weights if it transposes them
+  /// or is computed by cuBLAS. It reads copies of 8 and 4 bits in all of these cases.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;
@@ -103,6 +104,9 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// Returns the bfloat16 copy of the weights w if the context uses packed weights that have a copy with that number of
   /// columns; otherwise null.
   const Bfloat16* packed(const void* w, Index columns) const { return packed_ ? packed_->find(w, columns) : nullptr; }
+
+  /// Returns the copy of 8 or 4 bits of the weights w if the context uses packed weights that have one; otherwise null.
+  const QuantisedMatrix* quantised(const void* w) const { return packed_ ? packed_->find_quantised(w) : nullptr; }
 
   /// Returns a scope object. While it lives, grouped products that round their factors to bfloat16 read the matrix
   /// `rounded` instead of rounding the rows of `from` that have the row numbers `rows`.

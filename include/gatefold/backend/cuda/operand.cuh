@@ -43,6 +43,8 @@ struct Operand {
       rest.data += count * stride;
     return rest;
   }
+  /// Makes this the matrix of expert e, if it was the matrix of expert 0 and the experts are `step` bytes apart.
+  __device__ void to_expert(Index e, Index step) { data += e * step; }
 };
 template <class T, class W>
 Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows = nullptr) {
@@ -62,9 +64,10 @@ __device__ T finished(const E& epilogue, Index expert, Index s, Index j, T first
 }
 
 /// The second factors of a product that computes one or two result matrices at once.
-template <class T, int Matrices>
+/// @tparam Of  the type of a factor: an Operand, or a QuantisedMatrix
+template <class T, int Matrices, class Of = Operand<T>>
 struct Each {
-  Operand<T> of[Matrices];
+  Of of[Matrices];
 };
 
 }  // namespace gatefold::detail_::device

@@ -1,34 +1,46 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
+#include "gatefold/backend/cuda/quantised_matrix.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/core/weights.hpp"
 
 namespace gatefold::detail_::device {
 
-/// Copies of weights rounded to bfloat16, each found by the address of the original weights. The rows of a copy have
-/// the same order, and begin at multiples of 16 bytes (bf16_matrix.cuh).
+/// Copies of weights in fewer bytes, each found by the address of the original weights. In copies of bfloat16, the rows
+/// have the same order, and begin at multiples of 16 bytes (bf16_matrix.cuh). quantised_matrix.cuh describes copies of
+/// 8 and 4 bits.
 class PackedWeights {
   struct Free {
-    void operator()(Bfloat16* p) const { cudaFree(p); }
+    void operator()(void* p) const { cudaFree(p); }
   };
+  template <class T>
+  using Memory = std::unique_ptr<T, Free>;
   struct Copy {
-    std::unique_ptr<Bfloat16, Free> values;
+    Memory<Bfloat16> values;
     Index rows = 0, columns = 0;
+  };
+  struct Quantised {
+    Memory<std::uint8_t> bytes;
+    QuantisedMatrix matrix;  // of expert 0
+    Index experts = 0, columns = 0;
   };
 
  public:
   /// Stores a copy of `rows` rows of weights, rounded to bfloat16, and waits until it is complete.
   void add(cudaStream_t stream, const float* w, Index rows, Index columns) {
+    quantised_.erase(w);
     round(stream, w, rows, columns);
     // Waits for the copy, because other streams will read it.
     expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -41,9 +53,7 @@ class PackedWeights {
     Copy& copy = copies_[w];
     if (copy.rows != rows || copy.columns != columns) {
       copy = {};
-      void* memory = nullptr;
-      expect_success(cudaMalloc(&memory, static_cast<std::size_t>(count) * sizeof(Bfloat16)), "cudaMalloc");
-      copy = {std::unique_ptr<Bfloat16, Free>(static_cast<Bfloat16*>(memory)), rows, columns};
+      copy = {allocate<Bfloat16>(static_cast<std::size_t>(count)), rows, columns};
     }
     round_rows(stream, rows, columns, w, copy.values.get());
   }
@@ -52,11 +62,64 @@ class PackedWeights {
     const auto found = copies_.find(w);
     return found == copies_.end() || found->second.columns != columns ? nullptr : found->second.values.get();
   }
-  /// Returns the number of weight matrices that have a copy.
+  /// Returns the number of weight matrices that have a copy of bfloat16.
   std::size_t size() const { return copies_.size(); }
 
+  /// Stores a copy of the weights w [experts, depth, columns] of 8 or 4 bits, and waits until it is complete.
+  void add_quantised(cudaStream_t stream, const float* w, Index experts, Index depth, Index columns, Weights form) {
+    Quantised copy = reserved(experts, depth, columns, form);
+    quantise(stream, experts, columns, w, copy.matrix);
+    quantised_[w] = std::move(copy);
+    copies_.erase(w);
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+  /// Allocates the copy of weights [experts, depth, columns] that have no elements of their own. quantise_experts
+  /// writes it.
+  /// @return the address by which products find the copy. It is odd, so that it cannot be the address of elements
+  float* reserve_quantised(Index experts, Index depth, Index columns, Weights form) {
+    Quantised copy = reserved(experts, depth, columns, form);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    const auto address = reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(copy.bytes.get()) + 1);
+    quantised_[address] = std::move(copy);
+    return address;
+  }
+  /// Rounds the weights w [count, depth, columns] of the experts from number `first` on into reserved memory.
+  /// @param address  the address that reserve_quantised returned
+  void quantise_experts(cudaStream_t stream, const float* address, Index first, Index count, const float* w) {
+    const Quantised& copy = quantised_.at(address);
+    QuantisedMatrix to = copy.matrix;
+    to.to_expert(first);
+    quantise(stream, count, copy.columns, w, to);
+  }
+  /// Returns the copy of 8 or 4 bits of the weights at address w, with the matrix of expert 0, or null.
+  const QuantisedMatrix* find_quantised(const void* w) const {
+    const auto found = quantised_.find(w);
+    return found == quantised_.end() ? nullptr : &found->second.matrix;
+  }
+  /// Returns the number of bytes of device memory of the copies of 8 and 4 bits.
+  std::size_t quantised_bytes() const {
+    std::size_t total = 0;
+    for (const auto& [w, copy] : quantised_) total += copy.matrix.bytes(copy.experts);
+    return total;
+  }
+
  private:
+  template <class T>
+  static Memory<T> allocate(std::size_t count) {
+    void* memory = nullptr;
+    expect_success(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
+    return Memory<T>(static_cast<T*>(memory));
+  }
+  static Quantised reserved(Index experts, Index depth, Index columns, Weights form) {
+    QuantisedMatrix matrix{{form}, depth, divide_up(columns, Index(4)) * 4};
+    auto bytes = allocate<std::uint8_t>(matrix.bytes(experts));
+    matrix.numbers = bytes.get();
+    matrix.scales = reinterpret_cast<Bfloat16*>(bytes.get() + matrix.scales_at(experts));
+    return {std::move(bytes), matrix, experts, columns};
+  }
+
   std::map<const void*, Copy> copies_;
+  std::map<const void*, Quantised> quantised_;
 };
 
 /// Returns 1 if the copy of weight number i differs from the current weight, rounded to bfloat16; otherwise 0.

@@ -18,6 +18,7 @@
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/product.cuh"
 #include "gatefold/backend/cuda/product_rows.cuh"
+#include "gatefold/backend/cuda/quantised_matrix.cuh"
 #include "gatefold/backend/cuda/retired.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/elementwise.hpp"
@@ -48,16 +49,49 @@ struct Primitives {
   static constexpr int least_capability = rounds<float> ? 80 : 75;
 
   using PackedWeights = detail_::device::PackedWeights;
-  /// Adds a bfloat16 copy of the weights w [E, depth, columns] to `packed` if `form` is bfloat16. Otherwise it does
-  /// nothing, because weights that are not rounded need no copy.
-  /// @throws ArgumentError if the weights should be quantised
+  /// Adds a copy of the weights w [E, depth, columns] to `packed` if `form` has fewer bytes. With Weights::unchanged,
+  /// it does nothing, because such weights need no copy.
+  /// @throws ArgumentError if the weights should have 8 or 4 bits, and they are doubles or this is CudaBf16
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, Weights form, PackedWeights& packed) {
-    expect(!is_quantised(form), "freeze", "weights", "Weights::unchanged or Weights::bfloat16 on a CUDA device",
-           "a form of 8 or 4 bits");
     const auto here = ctx.here();
-    if constexpr (std::is_same_v<T, float>)
+    if (w.size() == 0) return;
+    if (is_quantised(form)) expect_quantisable<T>();
+    if constexpr (std::is_same_v<T, float>) {
       if (form == Weights::bfloat16) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
+      if (is_quantised(form)) packed.add_quantised(ctx.stream(), w.data(), w.extent(0), w.extent(1), w.extent(2), form);
+    }
+  }
+  /// Returns whether weights of type T can exist only as a packed copy of this form.
+  template <class T>
+  static bool packs_only(Weights form) {
+    return std::is_same_v<T, float> && !rounds<T> && is_quantised(form);
+  }
+  /// Allocates the packed copy of weights [E, depth, columns] that have no elements of their own.
+  /// @return the address by which products find the copy, for Tensor::resize_without_memory
+  /// @throws ArgumentError as `pack`
+  template <class T>
+  static T* reserve_packed(Index experts, Index depth, Index columns, Weights form, PackedWeights& packed) {
+    expect_quantisable<T>();
+    if constexpr (std::is_same_v<T, float>) {
+      return packed.reserve_quantised(experts, depth, columns, form);
+    } else {
+      return nullptr;
+    }
+  }
+  /// Rounds the weights w [count, depth, columns] of experts first, …, first + count − 1 into memory that
+  /// reserve_packed has allocated. w is in host or device memory. Waits until the weights are rounded.
+  /// @cost  scratch memory for `count` experts
+  template <class T>
+  static void pack_experts(Context& ctx, const T* address, Index first, View<const T, 3, B> w, PackedWeights& packed) {
+    if constexpr (std::is_same_v<T, float>) {
+      const auto here = ctx.here();
+      const auto mark = ctx.mark();
+      auto copy = ctx.template scratch<T>(w.extent(0), w.extent(1), w.extent(2));
+      copy_bytes(ctx, static_cast<std::size_t>(w.size()) * sizeof(T), w.data(), copy.data());
+      packed.quantise_experts(ctx.stream(), address, first, w.extent(0), copy.data());
+      ctx.synchronize();
+    }
   }
 
   /// Rounds the weights w into their copy in `packed` again, on the stream of ctx. It does nothing if products of T do
@@ -106,6 +140,7 @@ struct Primitives {
   }
   template <class T>
   static void to_host(Context& ctx, Index n, const T* from, T* to) {
+    expect_elements("Cuda.to_host", from);
     transfer(ctx, n, from, to, cudaMemcpyDeviceToHost);
   }
   template <class T>
@@ -319,6 +354,14 @@ struct Primitives {
 
  private:
   template <class T>
+  static void expect_quantisable() {
+    expect(std::is_same_v<T, float>, "freeze", "weights", "Weights::unchanged for parameters of double",
+           "a form of 8 or 4 bits");
+    expect(!rounds<T>, "freeze", "weights", "Weights::unchanged or Weights::bfloat16 on CudaBf16 (or use Cuda)",
+           "a form of 8 or 4 bits");
+  }
+
+  template <class T>
   static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
     const auto here = ctx.here();
     if (n == 0) return;
@@ -329,13 +372,30 @@ struct Primitives {
 
   /// Computes a grouped product: c[s] = epilogue(a[row(s)] op(w[e])) for each slot s (one row of work of expert e).
   /// row(s) is the row of `a` that the slot reads; op(w) is w or its transpose. The product reads bfloat16 copies of
-  /// the weights if all weights are packed, `transpose` is false, and the backend does not round factors itself.
-  /// Otherwise it reads the original weights.
+  /// the weights if all weights are packed, `transpose` is false, and the backend does not round factors itself. It
+  /// reads copies of 8 or 4 bits if they exist. Otherwise it reads the original weights.
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {
     using detail_::device::Layout;
     detail_::device::expect_int("Cuda::grouped_gemm", "a.extent(1)", a.extent(1));
+    const auto of_a = detail_::device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data());
+    if constexpr (std::is_same_v<T, float>) {
+      detail_::device::Each<T, static_cast<int>(M), detail_::device::QuantisedMatrix> b;
+      std::size_t count = 0;
+      for (std::size_t m = 0; m < M; ++m)
+        if (const auto* matrix = ctx.quantised(w[m].data())) {
+          b.of[m] = *matrix;
+          b.of[m].transposed = transpose;
+          ++count;
+        }
+      expect(count == 0 || count == M, "freeze", "weights",
+             "the first two matrices of an expert quantised, or none of them", "one of them");
+      if (count > 0)
+        return detail_::device::quantised_slots_are_rows(ctx, of_a, b, g.offsets.data(), g.experts(), g.slots,
+                                                         c.extent(1), a.extent(1), c.data(), epilogue);
+    }
+    for (const auto& matrix : w) expect_elements("Cuda.grouped_gemm", matrix.data());
     if (ctx.options().blas_experts) return detail_::device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
     bool rounded = !transpose && !B::template rounds<float>;
     for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data(), matrix.extent(2));
@@ -348,9 +408,8 @@ struct Primitives {
     }
     const Index step = w[0].extent(1) * (rounded ? bf16_stride(w[0].extent(2)) * Index(sizeof(Bfloat16))
                                                  : w[0].extent(2) * Index(sizeof(T)));
-    detail_::device::slots_are_rows(
-        ctx, detail_::device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b, step,
-        g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1), c.data(), epilogue);
+    detail_::device::slots_are_rows(ctx, of_a, b, step, g.offsets.data(), g.experts(), g.slots, c.extent(1),
+                                    a.extent(1), c.data(), epilogue);
   }
 };
 

@@ -5,6 +5,8 @@
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
+#include "gatefold/backend/cuda/quantised_loader.cuh"
+#include "gatefold/backend/cuda/quantised_matrix.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/schedule.cuh"
 #include "gatefold/backend/cuda/skinny.cuh"
@@ -71,11 +73,12 @@ class Tile {
   /// products.
   /// @order  one chain of fused multiply-adds in ascending order of the depth (the position in the sum). It is the same
   ///         for every shape, so that an element depends only on its own row and column
-  __device__ void sum(Shared& shared, const Place& place, const Operand<T>& a, const Each<T, Matrices>& b,
+  template <class Of>
+  __device__ void sum(Shared& shared, const Place& place, const Operand<T>& a, const Each<T, Matrices, Of>& b,
                       Index depth) {
     const int begin = place.part.begin, steps = place.part.end - begin;
     TileLoader<T, Shape::whole, Shape::rows, D, Shape::threads> a_mover;
-    TileLoader<T, Shape::whole, Shape::columns, D, Shape::threads> b_mover[Matrices];
+    typename LoaderOf<Of, Shape::whole, Shape::columns, D, Shape::threads>::Loader b_mover[Matrices];
     a_mover.begin(a, place.row, place.rows, depth, Index(begin) * D);
     for (int m = 0; m < Matrices; ++m) b_mover[m].begin(b.of[m], place.column, place.columns, depth, Index(begin) * D);
     const auto load = [&](int stage) {
@@ -238,16 +241,17 @@ struct HandOver {
 ///               may not fill the device, which costs less if there are many tiles
 /// @param b_step  bytes of b from one expert to the next
 /// @param above  only experts with more than this number of rows are computed
-template <class Shape, bool Stay, int Matrices, class T, class E>
+template <class Shape, bool Stay, int Matrices, class T, class Of, class E>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, Matrices, Stay>())
-    slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
+    slots_are_rows_kernel(Operand<T> a, Each<T, Matrices, Of> b, Index b_step, const Index* offsets, Index experts,
                           Index above, Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
   __shared__ Staging<Shape, Matrices, T> shared;
   __shared__ Place place;
   const int steps = depth > Shape::depth ? static_cast<int>(divide_up(depth, Shape::depth)) : 1;
   // The layout of a is always along_depth. After the assignment, the compiler can use this fact.
   a.layout = Layout::along_depth;
-  for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
+  if constexpr (std::is_same_v<Of, Operand<T>>)
+    for (Of& matrix : b.of) matrix.rows = nullptr;
   for (int n = 0;; ++n) {
     if (threadIdx.x < 32) {
       const Index column_tiles = divide_up(columns, Shape::columns);
@@ -269,8 +273,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
     Tile<Shape, Matrices, Stay, T> tile;
     if constexpr (Stay)
       if (place.part.begin > 0) between.take(tile);
-    Each<T, Matrices> of_expert = b;
-    for (Operand<T>& matrix : of_expert.of) matrix.data += place.expert * b_step;
+    Each<T, Matrices, Of> of_expert = b;
+    for (Of& matrix : of_expert.of) matrix.to_expert(place.expert, b_step);
     tile.sum(shared, place, a.skip(place.first), of_expert, depth);
     if (Stay && place.part.end < steps) {
       between.give(tile);
@@ -313,7 +317,7 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   const Index above = strips ? kSkinnyRows : 0;
   const auto run = [&]<class Shape, bool Stay>(Shape, std::bool_constant<Stay>) {
     static_assert(Shape::blocks <= Flags::each, "gatefold: every resident block needs a flag");
-    const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, E>;
+    const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, Operand<T>, E>;
     const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns);
     Index count = tiles;
     // Only as many blocks are launched as run at the same time, because they stay resident.
@@ -345,6 +349,23 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   } else {
     run(typename FewTiles<T, Matrices>::Shape{}, std::true_type{});
   }
+  expect_launched("Cuda::grouped_gemm");
+}
+
+/// Computes a grouped product with weights of 8 or 4 bits, which the kernel rounds back to floats while it reads them.
+/// There is one thread block for each tile. The tiles are small, so that each product has only one more kernel.
+/// @param b      the matrices of expert 0
+/// @param slots  upper bound of the number of slots
+template <int Matrices, class Context, class E>
+void quantised_slots_are_rows(Context& ctx, const Operand<float>& a, const Each<float, Matrices, QuantisedMatrix>& b,
+                              const Index* offsets, Index experts, Index slots, Index columns, Index depth, float* c,
+                              const E& epilogue) {
+  if (experts == 0 || slots == 0 || columns == 0) return;
+  using Shape = typename FewTiles<float, Matrices>::Shape;
+  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
+  slots_are_rows_kernel<Shape, false, Matrices><<<grid((slots / Shape::rows + some) * blocks(columns, Shape::columns)),
+                                                  Shape::threads, 0, ctx.product_stream()>>>(
+      a, b, Index(0), offsets, experts, Index(0), columns, depth, c, HandOver<float>{}, epilogue);
   expect_launched("Cuda::grouped_gemm");
 }
 
