@@ -28,45 +28,47 @@ auto mixture(const E& expert) {
 auto gated() { return GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 45}; }
 
 /// Rounds all tensors of rank 3 by plain loops on the host.
-template <class P>
-void round_weights(Cuda::Context& ctx, P& params, Weights form) {
+template <class C, class P>
+void round_weights(C& ctx, P& params, Weights form) {
+  using B = typename C::Backend;
   for_each_tensor(
-      [&]<int Rank>(const Name&, Tensor<float, Rank, Cuda>& t) {
+      [&]<int Rank>(const Name&, Tensor<float, Rank, B>& t) {
         if constexpr (Rank == 3) {
           std::vector<float> values(static_cast<std::size_t>(t.size()));
-          Cuda::to_host(ctx, t.size(), std::as_const(t).data(), values.data());
+          B::to_host(ctx, t.size(), std::as_const(t).data(), values.data());
           if (t.size() > 0) round_all(values, t.extent(1), t.extent(2), ToForm{form});
-          Cuda::from_host(ctx, t.size(), values.data(), t.data());
+          B::from_host(ctx, t.size(), values.data(), t.data());
         }
       },
       params);
 }
-std::vector<float> on_host(Cuda::Context& ctx, const auto& t) {
+template <class C>
+std::vector<float> on_host(C& ctx, const auto& t) {
   std::vector<float> values(static_cast<std::size_t>(t.size()));
-  Cuda::to_host(ctx, t.size(), t.data(), values.data());
+  C::Backend::to_host(ctx, t.size(), t.data(), values.data());
   return values;
 }
-template <class L, class P>
-std::vector<float> outputs(Cuda::Context& ctx, const L& layer, const P& params, View<const float, 2, Cuda> x) {
-  Tensor<float, 2, Cuda> y(x.extent(0), layer.out_dim());
+template <class C, class L, class P>
+std::vector<float> outputs(C& ctx, const L& layer, const P& params, View<const float, 2, typename C::Backend> x) {
+  Tensor<float, 2, typename C::Backend> y(x.extent(0), layer.out_dim());
   infer(layer, ctx, params, x, y);
   return on_host(ctx, y);
 }
 
-template <class L>
+template <class B, class L>
 void check_inference(const L& layer) {
-  Cuda::Context ctx;
+  typename B::Context ctx;
   for (const Weights form : naive::quantised_forms)
     for (const Index items : {1, 3, 40}) {
       CAPTURE(static_cast<int>(form));
       CAPTURE(items);
       const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
-      auto rounded = init_params<float, Cuda>(layer, ctx, Seed{1});
+      auto rounded = init_params<float, B>(layer, ctx, Seed{1});
       round_weights(ctx, rounded, form);
       const auto expected = outputs(ctx, layer, rounded, x);
       for (const bool keep_plain : {true, false}) {
         const auto frozen =
-            freeze(ctx, init_params<float, Cuda>(layer, ctx, Seed{1}), {.weights = form, .keep_plain = keep_plain});
+            freeze(ctx, init_params<float, B>(layer, ctx, Seed{1}), {.weights = form, .keep_plain = keep_plain});
         CHECK(difference(expected, outputs(ctx, layer, frozen, x)) == "");
       }
     }
@@ -75,12 +77,13 @@ void check_inference(const L& layer) {
 }  // namespace
 
 TEST_CASE("cuda: freeze: 8 and 4 bits equal plain rounded weights") {
-  SUBCASE("GatedMlp") { check_inference(mixture(gated())); }
+  SUBCASE("GatedMlp") { check_inference<Cuda>(mixture(gated())); }
+  SUBCASE("GatedMlp, CudaBf16") { check_inference<CudaBf16>(mixture(gated())); }
   SUBCASE("GatedMlp with biases") {
-    check_inference(mixture(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 24, .bias = true}));
+    check_inference<Cuda>(mixture(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 24, .bias = true}));
   }
-  SUBCASE("Mlp") { check_inference(mixture(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 70})); }
-  SUBCASE("Linear") { check_inference(mixture(Linear{.model_dim = dim})); }
+  SUBCASE("Mlp") { check_inference<Cuda>(mixture(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 70})); }
+  SUBCASE("Linear") { check_inference<Cuda>(mixture(Linear{.model_dim = dim})); }
 }
 
 TEST_CASE("cuda: freeze: 8 and 4 bits match the naive backend") {
@@ -192,28 +195,23 @@ TEST_CASE("cuda: freeze: matrices of one column keep their elements") {
   CHECK(difference(outputs(ctx, layer, rounded, x), outputs(ctx, layer, frozen, x)) == "");
 }
 
-TEST_CASE("cuda: freeze: doubles and CudaBf16 cannot have 8 bits") {
+TEST_CASE("cuda: freeze: doubles cannot have 8 or 4 bits") {
   const auto layer = mixture(Linear{.model_dim = 4});
   Cuda::Context ctx;
-  CHECK_THROWS_WITH_AS(freeze(ctx, init_params<double, Cuda>(layer, ctx, Seed{1}), {.weights = Weights::int4}),
-                       "freeze: weights: expected Weights::unchanged for parameters of double, got a form of 8 or 4 "
-                       "bits",
-                       ArgumentError);
-  CudaBf16::Context rounds;
   for (const bool keep_plain : {true, false})
-    CHECK_THROWS_WITH_AS(freeze(rounds, init_params<float, CudaBf16>(layer, rounds, Seed{1}),
-                                {.weights = Weights::int8, .keep_plain = keep_plain}),
-                         "freeze: weights: expected Weights::unchanged or Weights::bfloat16 on CudaBf16 (or use Cuda), "
-                         "got a form of 8 or 4 bits",
+    CHECK_THROWS_WITH_AS(freeze(ctx, init_params<double, Cuda>(layer, ctx, Seed{1}),
+                                {.weights = Weights::int4, .keep_plain = keep_plain}),
+                         "freeze: weights: expected Weights::unchanged for parameters of double, got a form of 8 or 4 "
+                         "bits",
                          ArgumentError);
 }
 
-TEST_CASE("cuda: freeze: a Trainer trains around quantised experts") {
+TEST_CASE_TEMPLATE("cuda: freeze: a Trainer trains around quantised experts", B, Cuda, CudaBf16) {
   // The losses have the bits of a training around plain experts with the rounded weights. The gradient of the first
   // layer passes through the experts.
   const Chain model{Linear{dim, dim}, mixture(gated()), Linear{dim, 3}};
   const Index items = 24;
-  Cuda::Context ctx;
+  typename B::Context ctx;
   const auto x = uniform_tensor<float>(ctx, Seed{3}, 1, items, dim),
              target = uniform_tensor<float>(ctx, Seed{4}, 1, items, 3);
   const auto losses = [&](auto params) {
@@ -224,7 +222,7 @@ TEST_CASE("cuda: freeze: a Trainer trains around quantised experts") {
     return values;
   };
   for (const Weights form : {Weights::int8, Weights::mxfp4}) {
-    auto rounded = init_params<float, Cuda>(model, ctx, Seed{1});
+    auto rounded = init_params<float, B>(model, ctx, Seed{1});
     auto plain_layers = std::tie(std::get<0>(rounded.layers), std::get<2>(rounded.layers));
     const auto first = clone(ctx, std::get<0>(plain_layers)), last = clone(ctx, std::get<1>(plain_layers));
     round_weights(ctx, rounded, form);
@@ -233,7 +231,7 @@ TEST_CASE("cuda: freeze: a Trainer trains around quantised experts") {
     const auto expected = losses(std::move(rounded));
     CHECK(expected.back() < expected.front());
     for (const bool keep_plain : {true, false}) {
-      auto frozen = freeze(ctx, init_params<float, Cuda>(model, ctx, Seed{1}),
+      auto frozen = freeze(ctx, init_params<float, B>(model, ctx, Seed{1}),
                            {.except = {{"**.expert", form}}, .keep_plain = keep_plain});
       const auto scope = ctx.use(frozen.packed);
       CHECK(losses(std::move(frozen.params)) == expected);

@@ -116,11 +116,11 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
 /// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. A backend without
 /// packed weights neither packs nor rounds.
 ///
-/// `Cuda` stores the same rounded weights as `Cpu`. Its products multiply floats: the kernel computes ŵ while it reads
-/// the packed copy, and does not round the items. Its results with 8 or 4 bits have the bits of a product of floats
-/// with the weights ŵ, so they differ from those of `Cpu`.
-/// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double or on CudaBf16, or if a
-///         pattern of the options selects no tensor
+/// `Cuda` and `CudaBf16` store the same weights of 8 and 4 bits as `Cpu`, but their products do not round the items to
+/// 8 bits. Results have the bits of parameters with the weights ŵ, so they differ from those of `Cpu`. `Cuda` computes
+/// ŵ as a float while a product reads the copy. `CudaBf16` rounds ŵ to bfloat16 in scratch memory before each product.
+/// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double, or if a pattern of the
+///         options selects no tensor
 /// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size), with columns
 ///         padded to a multiple of two registers, or of 4 on Cuda
 template <class C, class P>

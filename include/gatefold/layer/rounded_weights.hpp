@@ -6,6 +6,7 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/core/weights.hpp"
 #include "gatefold/layer/frozen.hpp"
 #include "gatefold/tensor/copy_stamp.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -32,8 +33,8 @@ struct FindCopies;
 /// Results have the same bits as without copies. A copy that was not refreshed after a write to the weights gives wrong
 /// results. Builds with assertions compare each copy that a product reads with the weights, except during graph
 /// capture, because a graph should itself refresh the copies that it reads. Only tensors [E, rows, columns] have
-/// copies. Products of the context that refreshed a copy find it by the address of the tensor. A Trainer has its own
-/// RoundedWeights.
+/// copies, unless they have no elements (FreezeOptions::keep_plain). Products of the context that refreshed a copy find
+/// it by the address of the tensor. A Trainer has its own RoundedWeights.
 /// @cost  one pass over the weights for each refresh; half as much memory as the weights, with columns padded to a
 ///         multiple of eight. After the first refresh of a pack, it does not allocate, and it never waits for the
 ///         device
@@ -108,6 +109,7 @@ struct RoundTensors {
   void operator()(const Name&, const auto&) const {}
   template <class T>
   void operator()(const Name&, const Tensor<T, 3, B>& t) const {
+    if (!has_elements(t.data())) return;
     B::refresh(ctx, t.view(), packed);
     t.copied_by(pass);
     if (std::is_same_v<T, float> && t.size() > 0) ++count;
@@ -120,7 +122,8 @@ struct FindCopies {
   bool& current;
   void operator()(const Name&, const auto&) const {}
   void operator()(const Name&, const Tensor<float, 3, B>& t) const {
-    if (t.size() > 0) current = current && t.is_copied_by(pass) && packed.find(t.data(), t.extent(2));
+    if (t.size() > 0 && has_elements(t.data()))
+      current = current && t.is_copied_by(pass) && packed.find(t.data(), t.extent(2));
   }
 };
 

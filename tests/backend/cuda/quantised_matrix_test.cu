@@ -149,3 +149,44 @@ TEST_CASE("cuda: QuantisedMatrix: bytes of whole groups and of padding") {
   CHECK(bytes(Weights::int4, 1, 33, 5) == 17 * 8 + 2 * 8 * 2);
   CHECK(bytes(Weights::int4, 1, 1, 1) == 8 + 1 * 4 * 2);  // the scales begin at a multiple of 8 bytes
 }
+
+TEST_CASE("cuda: QuantisedMatrix: rows of experts with slots round to bfloat16") {
+  Cuda::Context ctx;
+  const Index experts = 3, depth = 35;
+  test::DeviceArray<Index> offsets(ctx, {0, 2, 2, 5});
+  for (const Weights form : naive::quantised_forms)
+    for (const Index columns : {1, 6, 8, 13}) {
+      CAPTURE(static_cast<int>(form));
+      CAPTURE(columns);
+      const Index stride = bf16_stride(columns);
+      const auto values = test::random_vector<float>(experts * depth * columns, 5);
+      test::DeviceArray<float> from(ctx, values);
+      PackedWeights packed;
+      packed.add_quantised(ctx.stream(), from.data(), experts, depth, columns, form);
+      test::DeviceArray<std::uint16_t> to(
+          ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(experts * depth * stride), 0x1234));
+      round_rows(ctx.stream(), experts * depth, columns, *packed.find_quantised(from.data()),
+                 reinterpret_cast<Bfloat16*>(to.data()), RoundedRows{.offsets = offsets.data(), .each = depth});
+      const auto got = to.values();
+      int wrong = 0;
+      for (Index e = 0; e < experts; ++e)
+        for (Index column = 0; column < stride; ++column)
+          for (Index k = 0; k < depth; ++k) {
+            const std::uint16_t bits = got[static_cast<std::size_t>((e * depth + k) * stride + column)];
+            if (e == 1) {
+              wrong += bits != 0x1234;  // an expert without slots
+              continue;
+            }
+            double expected = 0;
+            if (column < columns) {
+              const naive::Group group =
+                  naive::quantised(form, naive::group_of(k / 32 * 32, depth, [&](Index row) {
+                                     return values[static_cast<std::size_t>((e * depth + row) * columns + column)];
+                                   }));
+              expected = naive::bf16(group.scale * group.q[static_cast<std::size_t>(k % 32)]);
+            }
+            wrong += double(float(Bfloat16(bits))) != expected;
+          }
+      CHECK(wrong == 0);
+    }
+}

@@ -50,6 +50,8 @@ TEST_CASE("TileShape: every used shape fits block and device") {
   check<float, 2, FewTiles<float, 2>>();
   check<double, 1, FewTiles<double, 1>>();
   check<double, 2, FewTiles<double, 2>>();
+  check<float, 1, QuantisedTiles>();
+  check<float, 2, QuantisedTiles>();
 }
 
 TEST_CASE("TileShape: larger shapes need operands aligned to four values") {

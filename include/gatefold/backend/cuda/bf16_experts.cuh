@@ -10,11 +10,13 @@
 #include "gatefold/backend/cuda/hopper_product.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
+#include "gatefold/backend/cuda/quantised_matrix.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/core/weights.hpp"
 
 /// Grouped products (one matrix product for each expert, in one call) whose float factors are rounded to bfloat16.
 /// Items are rounded in one pass. Weights are rounded in one pass for each product, or once in advance if the context
@@ -107,20 +109,27 @@ template <class Context, class B, class C>
 }
 
 /// Returns the weights `w` in bfloat16. If the context has packed copies (rounded in advance), it returns these.
-/// Otherwise it rounds the weights of the experts that have slots into scratch memory.
+/// Otherwise it rounds the weights of the experts that have slots into scratch memory: from copies of 8 or 4 bits if
+/// there are any, else from the original weights.
 template <class Context, class B, std::size_t M>
 EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
                                               const std::array<View<const float, 3, B>, M>& w) {
   EachBf16<static_cast<int>(M)> each;
   for (std::size_t m = 0; m < M; ++m) {
     const Index rows = w[m].extent(0) * w[m].extent(1), columns = w[m].extent(2);
-    const Bfloat16* data = ctx.packed(w[m].data(), columns);
+    const QuantisedMatrix* const quantised = ctx.quantised(w[m].data());
+    const Bfloat16* data = quantised ? nullptr : ctx.packed(w[m].data(), columns);
     if (data) {
       expect_rounded(ctx, w[m].data(), rows, columns, data);
     } else {
       auto to = ctx.template scratch<Bfloat16>(rows, bf16_stride(columns));
-      round_rows(ctx.product_stream(), rows, columns, w[m].data(), to.data(),
-                 RoundedRows{.offsets = g.offsets.data(), .each = w[m].extent(1)});
+      const RoundedRows which{.offsets = g.offsets.data(), .each = w[m].extent(1)};
+      if (quantised) {
+        round_rows(ctx.product_stream(), rows, columns, *quantised, to.data(), which);
+      } else {
+        expect_elements("Cuda.grouped_gemm", w[m].data());
+        round_rows(ctx.product_stream(), rows, columns, w[m].data(), to.data(), which);
+      }
       data = to.data();
     }
     each.of[m] = {data, bf16_stride(columns)};

@@ -88,17 +88,21 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
   /// Returns a scope object. While it lives, grouped products (the products of experts) read the rounded weights in
-  /// `packed`. A product that rounds its factors to bfloat16 reads every copy that exists. A product of plain floats
+  /// `packed`, and copies of 8 and 4 bits also in the scope around it. A product that rounds its factors to bfloat16 reads every copy that exists. A product of plain floats
   /// reads copies of bfloat16 only if all of its weights have one. It reads the original weights if it transposes them
   /// or is computed by cuBLAS. It reads copies of 8 and 4 bits in all of these cases.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;
       BasicContext& ctx;
-      const PackedWeights* before;
-      ~Use() { ctx.packed_ = before; }
+      const PackedWeights *before, *quantised_before;
+      ~Use() {
+        ctx.packed_ = before;
+        ctx.quantised_ = quantised_before;
+      }
     };
-    return Use{OneThread::Scope(*this), *this, std::exchange(packed_, &packed)};
+    return Use{OneThread::Scope(*this), *this, std::exchange(packed_, &packed),
+               std::exchange(quantised_, packed.quantised_bytes() > 0 ? &packed : quantised_)};
   }
   void use(PackedWeights&&) = delete;
   /// Returns the bfloat16 copy of the weights w if the context uses packed weights that have a copy with that number of
@@ -106,7 +110,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   const Bfloat16* packed(const void* w, Index columns) const { return packed_ ? packed_->find(w, columns) : nullptr; }
 
   /// Returns the copy of 8 or 4 bits of the weights w if the context uses packed weights that have one; otherwise null.
-  const QuantisedMatrix* quantised(const void* w) const { return packed_ ? packed_->find_quantised(w) : nullptr; }
+  const QuantisedMatrix* quantised(const void* w) const { return quantised_ ? quantised_->find_quantised(w) : nullptr; }
 
   /// Returns a scope object. While it lives, grouped products that round their factors to bfloat16 read the matrix
   /// `rounded` instead of rounding the rows of `from` that have the row numbers `rows`.
@@ -159,6 +163,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   Blas blas_;
   DeviceCode code_ = DeviceCode::plain;
   const PackedWeights* packed_ = nullptr;
+  const PackedWeights* quantised_ = nullptr;  // packed weights of which some have 8 or 4 bits
   const SharedRows* shared_ = nullptr;
   bool captured_ = false;
   Retired retired_;

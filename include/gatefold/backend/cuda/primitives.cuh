@@ -51,7 +51,7 @@ struct Primitives {
   using PackedWeights = detail_::device::PackedWeights;
   /// Adds a copy of the weights w [E, depth, columns] to `packed` if `form` has fewer bytes. With Weights::unchanged,
   /// it does nothing, because such weights need no copy.
-  /// @throws ArgumentError if the weights should have 8 or 4 bits, and they are doubles or this is CudaBf16
+  /// @throws ArgumentError if double weights should have 8 or 4 bits
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, Weights form, PackedWeights& packed) {
     const auto here = ctx.here();
@@ -65,7 +65,7 @@ struct Primitives {
   /// Returns whether weights of type T can exist only as a packed copy of this form.
   template <class T>
   static bool packs_only(Weights form) {
-    return std::is_same_v<T, float> && !rounds<T> && is_quantised(form);
+    return std::is_same_v<T, float> && is_quantised(form);
   }
   /// Allocates the packed copy of weights [E, depth, columns] that have no elements of their own.
   /// @return the address by which products find the copy, for Tensor::resize_without_memory
@@ -356,8 +356,6 @@ struct Primitives {
   template <class T>
   static void expect_quantisable() {
     expect(std::is_same_v<T, float>, "freeze", "weights", "Weights::unchanged for parameters of double",
-           "a form of 8 or 4 bits");
-    expect(!rounds<T>, "freeze", "weights", "Weights::unchanged or Weights::bfloat16 on CudaBf16 (or use Cuda)",
            "a form of 8 or 4 bits");
   }
 

@@ -361,7 +361,7 @@ void quantised_slots_are_rows(Context& ctx, const Operand<float>& a, const Each<
                               const Index* offsets, Index experts, Index slots, Index columns, Index depth, float* c,
                               const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
-  using Shape = typename FewTiles<float, Matrices>::Shape;
+  using Shape = QuantisedTiles;
   const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
   slots_are_rows_kernel<Shape, false, Matrices><<<grid((slots / Shape::rows + some) * blocks(columns, Shape::columns)),
                                                   Shape::threads, 0, ctx.product_stream()>>>(

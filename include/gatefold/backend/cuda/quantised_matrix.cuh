@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/weight_rounding.hpp"
 #include "gatefold/core/bfloat16.hpp"
@@ -93,6 +94,36 @@ struct QuantiseGroup {
     }
   }
 };
+
+/// Rounds one row of quantised weights to bfloat16, as RoundRow (bf16_matrix.cuh) does for floats.
+struct RoundQuantisedRow {
+  static constexpr int columns_at_once = kBf16Unit;
+  QuantisedMatrix from;  // of expert 0
+  Index columns;
+  Bfloat16* to;  // [.., bf16_stride(columns)]
+  RoundedRows which;
+
+  template <class Lanes>
+  __device__ void operator()(const Lanes& lanes, Index row) const {
+    if (!which.has(row)) return;
+    QuantisedMatrix of_expert = from;
+    of_expert.to_expert(row / from.depth);
+    Bfloat16* const of_to = to + row * bf16_stride(columns);
+    lanes.share(bf16_stride(columns) / kBf16Unit, [&](Index unit) {
+      for (Index j = unit * kBf16Unit; j < (unit + 1) * kBf16Unit; j += 4) {
+        QuantisedFour four{};
+        if (j < from.stride) four = of_expert.four(row % from.depth, j);
+        for (int i = 0; i < 4; ++i) of_to[j + i] = Bfloat16::from(four.value(from.rounding, i));
+      }
+    });
+  }
+  GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns); }
+};
+/// Rounds the rows of quantised weights that `which` selects to bfloat16, in `to` [rows, bf16_stride(columns)].
+inline void round_rows(cudaStream_t stream, Index rows, Index columns, const QuantisedMatrix& from, Bfloat16* to,
+                       const RoundedRows& which) {
+  for_rows(stream, rows, RoundQuantisedRow{from, columns, to, which});
+}
 
 /// Rounds the weights `from` [experts, to.depth, columns] on a stream.
 inline void quantise(cudaStream_t stream, Index experts, Index columns, const float* from, const QuantisedMatrix& to) {
