@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/core/weights.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/expert/sigmoid_gated.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
@@ -221,6 +223,31 @@ TEST_CASE("freeze: patterns choose another form for some tensors") {
       "freeze: pattern: expected the name of a tensor or of a part, got \"experts.*\"; the nearest "
       "names: expert.up, expert, expert.gate",
       ArgumentError);
+}
+
+TEST_CASE_TEMPLATE("freeze: keep_plain = false changes no bit", B, Cpu, CpuBf16) {
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                      SigmoidGated{GatedMlp<Silu>{40, 20}}};
+  typename B::Context ctx(2);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 9, 40);
+  Tensor<float, 2, B> expected(9, 40), y(9, 40);
+  for (const Weights form : naive::quantised_forms) {
+    const auto frozen = freeze(ctx, init_params<float, B>(layer, ctx, Seed{1}),
+                               {.weights = form, .except = {{"**.down", Weights::bfloat16}}, .keep_plain = false});
+    const auto both = freeze(ctx, init_params<float, B>(layer, ctx, Seed{1}),
+                             {.weights = form, .except = {{"**.down", Weights::bfloat16}}});
+    infer(layer, ctx, both, x, expected);
+    infer(layer, ctx, frozen, x, y);
+    CHECK(std::memcmp(y.data(), expected.data(), static_cast<std::size_t>(y.size()) * sizeof(float)) == 0);
+    const auto& expert = frozen.params.expert;
+    CHECK(!has_elements(expert.expert.up.data()));
+    CHECK(expert.expert.up.extent(1) == 40);
+    CHECK(has_elements(expert.expert.down.data()));  // bfloat16 keeps the plain weights
+    CHECK(has_elements(expert.gate.data()));         // one column
+    CHECK(has_elements(both.params.expert.expert.up.data()));
+    std::vector<float> values(static_cast<std::size_t>(expert.expert.up.size()));
+    CHECK_THROWS_AS(B::to_host(ctx, expert.expert.up.size(), expert.expert.up.data(), values.data()), ArgumentError);
+  }
 }
 
 TEST_CASE("freeze: a Trainer trains around quantised experts") {

@@ -27,6 +27,13 @@ struct FrozenDecoder {
   LossP loss;
 };
 
+namespace decoder_folder {
+
+template <class B>
+struct ReserveLike;
+
+}  // namespace decoder_folder
+
 /// Reads a decoder from a folder for inference, with the weights of matrix products only in packed form:
 ///
 ///     const auto frozen = io::load_frozen_decoder(folder, ctx, config, model, {.weights = Weights::int8});
@@ -42,39 +49,7 @@ struct FrozenDecoder {
 ///         of the other tensors as T; in addition some megabytes, or the largest matrix, while it runs
 template <class T = float, class C, class M>
 auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model,
-                         FreezeOptions options = {});
-
-namespace decoder_folder {
-
-/// Gives each tensor the extents of the same tensor in another pack. A tensor that has only a packed copy gets no
-/// memory for elements.
-template <class B>
-struct ReserveLike {
-  std::vector<Weights>::const_iterator& form;  // of the next tensor
-  typename B::PackedWeights& packed;
-  template <class T, int Rank, class Of>
-  void operator()(Tensor<T, Rank, B>& t, const Tensor<T, Rank, Of>& like) const {
-    const Weights weights = *form++;
-    if constexpr (Rank == 3)
-      if (detail_::lookup::can_be_only_packed<B, T, Rank>(like, weights)) {
-        const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
-        T* const address = B::template reserve_packed<T>(experts, depth, columns, weights, packed);
-        return t.resize_without_memory(address, experts, depth, columns);
-      }
-    t.resize_like(like);
-  }
-  template <class To, class Like>
-  void operator()(To& t, const Like& like) const {
-    ++form;
-    t.resize_like(like);
-  }
-};
-
-}  // namespace decoder_folder
-
-template <class T, class C, class M>
-auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model,
-                         FreezeOptions options) {
+                         FreezeOptions options = {}) {
   using B = typename C::Backend;
   using P = ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>>;
   using Frozen = FrozenDecoder<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>, B>;
@@ -116,5 +91,33 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
     return Frozen{freeze(ctx, std::move(params.model), options), std::move(params.loss)};
   }
 }
+
+namespace decoder_folder {
+
+/// Gives each tensor the extents of the same tensor in another pack. A tensor that has only a packed copy gets no
+/// memory for elements.
+template <class B>
+struct ReserveLike {
+  std::vector<Weights>::const_iterator& form;  // of the next tensor
+  typename B::PackedWeights& packed;
+  template <class T, int Rank, class Of>
+  void operator()(Tensor<T, Rank, B>& t, const Tensor<T, Rank, Of>& like) const {
+    const Weights weights = *form++;
+    if constexpr (Rank == 3)
+      if (detail_::lookup::can_be_only_packed<B, T, Rank>(like, weights)) {
+        const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
+        T* const address = B::template reserve_packed<T>(experts, depth, columns, weights, packed);
+        return t.resize_without_memory(address, experts, depth, columns);
+      }
+    t.resize_like(like);
+  }
+  template <class To, class Like>
+  void operator()(To& t, const Like& like) const {
+    ++form;
+    t.resize_like(like);
+  }
+};
+
+}  // namespace decoder_folder
 
 }  // namespace gatefold::io
