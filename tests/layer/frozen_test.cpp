@@ -15,7 +15,9 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/sigmoid_gated.hpp"
+#include "gatefold/expert/zero_computation.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/soft_moe.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
@@ -248,6 +250,29 @@ TEST_CASE_TEMPLATE("freeze: keep_plain = false changes no bit", B, Cpu, CpuBf16)
     std::vector<float> values(static_cast<std::size_t>(expert.expert.up.size()));
     CHECK_THROWS_AS(B::to_host(ctx, expert.expert.up.size(), expert.expert.up.data(), values.data()), ArgumentError);
   }
+}
+
+TEST_CASE("freeze: tensors that a policy reads in place keep their elements") {
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 5, 16);
+  const auto check = [&](const auto& layer, const auto& in_place) {
+    const auto freeze_with = [&](bool keep_plain) {
+      return freeze(ctx, init_params<float, Cpu>(layer, ctx, Seed{1}),
+                    {.weights = Weights::int8, .keep_plain = keep_plain});
+    };
+    const auto plain = freeze_with(true), frozen = freeze_with(false);
+    CHECK(has_elements(in_place(frozen.params).data()));
+    Tensor<float, 2, Cpu> expected(5, 16), y(5, 16);
+    infer(layer, ctx, plain, x, expected);
+    infer(layer, ctx, frozen, x, y);
+    CHECK(same(y, expected));
+  };
+  check(
+      Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{.model_dim = 16}},
+      [](const auto& params) -> const auto& { return params.gate.phi; });
+  check(
+      Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, ConstantExpert{.model_dim = 16}},
+      [](const auto& params) -> const auto& { return params.expert.weight; });
 }
 
 TEST_CASE("freeze: a Trainer trains around quantised experts") {

@@ -45,7 +45,7 @@ struct AttentionExpert {
 
   template <class T, class B>
   struct Params {
-    static constexpr bool gradient_is_optional = true;
+    static constexpr bool gradient_is_optional = true, only_multiplied = true;
     Tensor<T, 3, B> key_query;  // [E, d, d]
     Tensor<T, 3, B> value;      // [E, d, outputs]
     GATEFOLD_PACK(key_query, value)

@@ -55,7 +55,7 @@ struct GatedMlp {
 
   template <class T, class B>
   struct Params {
-    static constexpr bool gradient_is_optional = true;
+    static constexpr bool gradient_is_optional = true, only_multiplied = true;
     Tensor<T, 3, B> gate, up;            // [E, D, H]
     Tensor<T, 3, B> down;                // [E, H, D]
     Tensor<T, 2, B> gate_bias, up_bias;  // [E, H], [E, 0] without bias

@@ -31,7 +31,7 @@ struct Linear {
 
   template <class T, class B>
   struct Params {
-    static constexpr bool gradient_is_optional = true;
+    static constexpr bool gradient_is_optional = true, only_multiplied = true;
     Tensor<T, 3, B> weight;  // [E, D, O]
     Tensor<T, 2, B> bias;    // [E, O], [E, 0] without bias
     GATEFOLD_PACK(weight, bias)

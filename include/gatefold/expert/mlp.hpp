@@ -51,7 +51,7 @@ struct Mlp {
 
   template <class T, class B>
   struct Params {
-    static constexpr bool gradient_is_optional = true;
+    static constexpr bool gradient_is_optional = true, only_multiplied = true;
     Tensor<T, 3, B> up;         // [E, D, H]
     Tensor<T, 2, B> up_bias;    // [E, H], [E, 0] without bias
     Tensor<T, 3, B> down;       // [E, H, D]

@@ -36,7 +36,7 @@ struct MultiHeadExpert {
 
   template <class T, class B>
   struct Params {
-    static constexpr bool gradient_is_optional = true;
+    static constexpr bool gradient_is_optional = true, only_multiplied = true;
     Tensor<T, 3, B> query, key, value, output;  // [E, D, D]
     GATEFOLD_PACK(query, key, value, output)
   };

@@ -42,7 +42,7 @@ struct PatchCnn {
 
   template <class T, class B>
   struct Params {
-    static constexpr bool gradient_is_optional = true;
+    static constexpr bool gradient_is_optional = true, only_multiplied = true;
     Tensor<T, 3, B> weight;  // [E, d, J]
     Tensor<T, 2, B> bias;    // [E, J], [E, 0] without bias
     GATEFOLD_PACK(weight, bias)

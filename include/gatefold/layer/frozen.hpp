@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -29,9 +31,8 @@ struct FreezeOptions {
   };
   Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
   std::vector<Exception> except{};
-  // If false, tensors with a form of 8 or 4 bits have only their packed copy, and their memory is released. Select
-  // another form by `except` for tensors that a policy reads without a matrix product: SoftMoe.phi, PatchScores.weight,
-  // ConstantExpert.weight and PatchMlp.bias.
+  // If false, tensors with a form of 8 or 4 bits have only their packed copy, and their memory is released. Tensors of a
+  // policy whose Params do not declare `only_multiplied` (tensor/pack.hpp) keep their memory.
   bool keep_plain = true;
 };
 
@@ -52,6 +53,27 @@ template <class P>
       if (selected[i]) forms[i] = weights;
   }
   return forms;
+}
+
+/// Appends for each tensor of a pack, in the order of for_each_tensor, whether its pack declares `only_multiplied`.
+template <class P>
+void add_only_multiplied(const P& params, bool only, std::vector<bool>& all);
+struct AddOnlyMultipliedOfPart {
+  bool only;
+  std::vector<bool>& all;
+  void operator()(std::string_view, const auto& part) const { add_only_multiplied(part, only, all); }
+};
+template <class P>
+void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
+  if constexpr (detail_::pack::is_tensor<P>) {
+    all.push_back(only);
+  } else if constexpr (detail_::pack::is_vector<P>) {
+    for (const auto& part : params) add_only_multiplied(part, only, all);
+  } else if constexpr (detail_::pack::is_tuple<P>) {
+    std::apply([&](const auto&... part) { (add_only_multiplied(part, only, all), ...); }, params);
+  } else {
+    P::each(AddOnlyMultipliedOfPart{only_multiplied<P>, all}, params);
+  }
 }
 
 template <class B>
@@ -132,20 +154,31 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
   if constexpr (!std::is_lvalue_reference_v<P>) {
     const auto here = ctx.here();
     FrozenParams<P, B> frozen{std::move(params), {}};
-    const auto pack = [&]<class T, int Rank, class Of>(auto& t, const View<const T, Rank, Of>& weights, Weights form) {
+    const auto pack = [&]<class T, int Rank, class Of>(auto& t, const View<const T, Rank, Of>& weights, Weights form,
+                                                       bool release) {
       GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
                        "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
                        "float, Cpu> and a Cpu::Context");
       if constexpr (Rank == 3 && std::is_same_v<Of, B> && requires { &B::template packs_only<T>; })
-        if (!options.keep_plain && is_quantised(form) && detail_::lookup::can_be_only_packed<B, T, Rank>(weights, form))
+        if (release && is_quantised(form) && detail_::lookup::can_be_only_packed<B, T, Rank>(weights, form))
           return detail_::lookup::keep_packed(ctx, t, weights, form, frozen.packed);
       if constexpr (requires { B::pack(ctx, weights, form, frozen.packed); })
         B::pack(ctx, weights, form, frozen.packed);
     };
     if constexpr (requires { typename B::PackedWeights; }) {
       const std::vector<Weights> forms = detail_::lookup::forms(options, frozen.params);
-      auto form = forms.begin();
-      for_each_tensor([&](const Name&, auto& t) { pack(t, std::as_const(t).view(), *form++); }, frozen.params);
+      std::vector<bool> release(forms.size());
+      if (!options.keep_plain) {
+        release.clear();
+        detail_::lookup::add_only_multiplied(frozen.params, false, release);
+      }
+      std::size_t at = 0;
+      for_each_tensor(
+          [&](const Name&, auto& t) {
+            pack(t, std::as_const(t).view(), forms[at], release[at]);
+            ++at;
+          },
+          frozen.params);
     }
     return frozen;
   }
