@@ -127,7 +127,10 @@ TEST_CASE("cuda: freeze: a graph can capture products of 8 and 4 bits") {
   Cuda::Context ctx;
   const auto layer = mixture(gated());
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 20, dim);
-  const auto frozen = freeze(ctx, init_params<float, Cuda>(layer, ctx, Seed{1}), {.weights = Weights::int4});
+  auto params = init_params<float, Cuda>(layer, ctx, Seed{1});
+  // [snippet packed]
+  const auto frozen = freeze(ctx, std::move(params), {.weights = Weights::int4, .keep_plain = false});
+  // [/snippet]
   Tensor<float, 2, Cuda> y(20, dim);
   infer(layer, ctx, frozen, x, y);
   const auto expected = on_host(ctx, y);

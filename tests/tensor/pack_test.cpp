@@ -317,3 +317,20 @@ TEST_CASE("skipped tensors: optimizers and similar packs skip them") {
   CHECK_NOTHROW(copy_pack(ctx, grads, moments));
   CHECK_THROWS_AS(copy_pack(ctx, params, moments), ArgumentError);
 }
+
+namespace {
+
+struct Multiplied {
+  static constexpr bool only_multiplied = true;
+};
+struct NotOnlyMultiplied {
+  static constexpr bool only_multiplied = false;
+};
+
+}  // namespace
+
+TEST_CASE("pack: only_multiplied is false unless a pack declares it") {
+  CHECK(only_multiplied<Multiplied>);
+  CHECK(!only_multiplied<NotOnlyMultiplied>);
+  CHECK(!only_multiplied<int>);
+}

@@ -7,7 +7,7 @@
 namespace gatefold {
 
 /// The form in which `freeze` stores the weights of matrix products. The last three forms have a scale s for each group
-/// of 32 weights of a column. With them, a product also rounds its input items x to 8 bits:
+/// of 32 weights of a column. With them, a product on a CPU also rounds its input items x to 8 bits:
 ///
 ///     ŵ = s q
 ///     int8   s = bf16(a / 127)                 q = round(w / s), from −127 to 127                         (1)
@@ -27,7 +27,8 @@ namespace gatefold {
 /// the sums of these chains in order. The bits of a result depend on the item and the weights, not on the number of
 /// items or threads.
 ///
-/// A backward pass computes dx = dy ŵᵀ in float. It ignores the rounding of eq. (4).
+/// A backward pass computes dx = dy ŵᵀ in float. It ignores the rounding of eq. (4). Products on a GPU do not round the
+/// items: y = x ŵ (layer/frozen.hpp).
 ///
 /// A group of zeros has the scale 0. In int8, int4 and eq. (4), each group with a < 2⁻¹⁰⁰ becomes such a group. A group
 /// that contains an infinity or NaN has the scale NaN.

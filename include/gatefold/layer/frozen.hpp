@@ -31,8 +31,8 @@ struct FreezeOptions {
   };
   Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
   std::vector<Exception> except{};
-  // If false, tensors with a form of 8 or 4 bits have only their packed copy, and their memory is released. Tensors of a
-  // policy whose Params do not declare `only_multiplied` (tensor/pack.hpp) keep their memory.
+  // If false, tensors with a form of 8 or 4 bits have only their packed copy, and their memory is released. Tensors of
+  // a policy whose Params do not declare `only_multiplied` (tensor/pack.hpp) keep their memory.
   bool keep_plain = true;
 };
 

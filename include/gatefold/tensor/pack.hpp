@@ -99,9 +99,9 @@ inline constexpr bool gradient_is_optional = requires {
   requires P::gradient_is_optional;
 };
 
-/// True for a pack (a struct of tensors) that declares `static constexpr bool only_multiplied = true;`. No code reads the
-/// weights [E, rows, columns] that the pack lists itself, except grouped products. Such weights need no elements if the
-/// products have a packed copy (FreezeOptions::keep_plain in layer/frozen.hpp).
+/// True for a pack (a struct of tensors) that declares `static constexpr bool only_multiplied = true;`. No code reads
+/// the weights [E, rows, columns] that the pack lists itself, except grouped products. Such weights need no elements if
+/// the products have a packed copy (FreezeOptions::keep_plain in layer/frozen.hpp).
 template <class P>
 inline constexpr bool only_multiplied = requires {
   requires P::only_multiplied;

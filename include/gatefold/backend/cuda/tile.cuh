@@ -52,8 +52,8 @@ template <int Matrices>
 struct ManyTiles<double, Matrices> : SomeTiles<double, Matrices> {};
 template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
-/// The tile shape of products with weights of 8 or 4 bits. With 4 blocks, ptxas spills registers if there are two result
-/// matrices.
+/// The tile shape of products with weights of 8 or 4 bits. With 4 blocks, ptxas spills registers if there are two
+/// result matrices.
 using QuantisedTiles = TileShape<32, 64, 16, 1, 1, false, 3>;
 
 /// Returns how many thread blocks of a kernel must fit a multiprocessor at a time, which limits the registers of a
