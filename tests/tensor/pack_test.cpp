@@ -320,17 +320,17 @@ TEST_CASE("skipped tensors: optimizers and similar packs skip them") {
 
 namespace {
 
-struct Multiplied {
+struct DeclaresIt {
   static constexpr bool only_multiplied = true;
 };
-struct NotOnlyMultiplied {
+struct DeniesIt {
   static constexpr bool only_multiplied = false;
 };
 
 }  // namespace
 
 TEST_CASE("pack: only_multiplied is false unless a pack declares it") {
-  CHECK(only_multiplied<Multiplied>);
-  CHECK(!only_multiplied<NotOnlyMultiplied>);
+  CHECK(only_multiplied<DeclaresIt>);
+  CHECK(!only_multiplied<DeniesIt>);
   CHECK(!only_multiplied<int>);
 }
