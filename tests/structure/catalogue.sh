@@ -150,7 +150,7 @@ function links(header, test) { return "[header](../../include/gatefold/" header 
 function cell(text) { gsub(/\|/, "\\|", text); return text }
 function report(what) { printf "%s:%d: %s: %s\n", FILENAME, first, what, name; bad = 1 }
 function policy(  folder, test, parts, key, shown) {
-  if (body !~ /void (forward|backward)\(/ || name ~ /Extra|Grad$/ ||
+  if (body !~ /void (forward|backward)\(|GATEFOLD_(BRANCH|LAYER)_PASSES\(/ || name ~ /Extra|Grad$/ ||
       FILENAME ~ /\/(gate|update|expert|loss)\.hpp$/) return
   if (FILENAME ~ /composed_gate\.hpp$/) return
   split(FILENAME, parts, "/")

@@ -6,12 +6,7 @@
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Computes multi-head self-attention from queries, keys and values that the caller has already projected. The caller
 /// also applies the output projection.
@@ -67,8 +62,7 @@ struct AttendFinish {
   detail_::attending::Sums<T, B> of;
   View<T, 2, B> context, log_sum_exp, entropy;  // entropy: empty if it is not computed
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index width = of.sums.extent(1);
     for (Index h = 0; h < rows.heads; ++h) {
       const Index row = rows.row(n, h);
@@ -91,8 +85,7 @@ struct AttendMean {
   View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if it is 0
   View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index width = context.extent(1) / rows.heads;
     for (Index h = 0; h < rows.heads; ++h) {
       const T dot = sum_columns<T>(lanes, width, [&](auto at, Index c) {
@@ -124,14 +117,8 @@ struct Part {
   V of(const V& all) const {
     return rows_if_any(all, first, count);
   }
-  template <class C>
-  View<const T, 2, B> split(C& ctx, View<const T, 2, B> all) const {
-    return split_heads(ctx, rows, of(all), items);
-  }
-  template <class C>
-  Keys<T, B> keys(C& ctx, View<const T, 2, B> values) const {
-    return {ctx, of(form.valid), values, rows, of_heads};
-  }
+  View<const T, 2, B> split(auto& ctx, View<const T, 2, B> all) const { return split_heads(ctx, rows, of(all), items); }
+  Keys<T, B> keys(auto& ctx, View<const T, 2, B> values) const { return {ctx, of(form.valid), values, rows, of_heads}; }
   Mask<T, B> mask(const Keys<T, B>& keys) const {
     Mask<T, B> seen{.length = form.length, .causal = form.causal, .keys = keys.mask, .in_use = of_heads};
     if (form.valid.data()) seen.rows = keys.mask;
@@ -198,8 +185,7 @@ void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T
 /// Checks the extents of the values that an attention saved for backward: q, context and log_sum_exp of its items, k
 /// and v of all keys.
 /// @throws ArgumentError if an extent is wrong
-template <class S>
-void expect_saved(const char* where, const S& saved, Index items, Index keys, Index model_dim, Index heads) {
+void expect_saved(const char* where, const auto& saved, Index items, Index keys, Index model_dim, Index heads) {
   expect_shape(where, "saved.q", saved.q, {items, model_dim});
   expect_shape(where, "saved.k", saved.k, {keys, model_dim});
   expect_shape(where, "saved.v", saved.v, {keys, model_dim});

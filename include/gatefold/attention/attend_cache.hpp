@@ -9,11 +9,7 @@
 #include "gatefold/attention/products.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Computes causal multi-head attention whose keys and values are in a KV cache. Keys and values of earlier items are
 /// read in the cache, without a copy.
@@ -80,8 +76,7 @@ struct StoreKeyValue {
   View<const T, 2, B> k, v;  // [N, kv_heads · F]
   View<T, 2, B> to;          // [2 · sequences · kv_heads · capacity, F]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index width = to.extent(1), sequence = n / places.length, row = places(n) - sequence * places.capacity;
     for (Index h = 0; h < kv_heads; ++h) {
       const T *const key = &k(n, h * width), *const value = &v(n, h * width);
@@ -105,8 +100,7 @@ namespace detail_::attending {
 /// Divides the query rows of the matrices first … first + count − 1 of the cache into blocks, and calls f(block) for
 /// each. A matrix has the keys of one head of one sequence. A block has all keys in the windows of its rows. If a
 /// matrix has few query rows, a block has the rows of several matrices, with all rows of these matrices as keys.
-template <class F>
-void for_each_cache_block(const CachedHeads& of, Index first, Index count, const F& f) {
+void for_each_cache_block(const CachedHeads& of, Index first, Index count, const auto& f) {
   constexpr BlockSize size;
   constexpr Index area = size.rows * size.keys;
   const Window& window = of.window;

@@ -10,7 +10,6 @@
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"
 #include "gatefold/backend/drop.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/policy/noise.hpp"
@@ -86,8 +85,7 @@ struct DropWindow {
   Drop<T> drop;
   View<T, 2, B> w;  // [rows, keys] weights of the block
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index of_head = block.row + row;
     const auto [first, count, place] = window.seen(block, of_head);
     const Index number = ((first_item + rows.item(of_head)) * rows.heads + rows.head(of_head)) * window.width + place;
@@ -117,8 +115,7 @@ struct WindowPart {
   V keys(const V& all) const {
     return rows_if_any(all, first * window.keys(), count * window.keys());
   }
-  template <class C>
-  Keys<T, B> clean_keys(C& ctx, View<const T, 2, B> values) const {
+  Keys<T, B> clean_keys(auto& ctx, View<const T, 2, B> values) const {
     return {ctx, keys(form.valid), values, of_keys};
   }
   WindowMask<T, B> mask(const Keys<T, B>& clean) const {
@@ -128,8 +125,7 @@ struct WindowPart {
   void for_each_block(const F& f) const {
     for_each_window_block(window, count * form.heads, f);
   }
-  template <class C>
-  void drop(C& ctx, const Block& block, View<T, 2, B> w) const {
+  void drop(auto& ctx, const Block& block, View<T, 2, B> w) const {
     if (!form.drops()) return;
     const Index first_item = first * window.length;
     B::for_rows(ctx, block.all_rows(),

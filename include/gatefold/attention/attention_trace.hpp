@@ -4,10 +4,7 @@
 #include <type_traits>
 
 #include "gatefold/attention/window.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Divides attention scores (a row for each query, a column for each key) into blocks. A block is a part of one long
@@ -103,8 +101,7 @@ struct RowsInUse {
   detail_::attending::InUse<B> in_use;
   F f;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     if (in_use.has(row)) f(lanes, row);
   }
 };

@@ -3,11 +3,7 @@
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/window.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

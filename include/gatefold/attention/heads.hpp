@@ -4,9 +4,6 @@
 
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -36,8 +33,7 @@ struct SplitHeads {
   View<const T, 2, B> from;  // [N, H · width]
   View<T, 2, B> to;          // [N · H, width]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index width = to.extent(1);
     for (Index h = 0; h < rows.heads; ++h) {
       const T* const part = &from(n, h * width);
@@ -54,8 +50,7 @@ struct AddHeads {
   View<const T, 2, B> from;  // [N · H, width]
   View<T, 2, B> to;          // [N, H · width]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index width = from.extent(1);
     for (Index h = 0; h < rows.heads; ++h) {
       const T* const row = &from(rows.row(n, h), 0);
@@ -71,8 +66,7 @@ struct RepeatHeads {
   View<const T, 2, B> from;  // [N, kv_heads · width]
   View<T, 2, B> to;          // [N, heads · width]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     for (Index h = 0; h * width < to.extent(1); ++h) {
       const T* const shared = &from(n, h / group * width);
       T* const head = &to(n, h * width);
@@ -87,8 +81,7 @@ struct SumHeads {
   View<const T, 2, B> from;  // [N, heads · width]
   View<T, 2, B> to;          // [N, kv_heads · width]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     for (Index g = 0; g * width < to.extent(1); ++g) {
       const T* const first = &from(n, g * group * width);
       T* const sum = &to(n, g * width);
@@ -107,8 +100,7 @@ struct ApplySinks {
   View<const T, 2, B> log_sum_exp, sink, from;  // [N, heads], [1, heads], [N, heads · F]
   View<T, 2, B> to;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index heads = sink.extent(1), width = from.extent(1) / heads;
     for (Index h = 0; h < heads; ++h) {
       const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));
@@ -125,8 +117,7 @@ struct ApplySinksBackward {
   View<const T, 2, B> log_sum_exp, sink, context;
   View<T, 2, B> d, dlog_sum_exp, dsink;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index heads = sink.extent(1), width = context.extent(1) / heads;
     for (Index h = 0; h < heads; ++h) {
       const T share = 1 / (1 + std::exp(sink(0, h) - log_sum_exp(n, h)));

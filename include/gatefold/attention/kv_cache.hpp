@@ -4,12 +4,6 @@
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// The KV cache of a decoder: keys and values of the earlier items (tokens) of each sequence. An attention writes the
 /// rows of the current items after those of the earlier items, and reads all rows without a copy.
@@ -219,8 +213,7 @@ struct StoreInCache {
   detail_::attending::CachePlaces places;
   View<const T, 2, B> from;
   View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index row = places(n);
     each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(&from(n, c))); });
   }
@@ -231,8 +224,7 @@ struct ReadFromCache {
   detail_::attending::CachePlaces places;
   View<const T, 2, B> from;
   View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index row = places(n);
     each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(n, c), at.load(&from(row, c))); });
   }

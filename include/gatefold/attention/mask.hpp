@@ -6,11 +6,7 @@
 #include "gatefold/attention/following.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/window.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -69,8 +65,7 @@ struct CleanKeys {
   View<T, 1, B> keys;          // [M] mask of the keys, see Mask::keys
   View<T, 2, B> clean;         // [M, E]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index m) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index m) const {
     const Index columns = values.extent(1);
     const T nan = sum_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(&values(m, e)) * T(0); });
     each_column<T>(lanes, columns, [&](auto at, Index e) {

@@ -5,11 +5,7 @@
 #include "gatefold/attention/window.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Adds position keys to attention scores. Each place o in the window of an item has a key places_o, in addition to the
 /// keys of items:
@@ -33,8 +29,7 @@ struct WindowScores {
   View<T, 2, B> score;           // [rows, keys] scores of the block
   detail_::attending::Following<B> following{};
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const auto [first, count, place] = window.seen(block, following.item(block.row + row));
     T* const seen = score.data() + row * block.keys + first;
     const T* const key = keys.data() + block.first_key(row) + first;
@@ -56,8 +51,7 @@ struct WindowPlaces {
   View<T, 2, B> to;           // [rows, width]
   detail_::attending::Following<B> following{};
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const auto [first, count, place] = window.seen(block, following.item(block.row + row));
     const T* const from = score.data() + row * block.keys + first;
     T* const of_place = to.data() + row * window.width + place;

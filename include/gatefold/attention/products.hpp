@@ -6,9 +6,6 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -93,8 +90,7 @@ struct Products {
     grouped_gemm(ctx, s, of_keys(x), false, rows(y), functor::AddTo<T, B>{rows(y)});
   }
   /// Adds Σ_i s[i,j] y_i to x_j, for each key j and the rows i of the block.
-  template <class C>
-  void add_transposed(C& ctx, View<const T, 2, B> s, View<const T, 2, B> y, View<T, 2, B> x) const {
+  void add_transposed(auto& ctx, View<const T, 2, B> s, View<const T, 2, B> y, View<T, 2, B> x) const {
     FullPrecision<B>::grouped_outer(ctx, groups, s, rows(y), of_keys(x));
   }
 
@@ -114,8 +110,7 @@ struct Products {
   V rows(const V& of_items) const {
     return of_items.rows(block.row, block.all_rows());
   }
-  template <class V>
-  auto of_keys(const V& of_items) const {
+  auto of_keys(const auto& of_items) const {
     return of_items.rows(block.key * heads, block.keys * block.sequences * heads)
         .as(block.sequences * heads, block.keys, of_items.extent(1));
   }

@@ -3,11 +3,8 @@
 #include <initializer_list>
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Checks and projections (products with weight matrices) that all attentions share. `where` is the name of the calling
 /// attention in error messages.
@@ -17,8 +14,7 @@ inline void expect_heads(const char* where, Index model_dim, Index heads) {
   expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
   expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);
 }
-template <class P>
-void expect_projections(const char* where, const P& p, std::initializer_list<Index> extents) {
+void expect_projections(const char* where, const auto& p, std::initializer_list<Index> extents) {
   expect_shape(where, "params.query", p.query, extents);
   expect_shape(where, "params.key", p.key, extents);
   expect_shape(where, "params.value", p.value, extents);

@@ -3,11 +3,7 @@
 #include <cmath>
 
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -44,8 +40,7 @@ struct ScaleByPosition {
   Index position, length;
   View<T, 2, B> x;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const T factor = static_cast<T>(of.factor(position + n % length));
     T* const row = x.data() + n * x.extent(1);
     each_column<T>(lanes, x.extent(1), [&](auto at, Index c) { at.store(row + c, at.load(row + c) * factor); });

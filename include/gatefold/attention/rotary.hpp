@@ -5,11 +5,7 @@
 #include <utility>
 
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -151,8 +147,7 @@ struct Rotate {
   bool interleaved, back;
   View<T, 2, B> x;  // [N, heads · head_dim], N = sequences · length
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index pairs = table.extent(1) / 2;
     const T* const cosine = table.data() + n % table.extent(0) * table.extent(1);
     const T* const sine = cosine + pairs;

@@ -4,12 +4,7 @@
 
 #include "gatefold/attention/window.hpp"
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// The memory of a RelativeAttention, which holds items (tokens) of the segments of a text before the current one. The
 /// caller owns it. The attention reads `past` and writes `next`. Decoders use a KvCache instead (kv_cache.hpp).
@@ -173,8 +168,7 @@ struct JoinPast {
   View<const T, 2, B> past, now;
   View<T, 2, B> to;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index g = row / window.keys(), j = row % window.keys();
     const T* const from = j < window.past ? past.data() + (g * window.past + j) * past.extent(1) + column
                                           : now.data() + (g * window.length + j - window.past) * now.extent(1);
@@ -190,8 +184,7 @@ struct LastRows {
   View<const T, 2, B> from;
   View<T, 2, B> to;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index keys = window.keys(), g = row / count, j = row % count;
     const T* const last = from.data() + (g * keys + keys - count + j) * from.extent(1);
     each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, column + c), at.load(last + c)); });
@@ -233,8 +226,7 @@ struct AddOwnRows {
   View<const T, 2, B> from;
   View<T, 2, B> to;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index row = window.own(n);
     each_column<T>(lanes, to.extent(1),
                    [&](auto at, Index c) { at.store(&to(row, c), at.load(&to(row, c)) + at.load(&from(n, c))); });

@@ -7,12 +7,7 @@
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/places.hpp"
 #include "gatefold/attention/products.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Computes weighted means of values under a softmax of scores, as in attention, without an N × N matrix for N items.
 ///
@@ -40,8 +35,7 @@ struct SoftmaxBlock {
   View<T, 1, B> scored;      // [N] of each row: sum for the entropy (see above); empty: not computed
   View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index to = block.row + row, i = mask.item(block, row), first = mask.first(block, row),
                 key = block.first_key(row) + first, count = mask.count(block, row);
     const auto seen = [&](auto at, Index j) { return mask.seen(at, i, key + j, at.load(&score(row, first + j))); };
@@ -81,8 +75,7 @@ struct SoftmaxBlock {
   }
 
   /// Sets the scores of a row to 0, except those of its visible columns [first, first + count).
-  template <class Lanes>
-  GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index first, Index count) {
+  GATEFOLD_HD static void hide(const auto& lanes, View<T, 2, B> of, Index row, Index first, Index count) {
     T* const scores = of.data() + row * of.extent(1);
     zero_columns(lanes, scores, first);
     zero_columns(lanes, scores + first + count, of.extent(1) - first - count);
@@ -101,8 +94,7 @@ struct SoftmaxBlockBackward {
   View<const T, 1, B> mean;         // [N] of each row: mean_i (see above)
   View<T, 2, B> score, slope;       // [rows, keys]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index i = mask.item(block, row), first = mask.first(block, row), key = block.first_key(row) + first,
                 count = mask.count(block, row);
     // If all keys of a row are hidden, its log-sum-exp is −∞. The normaliser is then 0 instead, so that every weight is

@@ -1,8 +1,6 @@
 #pragma once
 
 #include "gatefold/attention/blocks.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 
 /// Computes the window of an item (the keys to which it attends), and blocks of attention scores that contain these
 /// keys.
@@ -77,8 +75,7 @@ inline constexpr Index keys_of_a_chain = 256;
 /// of an item's block does not depend on the number of later items. If the window and the rows of a block fit in one
 /// chain (keys_of_a_chain), no bit depends on the first key either. If the window is chunked, the block of an item in a
 /// sum of several chains begins with the first key of its chunk.
-template <class F>
-void for_each_window_block(const Window& window, Index sequences, const F& f) {
+void for_each_window_block(const Window& window, Index sequences, const auto& f) {
   constexpr BlockSize size;
   constexpr Index area = size.rows * size.keys;
   const Index fit = area / (window.width + size.rows), most = fit > size.rows ? size.rows : fit > 0 ? fit : 1;

@@ -6,9 +6,6 @@
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// The contract of a backend, the code that computes on a CPU or GPU: a type with a Context and the static functions
 /// below, called primitives. The rest of the library calls a backend only through these primitives.
@@ -67,17 +64,14 @@ namespace detail_::backend {
 /// functions of a backend) call a functor.
 struct AnyFunctor {
   GATEFOLD_HD double operator()(Index) const { return 0; }
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes&, Index) const {}
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes&, Index, double*) const {}
+  GATEFOLD_HD void operator()(const auto&, Index) const {}
+  GATEFOLD_HD void operator()(const auto&, Index, double*) const {}
 };
 
 /// A placeholder for the functor that for_tasks runs on ranges of tasks. The concept that checks the loops of a backend
 /// uses it.
 struct AnyTasks {
-  template <class Context>
-  void operator()(Context&, Index, Index) const {}
+  void operator()(auto&, Index, Index) const {}
 };
 
 template <class B>

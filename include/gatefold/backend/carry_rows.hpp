@@ -1,9 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold::functor {
 

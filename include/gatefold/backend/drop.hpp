@@ -1,10 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -18,8 +15,7 @@ struct Drop {
   Random random;
   double rate;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index first, Index n, const T* from, T* to) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index first, Index n, const T* from, T* to) const {
     each(lanes, first, n, from, [&](Index j, T value) { to[j] = value; });
   }
   /// Computes dropout of a row without storing the result. Calls f(j, v) for each element j of the row that this lane
@@ -39,8 +35,7 @@ struct DropRows {
   View<const T, 2, B> from;
   View<T, 2, B> to;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index columns = to.extent(1);
     drop(lanes, n * columns, columns, from.data() + n * columns, to.data() + n * columns);
   }

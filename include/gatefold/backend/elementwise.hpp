@@ -3,13 +3,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/touched_rows.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Elementwise loops over tensors: fill, copy, add. The functors are named structs and not lambdas, so that users of
 /// the CUDA backend do not need the nvcc option --extended-lambda. On the CPU, the functors process whole SIMD
@@ -33,10 +28,7 @@ struct Copy {
   using Element = T;
   const T* from;
   T* to;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    at.store(to + i, at.load(from + i));
-  }
+  GATEFOLD_HD void operator()(const auto& at, Index i) const { at.store(to + i, at.load(from + i)); }
 };
 /// Multiplies an array by a number: x ← scale · x.
 template <class T>
@@ -44,10 +36,7 @@ struct Scale {
   using Element = T;
   T scale;
   T* x;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    at.store(x + i, at.load(x + i) * scale);
-  }
+  GATEFOLD_HD void operator()(const auto& at, Index i) const { at.store(x + i, at.load(x + i) * scale); }
 };
 /// Writes to = scale · from.
 template <class T>
@@ -56,10 +45,7 @@ struct CopyScaled {
   T scale;
   const T* from;
   T* to;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    at.store(to + i, at.load(from + i) * scale);
-  }
+  GATEFOLD_HD void operator()(const auto& at, Index i) const { at.store(to + i, at.load(from + i) * scale); }
 };
 /// Adds scale · x to y.
 template <class T>
@@ -68,8 +54,7 @@ struct AddScaled {
   T scale;
   const T* x;
   T* y;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     at.store(y + i, at.load(y + i) + scale * at.load(x + i));
   }
 };
@@ -81,8 +66,7 @@ struct ScaledSum {
   T scale;
   const T* b;
   T* y;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     at.store(y + i, at.load(a + i) + scale * at.load(b + i));
   }
 };
@@ -96,8 +80,7 @@ struct MoveColumns {
   View<T, 2, B> to;
   Index to_column;
   bool accumulate;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const T* source = from.data() + n * from.extent(1) + from_column;
     T* target = to.data() + n * to.extent(1) + to_column;
     each_column<T>(lanes, count, [&](auto at, Index j) {
@@ -110,8 +93,7 @@ struct MoveColumns {
 template <class T>
 struct NoStep {
   using Element = T;
-  template <class A>
-  GATEFOLD_HD void operator()(const A&, Index) const {}
+  GATEFOLD_HD void operator()(const auto&, Index) const {}
 };
 /// Runs two functors of elements one after the other: calls first(at, i) and then second(at, i) for element i. Both
 /// must be RegisterFunctors, that is, support SIMD registers of elements.
@@ -120,8 +102,7 @@ struct InTurn {
   using Element = typename First::Element;
   First first;
   Second second;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     first(at, i);
     second(at, i);
   }
@@ -144,8 +125,7 @@ struct RowWithStep {
   Rows rows;
   Step step;
   Index columns;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     rows(lanes, n);
     // A local copy of the functor `step`. Compilers can keep its members in registers, because stores in the loop
     // cannot change it.
@@ -192,8 +172,7 @@ struct ElementWithStep {
   Step step;
   T* out;
   GATEFOLD_HD Index independent_columns() const requires IndependentColumns<Rows> { return rows.independent_columns(); }
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     rows(lanes, n, [&]<class A>(const A& at, Index i, typename A::Value value) {
       step(InRegister<T, A>{at, out + i, value}, i);
       at.store(out + i, value);
@@ -352,10 +331,7 @@ void set_zero_later(C& ctx, P& pack) {
   for_each_tensor(detail_::pack::DeferZeros<C>{ctx}, pack);
 }
 /// Writes the zeros of a pack that set_zero_later has deferred, unless they are already written.
-template <class P>
-void write_zeros(P& pack) {
-  for_each_tensor(detail_::pack::WriteZeros{}, pack);
-}
+void write_zeros(auto& pack) { for_each_tensor(detail_::pack::WriteZeros{}, pack); }
 /// Returns a new pack (a struct of named tensors) with the shapes of `like` and all elements 0, for example for
 /// gradients and optimizer moments.
 template <class C, class P>

@@ -1,8 +1,6 @@
 #pragma once
 
 #include "gatefold/core/bfloat16.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Epilogues: functors that a matrix product applies to each element of its result just before it stores the element,

@@ -1,9 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -16,10 +13,7 @@ struct OnRow {
   F f;
   View<T, 2, B> c;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    f(lanes, n, c.data() + n * c.extent(1));
-  }
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const { f(lanes, n, c.data() + n * c.extent(1)); }
 };
 
 /// Calls f(lanes, s, row) if slot s (a row of work of an expert) is in use; `row` is the address of row s of the matrix
@@ -30,8 +24,7 @@ struct OnSlot {
   View<const Index, 1, B> offsets;
   View<T, 2, B> c;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index begin = from_first(lanes, [&] { return offsets(0); });
     const Index end = from_first(lanes, [&] { return offsets(offsets.extent(0) - 1); });
     if (s < begin || s >= end) return;

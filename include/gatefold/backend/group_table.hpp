@@ -1,8 +1,5 @@
 #pragma once
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {

@@ -2,8 +2,6 @@
 
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {

@@ -5,12 +5,7 @@
 #include <limits>
 
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/initial.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 

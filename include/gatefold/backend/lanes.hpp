@@ -4,8 +4,6 @@
 #include <type_traits>
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 
 namespace gatefold {
 

@@ -6,8 +6,6 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Helpers for the matrix products of experts. They work for backends that can multiply values stored in a rounded type
 /// (`Multiplied` in backend.hpp), and for all others.

@@ -1,8 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 
 namespace gatefold {
 

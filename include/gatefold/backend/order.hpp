@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Comparisons of floating-point numbers for sorting and ranking. They are correct for NaN and with any compiler flags,

@@ -4,8 +4,6 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Functions that fill tensors with random numbers. Element i of a tensor gets number i of the random stream of a seed,
 /// on every backend and with any number of threads.

@@ -6,7 +6,6 @@
 
 #include "gatefold/backend/address_sanitizer.hpp"
 #include "gatefold/backend/one_thread.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {

@@ -4,7 +4,6 @@
 
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
-#include "gatefold/core/types.hpp"
 
 namespace gatefold {
 
@@ -29,8 +28,7 @@ struct Shapes {
 
   template <class F>
   static void for_each(Context&, Index, const F&) {}
-  template <class F>
-  static void for_rows(Context&, Index, const F&) {}
+  static void for_rows(Context&, Index, const auto&) {}
 };
 
 }  // namespace gatefold

@@ -4,9 +4,6 @@
 
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Softmax of the rows of a matrix, its logarithm and its gradient. Gates (routers) and losses use them.
 namespace gatefold::functor {
@@ -23,8 +20,7 @@ struct Softmax {
   View<const T, 2, B> z;
   View<T, 2, B> p;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     row(lanes, n, z.data() + n * z.extent(1), p.data() + n * z.extent(1));
   }
   /// Computes to = softmax(from) for one row of numbers. `to` and `from` can be the same memory.
@@ -52,8 +48,7 @@ struct LogSoftmax {
   View<const T, 2, B> z;
   View<T, 2, B> log_p;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     using functor::math::exp;
     const Index columns = z.extent(1);
     const T *from = z.data() + n * columns, top = functor::top(lanes, columns, from);
@@ -71,8 +66,7 @@ struct SoftmaxBackward {
   View<const T, 2, B> p, dp;
   View<T, 2, B> dz;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index columns = p.extent(1), first = n * columns;
     const T *q = p.data() + first, *dq = dp.data() + first;
     T* to = dz.data() + first;

@@ -1,9 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold::functor {
 
@@ -16,8 +13,7 @@ struct SumPositions {
   View<const T, 2, B> x;  // [N, length · D], length >= count
   View<T, 2, B> total;    // [N, D]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index dim = total.extent(1);
     const T* const from = x.data() + n * x.extent(1);
     T* const to = total.data() + n * dim;
@@ -37,8 +33,7 @@ struct SumPositionsBackward {
   View<const T, 2, B> dtotal;
   View<T, 2, B> dx;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index dim = dtotal.extent(1);
     const T* const from = dtotal.data() + n * dim;
     T* const to = dx.data() + n * dx.extent(1);

@@ -1,8 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 
@@ -16,8 +14,7 @@ namespace functor {
 template <class T>
 struct ZeroTouched {
   TableRows<T> rows;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index v) const {
     if (!from_first(lanes, [&] { return Index(rows.touched(v)); })) return;
     zero_columns(lanes, rows.data + v * rows.columns, rows.columns);
     if (lanes.lane == 0) rows.marks[v] = 0;
@@ -29,8 +26,7 @@ template <class T, class Step>
 struct StepTouched {
   TableRows<const T> rows;
   Step step;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index v) const {
     if (!rows.touched(v)) return;
     // A local copy of the functor `step`. Compilers can keep its members in registers, because stores in the loop
     // cannot change it.

@@ -2,12 +2,7 @@
 
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Copies between a host backend and the backend of a context, for example a GPU. Values move between them only by
 /// these explicit copies: the type of a view names its backend, so that host memory cannot be passed to a device by

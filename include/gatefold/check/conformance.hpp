@@ -6,17 +6,14 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"
 #include "gatefold/check/rows.hpp"
 #include "gatefold/check/unlisted.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/policy.hpp"
 
 /// A test for policies that you write yourself, for example a gate or an expert: `conformance` checks what the library
 /// requires of every policy.

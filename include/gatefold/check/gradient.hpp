@@ -11,15 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/items.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/policy.hpp"
 
 /// Compares the gradients of a policy that you write yourself, for example of an expert, with finite differences.
 namespace gatefold::check {
@@ -178,8 +173,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
 
 /// Returns a hash of the discrete choices of all mixtures in a forward pass: the experts picked for each item, and
 /// choices of a gate's mixing.
-template <class S>
-std::uint64_t routing_of(const S& saved) {
+std::uint64_t routing_of(const auto& saved) {
   std::uint64_t hash = 0;
   auto take = [&](Index choice) { hash = mix64(hash ^ static_cast<std::uint64_t>(choice + 1)); };
   for_each_mixture(saved, [&](const auto& mixture) {
@@ -198,8 +192,7 @@ std::uint64_t routing_of(const S& saved) {
 
 /// Returns the sum of the weighted auxiliary losses of all mixtures in a forward pass. backward of a gate includes the
 /// gradient of these losses.
-template <class S>
-double auxiliary_of(const S& saved) {
+double auxiliary_of(const auto& saved) {
   double total = 0;
   for_each_mixture(saved, [&](const auto& mixture) {
     if constexpr (requires { mixture.gate.auxiliary.data(); })
@@ -223,14 +216,12 @@ struct Values {
   std::vector<Part> all{};
   void operator()(const Name& name, auto& t) { all.push_back({name.str(), t.data(), t.size()}); }
 };
-template <class P>
-std::vector<Values::Part> values_of(P& pack) {
+std::vector<Values::Part> values_of(auto& pack) {
   Values values;
   for_each_tensor(values, pack);
   return values.all;
 }
-template <class P>
-std::vector<Values::Part> learned_values_of(P& pack) {
+std::vector<Values::Part> learned_values_of(auto& pack) {
   Values values;
   for_each_learned(values, pack);
   return values.all;

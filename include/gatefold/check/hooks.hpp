@@ -6,7 +6,6 @@
 #include <tuple>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/nested.hpp"
 

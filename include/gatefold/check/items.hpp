@@ -2,13 +2,9 @@
 
 #include <type_traits>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// Makes random inputs for the checks of a layer: rows of values, or whole numbers (ids) if the layer is an embedding.
 namespace gatefold::check {

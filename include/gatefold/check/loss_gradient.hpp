@@ -6,13 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/check/gradient.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Compares the gradients of a loss policy with finite differences.
 namespace gatefold::check {

@@ -8,17 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/check/unlisted.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// A test for optimizers that you write yourself: `optimizer_steps` checks what the library requires of every
 /// optimizer.
@@ -51,8 +45,7 @@ void widen(auto& t) {
 }
 
 /// Returns the values of all parameters that are not learned, and that an optimizer therefore must not change.
-template <class P>
-std::vector<double> not_learned(const P& params) {
+std::vector<double> not_learned(const auto& params) {
   std::vector<const void*> learned;
   for_each_learned([&](const Name&, const auto& t) { learned.push_back(t.data()); }, params);
   std::vector<double> fixed;
@@ -96,8 +89,7 @@ struct Optimized {
   }
   /// Copies the values that a checkpoint contains from another run: the tensors and the numbers of parameters and
   /// state.
-  template <class C>
-  void restore(C& ctx, Optimized& from) {
+  void restore(auto& ctx, Optimized& from) {
     copy_pack(ctx, from.params, params);
     copy_pack(ctx, from.state, state);
     std::vector<std::uint64_t> numbers;

@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/scores/count_experts.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Checks that two implementations of a gate's mixing or selection give the same results: `forward`, which processes a
 /// batch, and `rows`, which processes one item at a time.

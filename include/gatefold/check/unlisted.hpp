@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "gatefold/policy/hooks.hpp"
-#include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Finds tensors that are members of a pack, a struct of tensors, but are missing in its list GATEFOLD_PACK or its
 /// function `each`.

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold {

@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/data/vocabulary.hpp"
 
 namespace gatefold::data {

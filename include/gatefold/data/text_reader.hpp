@@ -62,8 +62,7 @@ class TextReader {
 ///
 /// @throws FileError if the file cannot be read or is not UTF-8 (TextReader)
 /// @cost   memory of the longest line
-template <class F>
-void for_each_line(const std::filesystem::path& path, const F& f) {
+void for_each_line(const std::filesystem::path& path, const auto& f) {
   TextReader text(path);
   std::string line;
   bool open = false;

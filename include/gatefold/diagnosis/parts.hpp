@@ -2,12 +2,9 @@
 
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
 /// Checks at compile time the parts of each layer and branch that is made of other parts, for example Residual{rule,
@@ -296,139 +293,77 @@ inline constexpr bool is_latent<Mixture<G, E>, Dim, bool> = std::is_convertible_
 
 }  // namespace detail_::lookup
 
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Mixture(P...) -> Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, "
-                   "Residual{rule, Mixture{gate, expert}}, and pass experts of different types as one part, "
-                   "Experts{std::tuple{a, b}}; see docs/how-to/extending.md#expert");
-};
+// Defines a specialisation for misplaced parts, whose static_assert has the text `sentence`.
+#define GATEFOLD_MISPLACED(composition, sentence)             \
+  template <class... P>                                       \
+  struct GATEFOLD_BARE composition {                          \
+    GATEFOLD_REQUIRE(detail_::policy::never<P...>, sentence); \
+  }
+// Defines the deduction guide and the specialisation of a composition of two parts for parts P that fulfil `condition`.
+#define GATEFOLD_WRONG_PARTS(Composition, condition, sentence)                                          \
+  template <class... P, class = std::enable_if_t<condition>, class = void>                              \
+  Composition(P...) -> Composition<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>; \
+  GATEFOLD_MISPLACED((Composition<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>), sentence)
 
-template <class... P, class = std::enable_if_t<!detail_::lookup::is_latent<P...>>, class = void>
-LatentMixture(P...) -> LatentMixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct LatentMixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a LatentMixture takes a Mixture and the number of columns of the items: "
-                   "LatentMixture{Mixture{gate, expert}, model_dim}; see docs/how-to/extending.md#branch");
-};
-
-template <class... P, class = std::enable_if_t<!detail_::lookup::are_tasks<P...>>, class = void>
-MultiGate(P...) -> MultiGate<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct MultiGate<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a MultiGate takes a gate, an expert and the number of tasks: MultiGate{gate, expert, "
-                   "tasks}; see docs/how-to/extending.md#expert");
-};
-
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Residual(P...) -> Residual<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct Residual<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a Residual takes two parts, Residual{rule, branch}, for example update::HeavyBall{} and "
-                   "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
-};
-
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-PreNorm(P...) -> PreNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct PreNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a PreNorm takes two parts, PreNorm{norm, branch}, for example LayerNorm{} and "
-                   "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
-};
-
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-PostNorm(P...) -> PostNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct PostNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a PostNorm takes two parts, PostNorm{layer, norm}, for example Residual{rule, branch} "
-                   "and LayerNorm{}; see docs/how-to/extending.md#branch");
-};
-
-template <class... P>
-NormedPoint(P...) -> NormedPoint<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct NormedPoint<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a NormedPoint takes two parts, NormedPoint{norm, layer}, for example LayerNorm{} and "
-                   "Residual{rule, branch}; see docs/how-to/extending.md#branch");
-};
-
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Block(P...) -> Block<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct Block<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a Block takes two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
-};
-
-template <class... P, class = std::enable_if_t<!detail_::lookup::are_shared<P...>>>
-WithShared(P...) -> WithShared<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct WithShared<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
-                   "gatefold: a WithShared takes a branch, an expert and, optionally, a weight: "
-                   "WithShared{Mixture{gate, expert}, shared}; see docs/how-to/extending.md#branch");
-};
-
+GATEFOLD_WRONG_PARTS(Mixture, sizeof...(P) != 2,
+                     "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, "
+                     "Residual{rule, Mixture{gate, expert}}, and pass experts of different types as one part, "
+                     "Experts{std::tuple{a, b}}; see docs/how-to/extending.md#expert");
+GATEFOLD_WRONG_PARTS(LatentMixture, !detail_::lookup::is_latent<P...>,
+                     "gatefold: a LatentMixture takes a Mixture and the number of columns of the items: "
+                     "LatentMixture{Mixture{gate, expert}, model_dim}; see docs/how-to/extending.md#branch");
+GATEFOLD_WRONG_PARTS(MultiGate, !detail_::lookup::are_tasks<P...>,
+                     "gatefold: a MultiGate takes a gate, an expert and the number of tasks: MultiGate{gate, expert, "
+                     "tasks}; see docs/how-to/extending.md#expert");
+GATEFOLD_WRONG_PARTS(
+    Residual, sizeof...(P) != 2,
+    "gatefold: a Residual takes two parts, Residual{rule, branch}, for example update::HeavyBall{} and "
+    "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
+GATEFOLD_WRONG_PARTS(PreNorm, sizeof...(P) != 2,
+                     "gatefold: a PreNorm takes two parts, PreNorm{norm, branch}, for example LayerNorm{} and "
+                     "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
+GATEFOLD_WRONG_PARTS(PostNorm, sizeof...(P) != 2,
+                     "gatefold: a PostNorm takes two parts, PostNorm{layer, norm}, for example Residual{rule, branch} "
+                     "and LayerNorm{}; see docs/how-to/extending.md#branch");
+GATEFOLD_WRONG_PARTS(NormedPoint, sizeof...(P) != 2,
+                     "gatefold: a NormedPoint takes two parts, NormedPoint{norm, layer}, for example LayerNorm{} and "
+                     "Residual{rule, branch}; see docs/how-to/extending.md#branch");
+GATEFOLD_WRONG_PARTS(Block, sizeof...(P) != 2,
+                     "gatefold: a Block takes two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
+GATEFOLD_WRONG_PARTS(WithShared, !detail_::lookup::are_shared<P...>,
+                     "gatefold: a WithShared takes a branch, an expert and, optionally, a weight: "
+                     "WithShared{Mixture{gate, expert}, shared}; see docs/how-to/extending.md#branch");
 template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
 Dropout(First, Rest...) -> Dropout<detail_::policy::Misplaced<First, Rest...>>;
-template <class... P>
-struct Dropout<detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(
-      detail_::policy::never<P...>,
-      "gatefold: a Dropout takes a rate and a branch: Dropout{rate, branch}; see docs/how-to/extending.md#branch");
-};
-
+GATEFOLD_MISPLACED(
+    (Dropout<detail_::policy::Misplaced<P...>>),
+    "gatefold: a Dropout takes a rate and a branch: Dropout{rate, branch}; see docs/how-to/extending.md#branch");
 template <class L, class Count, class = std::enable_if_t<!std::is_convertible_v<L, Index>>, class = void>
 PerToken(L, Count) -> PerToken<detail_::policy::Misplaced<L, Count>>;
-template <class... P>
-struct PerToken<detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+GATEFOLD_MISPLACED((PerToken<detail_::policy::Misplaced<P...>>),
                    "gatefold: a PerToken takes a number of tokens and a layer: PerToken{length, layer}; see "
                    "docs/how-to/extending.md#branch");
-};
-
 template <class... P>
 RelativeKeys(P...) -> RelativeKeys<detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct RelativeKeys<detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+GATEFOLD_MISPLACED((RelativeKeys<detail_::policy::Misplaced<P...>>),
                    "gatefold: a RelativeKeys takes two numbers and a layer: RelativeKeys{window, head_dim, layer}; see "
                    "docs/how-to/extending.md#branch");
-};
-
 template <class... P>
 Recompute(P...) -> Recompute<detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct Recompute<detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+GATEFOLD_MISPLACED((Recompute<detail_::policy::Misplaced<P...>>),
                    "gatefold: a Recompute takes a layer and, optionally, whether it is enabled: Recompute{layer} or "
                    "Recompute{layer, enabled}; see docs/how-to/extending.md#branch");
-};
-
 template <class... P>
 Skip(P...) -> Skip<detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct Skip<detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+GATEFOLD_MISPLACED((Skip<detail_::policy::Misplaced<P...>>),
                    "gatefold: a Skip takes one part, Skip{layer}; join layers with Chain{a, b}; see "
                    "docs/how-to/extending.md#branch");
-};
-
 template <class... P, class = std::enable_if_t<!detail_::lookup::are_stacked<P...>>, class = void>
 Stack(P...) -> Stack<detail_::policy::Misplaced<P...>>;
-template <class... P>
-struct Stack<detail_::policy::Misplaced<P...>> {
-  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+GATEFOLD_MISPLACED((Stack<detail_::policy::Misplaced<P...>>),
                    "gatefold: a Stack takes a layer and a depth, Stack{layer, depth}; join layers of different types "
                    "with Chain{a, b}; see docs/how-to/extending.md#branch");
-};
+#undef GATEFOLD_WRONG_PARTS
+#undef GATEFOLD_MISPLACED
 
 }  // namespace gatefold

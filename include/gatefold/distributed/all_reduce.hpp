@@ -6,11 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/memory.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Sums gradients over the shards (the parts of a batch), for tensors of which every shard has a copy.
 namespace gatefold::dist {

@@ -67,8 +67,7 @@ void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
 /// Checks that all shards have read the same metadata from a checkpoint.
 /// @throws ArgumentError on all shards if the counters of the run (for example the number of steps) or the other
 ///         metadata differ
-template <class ShardT>
-void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& metadata) {
+void expect_same_metadata(auto& shard, const char* where, const io::Metadata& metadata) {
   same::Numbers numbers;
   std::uint64_t texts = 0;
   for (const auto& [key, value] : metadata) {
@@ -84,8 +83,7 @@ void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& 
 }
 /// Checks that all shards save with the same options.
 /// @throws ArgumentError on all shards unless `max_file_bytes` is the same on every shard
-template <class ShardT>
-void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
+void expect_same_options(auto& shard, const char* where, const io::SaveOptions& options) {
   expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));
 }
 

@@ -2,11 +2,7 @@
 
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/touched_rows.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/all_reduce.hpp"
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/local_gate.hpp"
@@ -16,8 +12,6 @@
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/placement.hpp"
 

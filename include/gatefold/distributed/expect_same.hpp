@@ -7,13 +7,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/optim/counters.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// Checks that all shards have equal copies of the tensors that every shard holds. Without these checks, a run whose
 /// copies differ would give wrong results but no error.
@@ -57,8 +54,7 @@ inline std::uint64_t hash(const Placement& p) {
 }
 /// Returns a hash of the extra inputs of a gate (router) that must be the same on all shards: the random numbers of its
 /// noise, k, the length of sequences, and the temperature tau.
-template <class E>
-std::uint64_t number_of_extra(const E& extra) {
+std::uint64_t number_of_extra(const auto& extra) {
   std::uint64_t number = 0;
   const auto add = [&number](auto value) {
     if constexpr (std::is_arithmetic_v<decltype(value)>) number = hash(number, &value, sizeof value);
@@ -126,8 +122,7 @@ struct Call {
 
 /// Compares a list of numbers, for example hashes of tensors, between all shards.
 /// @throws ArgumentError on all shards unless all shards make the same call with the same numbers
-template <class ShardT>
-void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
+void expect_numbers(auto& shard, const char* where, const Numbers& mine) {
   const Call call = Call::of(mine.found.size(), where);
   std::vector<Call> calls(static_cast<std::size_t>(shard.count()), call);
   shard.all_gather(&call, Index(1), calls.data());

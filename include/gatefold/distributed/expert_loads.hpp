@@ -5,11 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold::dist {
 
@@ -52,8 +50,7 @@ struct ExpertLoads {
   }
   /// Returns the counts of all shards together: the sums of `slots` over the shards. All shards must call it together,
   /// and all get the same result.
-  template <class ShardT>
-  std::vector<std::vector<Index>> of_all(ShardT& shard) const {
+  std::vector<std::vector<Index>> of_all(auto& shard) const {
     std::vector<std::vector<Index>> all = slots;
     for (auto& counts : all) shard.sum(counts.data(), static_cast<Index>(counts.size()));
     return all;

@@ -5,11 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/global_gate.hpp"
 #include "gatefold/distributed/local_gate.hpp"
 #include "gatefold/distributed/placement.hpp"
@@ -19,9 +15,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/slot_weights.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 

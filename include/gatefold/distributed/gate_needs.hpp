@@ -14,9 +14,7 @@
 #include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Finds out which values from other shards a gate (router) needs to route the items of its own shard.
 namespace gatefold::dist {

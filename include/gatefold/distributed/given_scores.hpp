@@ -1,11 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Parts of a gate (router) that return values which the shards of the items have already computed, for example logits.
 /// In backward, the gradients of the items are the gradients of these values.

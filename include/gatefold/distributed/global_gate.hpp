@@ -9,20 +9,14 @@
 #include <vector>
 
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/gate_needs.hpp"
 #include "gatefold/distributed/given_scores.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/picks_of_shard.hpp"
 #include "gatefold/gate/scores/count_experts.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// A gate (router) that routes the items of all shards as one batch.
 namespace gatefold {
@@ -179,8 +173,7 @@ struct GlobalGate {
     if constexpr (requires { extra.mixing; }) expect_length(shard, "extra.mixing.length", extra.mixing);
     if constexpr (requires { extra.selection; }) expect_length(shard, "extra.selection.length", extra.selection);
   }
-  template <class ShardT>
-  static Index first_item(const ShardT& shard, const Saved& saved) {
+  static Index first_item(const auto& shard, const Saved& saved) {
     Index first = 0;
     for (Index j = 0; j < shard.index(); ++j) first += saved.items[static_cast<std::size_t>(j)];
     return first;
@@ -217,9 +210,8 @@ struct GlobalGate {
   /// Runs backward of the mixing. Returns the gradient of the logits, in scratch memory. Adds the other gradients to
   /// dx, grads and dextra.
   /// @param drows  the gradient of this shard's MixedRows (logits, ranks and probabilities)
-  template <class MixedT>
   static View<T, 2, B> mix_backward(const GateT& gate, typename B::Context& ctx, const Params<GateT, T, B>& p,
-                                    In<T, 2, B> clean, const MixedT& mixed, View<const T, 2, B> drows, Out<T, 2, B> dx,
+                                    In<T, 2, B> clean, const auto& mixed, View<const T, 2, B> drows, Out<T, 2, B> dx,
                                     Params<GateT, T, B>& grads, const Extra<GateT, T, B>& extra,
                                     ExtraGrad<GateT, T, B>& dextra) {
     using Rows = MixedRows<T, B>;
@@ -245,9 +237,8 @@ struct GlobalGate {
   }
   /// Calls f(gate, parameters, extra) with the inner gate, which routes the items of all shards from the gathered
   /// values.
-  template <class F>
   static void with_inner(const GateT& gate, const Params<GateT, T, B>& p, const Saved& saved,
-                         const Extra<GateT, T, B>& extra, const F& f) {
+                         const Extra<GateT, T, B>& extra, const auto& f) {
     auto all = extra;
     each_mask(all, [&](View<const T, 1, B>& mask, std::size_t i) { mask = saved.masks[i]; });
     if constexpr (requires { all.selection.recorded; }) all.selection.recorded = saved.recorded;
@@ -277,8 +268,7 @@ struct GlobalGate {
     }
   }
   /// Gathers from all shards the number of items, the padding masks, and the recorded experts of a ReplayTopK.
-  template <class ShardT>
-  static void count_items(ShardT& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
+  static void count_items(auto& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
                           Saved& saved) {
     constexpr Index width = 6;
     Index told[width] = {items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra)), 0};

@@ -192,8 +192,7 @@ class Group {
 
   /// A barrier of the shards of this process. The last shard to arrive calls the given function before the other shards
   /// continue.
-  template <class F>
-  void meet(const F& alone) {
+  void meet(const auto& alone) {
     std::unique_lock lock(mutex_);
     expect_all_here();
     if (++arrived_ < here_.count) {
@@ -213,8 +212,7 @@ class Group {
       throw DeviceError(
           "dist::run: a shard waits for shards that have returned: the shards do not run the same program");
   }
-  template <class F>
-  void or_stop(const F& f) {
+  void or_stop(const auto& f) {
     try {
       f();
     } catch (...) {

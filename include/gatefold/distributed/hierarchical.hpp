@@ -80,13 +80,11 @@ class Hierarchical {
   bool is_here(int rank) const { return rank / node_ == here(); }
   int at(int node, int place) const { return node * node_ + place; }
   /// Calls f(place) for the other ranks of this node; `place` is the rank's number within the node.
-  template <class F>
-  void each_neighbour(const F& f) const {
+  void each_neighbour(const auto& f) const {
     for (int j = 0; j < node_; ++j)
       if (j != place()) f(j);
   }
-  template <class F>
-  void each_other_node(const F& f) const {
+  void each_other_node(const auto& f) const {
     for (int b = 0; b < nodes(); ++b)
       if (b != here()) f(b);
   }

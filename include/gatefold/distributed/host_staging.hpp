@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 
 namespace gatefold::dist {
@@ -39,8 +38,7 @@ class Staged {
   std::span<const Room> in() const { return in_; }
 
   /// Copies the bytes that arrived from other processes from the host to their destination on the device.
-  template <class M>
-  void end(const M& memory, std::span<const Room> in, const Range& here) const {
+  void end(const auto& memory, std::span<const Room> in, const Range& here) const {
     for (std::size_t j = 0; j < in.size(); ++j)
       if (!here.has(static_cast<Index>(j))) memory.copy(in_[j].data(), static_cast<Index>(in[j].size()), in[j].data());
     memory.finish();  // copies must finish before the next exchange reuses bytes_

@@ -6,8 +6,6 @@
 #include <tuple>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/placement.hpp"
 

@@ -5,8 +5,6 @@
 #include <numeric>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/placement.hpp"
 

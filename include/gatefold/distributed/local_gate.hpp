@@ -3,7 +3,6 @@
 #include <string_view>
 #include <tuple>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/distributed/gate_needs.hpp"
 #include "gatefold/gate/hierarchical_gate.hpp"
 #include "gatefold/gate/selection/dense.hpp"
@@ -12,8 +11,6 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/gate/weight_on_input.hpp"
 #include "gatefold/policy/hooks.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// Checks the gates (routers) of mixtures outside of an ExpertParallel. Every shard holds all experts of such a
 /// mixture, and its gate routes only the items of its shard. This is an error for gates that must compare all items of

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/imbalance.hpp"
 #include "gatefold/distributed/placement.hpp"
 

@@ -2,12 +2,7 @@
 
 #include <type_traits>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold::dist {
 

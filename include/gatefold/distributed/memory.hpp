@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/types.hpp"
 
 /// Copies and sums in the memory of exchanged data. HostMemory and DeviceMemory have the same functions, so code for
 /// shards is written once.

@@ -9,18 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/row_counts.hpp"
 #include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/distributed/sharded.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Moves experts to other shards between the steps of a run.
 namespace gatefold::dist {
@@ -107,8 +102,7 @@ class Move {
   Move(ShardT& shard, C& ctx) : shard_(shard), ctx_(ctx) {}
 
   /// Sends the rows of experts that leave this shard, and receives the rows of experts that arrive.
-  template <class P>
-  void bring(const std::vector<Change>& changes, P& run, const std::vector<bool>& held) {
+  void bring(const std::vector<Change>& changes, auto& run, const std::vector<bool>& held) {
     std::size_t next = 0;
     each_pack(changes, run, [&](const Name& at, auto& pack, const Change& change) {
       prepare(at, pack, change, [&](const auto& from, const Range& experts, auto& to) {
@@ -120,8 +114,7 @@ class Move {
   }
   /// Makes tensors of the new shapes, filled with zeros, for packs whose values are not needed after the move
   /// (gradients).
-  template <class P>
-  void shape(const std::vector<Change>& changes, P& pack) {
+  void shape(const std::vector<Change>& changes, auto& pack) {
     each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
       prepare(at, one, change, [&](const auto& from, const Range& experts, auto& to) {
         resize(from, experts, change, to);
@@ -199,8 +192,7 @@ class Move {
 
 /// Returns the old and the new deal (assignment of experts to shards) of each ExpertParallel of a model.
 /// @throws ArgumentError on all shards if the placements do not fit or differ between shards
-template <class ShardT>
-std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
+std::vector<Change> changes_of(auto& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
                                const std::vector<Placement>& to) {
   expect_same(shard, where, "placements", to);
   expect(to.size() == deals.size(), where, "placements", Joined{"one for each of ", deals.size(), " ExpertParallel"},
@@ -218,8 +210,7 @@ std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vect
 
 /// Returns the placement (which shard holds which expert) of each ExpertParallel of a run's model, in the order of the
 /// parameters.
-template <class R>
-std::vector<Placement> placements(const R& run) {
+std::vector<Placement> placements(const auto& run) {
   std::vector<Placement> all;
   for (const auto& deal : deals_of(run.params)) all.push_back(deal->placement);
   return all;

@@ -7,7 +7,6 @@
 #include <sstream>
 #include <string>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/distributed/mpi_notices.hpp"
 #include "gatefold/distributed/mpi_progress.hpp"
 #include "gatefold/distributed/mpi_status.hpp"

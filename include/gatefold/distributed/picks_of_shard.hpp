@@ -3,12 +3,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Splits a routing plan: extracts the picks of one shard's items from the plan of all shards' items. A pick is one
 /// choice of an expert for an item.

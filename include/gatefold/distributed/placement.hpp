@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 
 namespace gatefold::dist {

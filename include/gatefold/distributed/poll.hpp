@@ -13,8 +13,7 @@ using Seconds = std::chrono::duration<double>;
 ///
 /// @param done  called repeatedly, and once more after the limit has passed
 /// @return whether done() was true
-template <class Done>
-bool wait_until(Seconds limit, Done done) {
+bool wait_until(Seconds limit, auto done) {
   // The number of polls without a pause. 1000 was tried: with four processes on two processors, small messages then
   // took 1.7 times as long.
   constexpr int busy = 200;

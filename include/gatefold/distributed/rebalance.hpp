@@ -3,8 +3,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/expert_loads.hpp"
 #include "gatefold/distributed/imbalance.hpp"
 #include "gatefold/distributed/longest_first.hpp"

@@ -3,8 +3,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/hottest_first.hpp"
 #include "gatefold/distributed/imbalance.hpp"

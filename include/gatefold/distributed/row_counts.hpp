@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/sharded.hpp"
 
 namespace gatefold::dist {

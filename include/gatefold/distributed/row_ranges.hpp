@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 
 /// Functions that copy some of the rows of a tensor. A row is the part with one index of the first dimension. Rows are

@@ -5,10 +5,8 @@
 
 #include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/core/bfloat16.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/memory.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Transfers rows of tensors between shards, with an optional conversion to bfloat16 for the transfer. T is the element
 /// type of the tensors (a floating-point type or Bfloat16), and V the type of the transferred values, T or Bfloat16.

@@ -6,15 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/expert/experts.hpp"
-#include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Parameters of experts that are distributed over the shards.
 namespace gatefold::dist {
@@ -70,8 +66,7 @@ struct Deals {
 
 /// Returns the deals of a model's parameters, one for each ExpertParallel, in order. A deal is the assignment of
 /// experts to shards.
-template <class P>
-std::vector<std::shared_ptr<const Deal>> deals_of(const P& params) {
+std::vector<std::shared_ptr<const Deal>> deals_of(const auto& params) {
   sharded::Deals deals;
   for_each_tensor(deals, params);
   return std::move(deals.found);

@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "gatefold/backend/one_thread.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/host_staging.hpp"
 #include "gatefold/distributed/memory.hpp"

@@ -6,14 +6,12 @@
 #include <vector>
 
 #include "gatefold/backend/transfer.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/divided_slots.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/row_transfer.hpp"
 #include "gatefold/distributed/shards.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold::dist {
 
@@ -264,8 +262,7 @@ class SlotExchange {
     keep(memory, slots, sent_slots_);
     memory.finish();
   }
-  template <class M>
-  static void keep(const M& memory, const std::vector<Index>& from, Tensor<Index, 1, B>& to) {
+  static void keep(const auto& memory, const std::vector<Index>& from, Tensor<Index, 1, B>& to) {
     to.resize(from.size());
     memory.copy(from.data(), to.size(), to.data());
   }
@@ -286,8 +283,8 @@ class SlotExchange {
     }
   }
   /// Sorts the received slots by expert, then by sending shard. They arrive sorted by sending shard, then by expert.
-  template <class M>
-  void place_slots(const M& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
+  void place_slots(const auto& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers,
+                   Index shards) {
     offsets_.resize((1 + chunks_) * (experts_ + 1));
     rows_.resize(slots_);
     place_of_slot_.resize(slots_);

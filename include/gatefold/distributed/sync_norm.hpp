@@ -2,10 +2,6 @@
 
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/sharpness_aware.hpp"
 #include "gatefold/update/update.hpp"
 

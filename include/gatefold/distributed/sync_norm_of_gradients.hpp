@@ -7,15 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/row_counts.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/sync_norm.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 

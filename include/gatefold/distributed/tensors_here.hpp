@@ -6,12 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/row_counts.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// The rows of a checkpoint's tensors that one shard reads or writes. gatefold.hpp does not include this header,
 /// because the header needs gatefold::io. Only for host backends.
@@ -76,10 +74,7 @@ class TensorsHere {
   };
   struct Visitor {
     std::vector<Found>& found;
-    template <class P>
-    void operator()(const Name& at, P& t) const {
-      add(at, t, false, {});
-    }
+    void operator()(const Name& at, auto& t) const { add(at, t, false, {}); }
     void sharded(const Name& at, auto& pack) const {
       const auto one = [&](const Name& name, auto& t, const DealtRows& rows) { add(name, t, true, rows); };
       dist::sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);

@@ -9,13 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/row_counts.hpp"
 #include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/distributed/sharded.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// Collects on shard 0 the tensors whose rows are distributed over all shards.
 namespace gatefold::dist {
@@ -101,8 +98,7 @@ class Whole {
     std::shared_ptr<void> tensor;
     Index count() const { return std::accumulate(rows.begin(), rows.end(), Index(0)); }
   };
-  template <class G>
-  void each_part(const G& g) {
+  void each_part(const auto& g) {
     for_each_tensor(parts::Visitor{[](const Name&, auto&, Index) {}, g}, pack_);
   }
   template <class TensorT>

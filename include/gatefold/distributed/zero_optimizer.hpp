@@ -4,18 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/norm_of_gradients.hpp"
 #include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/shards.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold::dist {
 
@@ -169,10 +164,7 @@ struct Zero {
   }
 
  private:
-  template <class C>
-  auto take_on(C& ctx) const {
-    return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()};
-  }
+  auto take_on(auto& ctx) const { return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()}; }
   /// Sends the rows that this shard has updated to all shards, and copies the updated rows of all shards into `params`.
   template <class T, class C, class Pack>
   void gather(C& ctx, Pack& params, Pack& mine) const {

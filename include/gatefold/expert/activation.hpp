@@ -4,7 +4,6 @@
 
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/policy/hooks.hpp"
 
 /// Activation functions. An activation is a struct with two static functions: `value(v)`, and its derivative

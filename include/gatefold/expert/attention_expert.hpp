@@ -4,16 +4,11 @@
 
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/products.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -165,8 +160,7 @@ struct ReceiveAttention {
   View<const T, 2, B> p;   // [rows, L] of the block
   View<T, 2, B> received;  // [S, L]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index sequence) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index sequence) const {
     const Index first = sequence * block.rows, s = (block.row + first) / length;
     each_column<T>(lanes, length, [&](auto at, Index h) {
       auto sum = at.load(&received(s, h));
@@ -182,8 +176,7 @@ struct PoolPositions {
   View<const T, 2, B> received, x;  // [S, L], [S · L, d] in slot order
   View<T, 2, B> pooled;             // [S, d]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index length = received.extent(1);
     each_column<T>(lanes, pooled.extent(1), [&](auto at, Index j) {
       using V = typename decltype(at)::Value;
@@ -200,8 +193,7 @@ struct PoolPositionsBackward {
   View<const T, 2, B> dpooled, x;
   View<T, 2, B> dp;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index t) const {
     const Index s = t / dp.extent(1), h = t % dp.extent(1);
     const T dot = sum_columns<T>(lanes, x.extent(1),
                                  [&](auto at, Index j) { return at.load(&dpooled(s, j)) * at.load(&x(t, j)); });
@@ -216,8 +208,7 @@ struct ReceiveAttentionBackward {
   View<const T, 2, B> dp;  // [S, L] gradient of p
   View<T, 2, B> p;         // [rows, L] of the block
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index length = p.extent(1), s = (first + row) / length;
     const T dot =
         sum_columns<T>(lanes, length, [&](auto at, Index h) { return at.load(&p(row, h)) * at.load(&dp(s, h)); });

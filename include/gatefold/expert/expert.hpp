@@ -5,10 +5,7 @@
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/slot_weights.hpp"
 

@@ -8,12 +8,8 @@
 #include <utility>
 
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 
@@ -107,8 +103,7 @@ struct Experts {
   }
 
  private:
-  template <class F>
-  void each_kind(const F& f) const {
+  void each_kind(const auto& f) const {
     const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) { (f.template operator()<At>(), ...); };
     parts(std::make_index_sequence<size>{});
   }

@@ -8,13 +8,10 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/multiplied.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

@@ -4,12 +4,8 @@
 
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/slot_weights.hpp"
 
@@ -147,8 +143,7 @@ struct HiddenFactors {
   double rate;
   View<T, 2, B> factor;  // [S, H]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = from_first(lanes, [&] { return groups.expert(s); }), columns = factor.extent(1);
     if (e < 0) return;
     const T least = T(rate), scale = T(1 / (1 - rate));

@@ -3,13 +3,9 @@
 #include <cmath>
 
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -119,8 +115,7 @@ struct Normalise {
   View<T, 2, B> normalized, y;  // can be the same memory
   View<T, 1, B> inverse;        // empty: not saved
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1);
     if (e < 0) return;
     const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const plus = &bias(e, 0);
@@ -149,8 +144,7 @@ struct GainBias {
   View<const T, 2, B> gain, bias, normalized;
   View<T, 2, B> y;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s);
     if (e < 0) return;
     each_column<T>(lanes, y.extent(1), [&](const auto& at, Index j) {
@@ -168,8 +162,7 @@ struct NormaliseBackward {
   View<const T, 1, B> inverse;
   View<T, 2, B> dx, scaled;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index columns = normalized.extent(1), e = groups.expert(s);
     if (e < 0) return;
     const T *const x = &normalized(s, 0), *const by = &gain(e, 0), *const d = &dy(s, 0);

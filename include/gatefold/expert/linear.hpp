@@ -3,11 +3,8 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -94,8 +91,7 @@ struct WeightedItems {
   View<const T, 2, B> x;   // [N, D]
   View<T, 2, B> weighted;  // [S, D]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dslots) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s, T* of_dslots) const {
     outputs.run(lanes, s, [&](T w) {
       const Index columns = x.extent(1);
       const T* const item = x.data() + outputs.groups.row(s) * columns;

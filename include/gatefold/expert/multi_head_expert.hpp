@@ -6,13 +6,10 @@
 
 #include "gatefold/attention/attend.hpp"
 #include "gatefold/attention/projections.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -5,11 +5,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/routing/slot_weights.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -54,8 +50,7 @@ struct OutputAdjoint {
   /// Returns the weight w[s] of slot s, or 1 without weights. The slot must belong to an expert.
   GATEFOLD_HD T weight_of(Index s) const { return weights.weight.data() ? weights(s) : T(1); }
   /// Computes the gradient of the bias of the last product, (3), and adds it to db [E, columns].
-  template <class C>
-  void add_bias_gradient(C& ctx, View<T, 2, B> db) const {
+  void add_bias_gradient(auto& ctx, View<T, 2, B> db) const {
     B::grouped_sum(ctx, groups.in_slot_order(), du, db, true, groups.rows, weight);
   }
 };
@@ -75,8 +70,7 @@ struct HiddenAdjointRow {
   Hidden hidden;
   Index columns;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, const T* of_r) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s, const T* of_r) const {
     outputs.run(lanes, s, [&](T w) {
       // A local copy of the functor, because the compiler must assume that stores in the loop can change the member.
       const Hidden of = hidden;
@@ -110,8 +104,7 @@ template <class T, class B>
 struct SlotAdjoint {
   OutputAdjoint<T, B> outputs;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T sum) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s, T sum) const {
     outputs.run(lanes, s, [&](T) { return sum; });
   }
 };

@@ -3,8 +3,6 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/positions.hpp"
@@ -75,8 +73,7 @@ struct SumFilters {
   View<const T, 2, B> hidden;  // [S · P, J]
   View<T, 2, B> z;             // [S, O]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (patches.items.expert(s) < 0) return;
     const Index share = hidden.extent(1) / z.extent(1);
     for (Index o = 0; o < z.extent(1); ++o) {
@@ -98,8 +95,7 @@ struct SumFiltersBackward {
   View<const T, 2, B> pre, dz;
   View<T, 2, B> dpre;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index share = pre.extent(1) / dz.extent(1);
     patches.each(s, [&](Index t) {
       for (Index o = 0; o < dz.extent(1); ++o) {
@@ -118,8 +114,7 @@ struct JoinPatches {
   View<const T, 2, B> dpatch;  // [S · P, d]
   View<T, 2, B> dslots;        // [S, P · d]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index r) const {
     const Index s = r / patches.length, p = r % patches.length, dim = dpatch.extent(1);
     if (patches.items.expert(s) < 0) return;
     const Index t = patches.slot(s, p);

@@ -2,9 +2,6 @@
 
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -76,8 +73,7 @@ struct TakeRows {
   bool accumulate;
   View<T, 2, B> y;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (groups.expert(s) < 0) return;
     const T* from = x.data() + groups.row(s) * x.extent(1) + first;
     T* to = y.data() + s * y.extent(1);

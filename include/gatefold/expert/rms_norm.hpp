@@ -3,12 +3,8 @@
 #include <cmath>
 
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -101,8 +97,7 @@ struct RootMeanSquare {
   View<T, 2, B> z;
   View<T, 1, B> inverse;  // empty: not saved
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1);
     if (e < 0) return;
     const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0);
@@ -126,8 +121,7 @@ struct RootMeanSquareBackward {
   View<const T, 1, B> inverse;
   View<T, 2, B> dslots, scaled;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1);
     if (e < 0) return;
     const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const d = &dz(s, 0), scale = inverse(s);

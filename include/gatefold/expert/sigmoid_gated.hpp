@@ -5,12 +5,9 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -124,8 +121,7 @@ struct SigmoidGate {
   View<T, 2, B> z, ungated;  // ungated: empty in inference
   View<T, 1, B> share;       // empty in inference
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1), outputs = z.extent(1);
     if (e < 0) return;
     const T *const row = x.data() + groups.row(s) * columns, *const by = gate.data() + e * columns;
@@ -150,8 +146,7 @@ struct SigmoidGateBackward {
   View<T, 2, B> dungated;
   View<T, 2, B> dscore;  // [S, 1]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (groups.expert(s) < 0) return;
     const Index outputs = dz.extent(1);
     const T *const d = dz.data() + s * outputs, *const z = ungated.data() + s * outputs, open = share(s);
@@ -172,8 +167,7 @@ struct AddScoreAdjoint {
   View<const T, 3, B> gate;
   View<T, 2, B> dslots;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s), columns = dslots.extent(1);
     if (e < 0) return;
     const T *const by = gate.data() + e * columns, d = dscore(s, 0);

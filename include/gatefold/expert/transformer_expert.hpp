@@ -6,7 +6,6 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

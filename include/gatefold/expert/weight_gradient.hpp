@@ -1,9 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

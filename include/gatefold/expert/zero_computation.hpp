@@ -5,13 +5,9 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 /// The experts of MoE++ that compute almost nothing. They are kinds of `Experts` next to experts with matrix products:
@@ -160,8 +156,7 @@ struct SlotRow {
   View<const T, 2, B> from;
   View<T, 2, B> to;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (groups.expert(s) < 0) return;
     const Index columns = to.extent(1);
     T* const row = to.data() + s * columns;
@@ -181,8 +176,7 @@ struct MixConstant {
   View<T, 2, B> z;
   View<T, 1, B> share;  // [S] α₁; empty: not stored
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1);
     if (e < 0) return;
     const T *const item = x.data() + groups.row(s) * columns, *const w = weight.data() + e * 2 * columns,
@@ -212,8 +206,7 @@ struct MixConstantBackward {
   View<const T, 2, B> dz;
   View<T, 2, B> dslots, dscores, dconstant;  // [S, D], [S, 2], [S, D]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     const Index e = groups.expert(s), columns = x.extent(1);
     if (e < 0) return;
     const T *const item = x.data() + groups.row(s) * columns, *const w = weight.data() + e * 2 * columns,

@@ -5,7 +5,6 @@
 #include <concepts>
 
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/core/types.hpp"
 
 namespace gatefold {
 

@@ -3,14 +3,8 @@
 #include <concepts>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Interfaces of the three parts of a gate (scores, mixing and selection), and the data that they pass to each other.
 ///

@@ -5,11 +5,6 @@
 #include <utility>
 
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/mixing/independent.hpp"
@@ -19,11 +14,9 @@
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -285,8 +278,7 @@ struct ComposedGate {
   }
 
  private:
-  template <class F>
-  void for_each_auxiliary(F&& f) const {
+  void for_each_auxiliary(auto&& f) const {
     if constexpr (sizeof...(AuxiliaryT) > 0)
       std::apply(
           [&](const auto&... loss) {

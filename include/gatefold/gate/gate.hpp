@@ -3,10 +3,7 @@
 #include <concepts>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 

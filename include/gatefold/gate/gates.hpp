@@ -1,8 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/auxiliary/gshard.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"

@@ -7,16 +7,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/scores/count_experts.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

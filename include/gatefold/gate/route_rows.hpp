@@ -1,9 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Functors that run the mixing and the selection of a gate for one item, in one pass over its row of logits. They
 /// combine the functors that the functions `rows` of the mixing and of the selection return.
@@ -16,8 +13,7 @@ struct RouteRow {
   MixT mix;
   PickT pick;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     pick.choose(lanes, n);
     mix(lanes, n);
     pick.weigh(lanes, n);
@@ -33,8 +29,7 @@ struct RouteRowAnywhere {
   PickT pick;
   View<T, 2, B> q;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, T* z_row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n, T* z_row) const {
     T* const q_row = q.data() ? q.data() + n * q.extent(1) : z_row;
     pick.choose(lanes, n, z_row);
     mix.row(lanes, n, z_row, q_row);
@@ -52,8 +47,7 @@ struct RouteRowBackward {
   View<T, 2, B> dq;
   bool accumulate;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     if (!accumulate) zero_columns(lanes, &dq(n, 0), dq.extent(1));
     pick(lanes, n);
     mix(lanes, n);

@@ -2,18 +2,13 @@
 
 #include <cmath>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/scores/normalized_rows.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -181,8 +176,7 @@ struct SoftmaxOfItems {
   View<T, 2, B> weight;
 
   GATEFOLD_HD bool is_item(Index n) const { return valid.empty() || valid(n) != 0; }
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index r) const {
     const Index length = weight.extent(1), first = r / z.extent(1) * length, s = r % z.extent(1);
     Index some = 0;
     while (some < length && !is_item(first + some)) ++some;
@@ -203,8 +197,7 @@ struct SoftmaxOfItemsBackward {
   View<const T, 2, B> weight, dweight;
   View<T, 2, B> dz;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index r) const {
     const Index length = weight.extent(1), first = r / dz.extent(1) * length, s = r % dz.extent(1);
     T dot = 0;
     for (Index l = lanes.lane; l < length; l += lanes.size) dot += weight(r, l) * dweight(r, l);

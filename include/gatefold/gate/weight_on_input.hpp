@@ -2,11 +2,8 @@
 
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/scores/count_experts.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/weighted_input_plan.hpp"
 

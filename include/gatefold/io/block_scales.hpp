@@ -116,9 +116,8 @@ inline bool is_same(float a, float b) {
 /// @param bytes         [matrices, rows, columns] in, out: in, an earlier encoding; out, the new encoding
 /// @param scale         [matrices, ⌈rows / 128⌉, ⌈columns / 128⌉] in, out: its scales
 /// @param stored_scale  returns the float to which the file rounds a scale
-template <class F>
 void encode_fp8(const float* from, std::uint64_t matrices, std::uint64_t rows, std::uint64_t columns, std::byte* bytes,
-                float* scale, const F& stored_scale) {
+                float* scale, const auto& stored_scale) {
   for (std::uint64_t m = 0; m < matrices; ++m, from += rows * columns, bytes += rows * columns)
     for (std::uint64_t o = 0; o < rows; o += kSquare)
       for (std::uint64_t i = 0; i < columns; i += kSquare, ++scale) {

@@ -8,8 +8,6 @@
 
 #include "gatefold/backend/order.hpp"
 #include "gatefold/core/bfloat16.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/float16.hpp"
 
 /// Converts elements between the types in tensor files (for example BF16) and the types of tensors in memory (float,
@@ -25,8 +23,7 @@ namespace safetensors {
 /// Bfloat16 for "BF16".
 /// @return false, without a call, if no C++ type can hold the dtype: truth values, numbers of 4 or 6 bits, eight-bit
 ///         floats, complex numbers
-template <class F>
-bool with_element(std::string_view dtype, const F& f) {
+bool with_element(std::string_view dtype, const auto& f) {
   if (dtype == "F32") return f(float{}), true;
   if (dtype == "BF16") return f(Bfloat16{}), true;
   if (dtype == "F16") return f(Float16{}), true;

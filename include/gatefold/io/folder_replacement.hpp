@@ -6,7 +6,6 @@
 #include <system_error>
 #include <utility>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/io/replacement.hpp"
 
 namespace gatefold::io {

@@ -10,12 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/tensor_pieces.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Collects the tensors of a pack into the tensors of another library, for a save.
 namespace gatefold::io {

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/safetensors_header.hpp"

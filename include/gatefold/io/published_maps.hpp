@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/tensor_map.hpp"
 
 /// Maps the names of tensors in gatefold's mixtures of experts to the names in checkpoints of published language

@@ -12,10 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/layout.hpp"
@@ -23,7 +20,6 @@
 #include "gatefold/io/safetensors_header.hpp"
 #include "gatefold/io/save.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Saves packs (structs of named tensors) to safetensors files, the format of Hugging Face, and loads them. A file
 /// consists of the length of its header (64 bits, little-endian), the header (JSON: name → dtype, shape, data_offsets;
@@ -73,8 +69,7 @@ void visit(const F& f, const Part<P>&... parts) {
   (detail_::pack::visit_any<Storable<B>>(f, Name{nullptr, parts.prefix}, false, parts.pack), ...);
 }
 /// Calls f(T{}), with T the element type of a tensor: float, double or Index. Files hold no other types.
-template <class F>
-void with_element(const AnyTensor& tensor, const F& f) {
+void with_element(const AnyTensor& tensor, const auto& f) {
   if (tensor.type == AnyTensor::type_of<float>()) return f(float{});
   if (tensor.type == AnyTensor::type_of<double>()) return f(double{});
   f(Index{});

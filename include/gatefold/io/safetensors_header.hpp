@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/json.hpp"
 

@@ -13,9 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/opened.hpp"

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/save.hpp"
 
 namespace gatefold::io::safetensors {

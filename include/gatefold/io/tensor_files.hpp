@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/block_scales.hpp"
 #include "gatefold/io/elements.hpp"

@@ -8,8 +8,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/gathered.hpp"
 #include "gatefold/io/replacement.hpp"
@@ -18,7 +16,6 @@
 #include "gatefold/io/save.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_pieces.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Loads packs (structs of named tensors) from files of other libraries, and saves them in files for other libraries,
 /// with the tensor names of those libraries (TensorMap).
@@ -31,8 +28,7 @@ inline constexpr std::size_t kReadAtOnce = std::size_t(1) << 20;  // number of b
 /// Checks that the files have all tensors that store the pack, with types that can be read and the right shapes. Reads
 /// no elements of the files, and does not access the elements of the pack.
 /// @throws ArgumentError or FileError in the same cases as load
-template <class P>
-void expect_stored(const TensorFiles& files, const TensorMap& map, P& pack) {
+void expect_stored(const TensorFiles& files, const TensorMap& map, auto& pack) {
   visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
     for (const Piece& piece : pieces) {
       const TensorInfo& info = files.info(piece.name);

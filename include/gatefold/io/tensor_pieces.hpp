@@ -7,11 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Describes in which tensors of another library the tensors of a pack (a struct of named tensors) are stored.
 namespace gatefold::io {

@@ -3,14 +3,9 @@
 #include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -76,8 +71,7 @@ struct ActivateRow {
   View<const T, 2, B> x;
   View<T, 2, B> u;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index columns = x.extent(1);
     const T* const from = x.data() + n * columns;
     T* const to = u.data() + n * columns;
@@ -92,8 +86,7 @@ struct ActivateRowBackward {
   View<const T, 2, B> x, du;
   View<T, 2, B> dx;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index columns = x.extent(1);
     const T *const from = x.data() + n * columns, *const d = du.data() + n * columns;
     T* const to = dx.data() + n * columns;

@@ -5,15 +5,11 @@
 #include "gatefold/attention/attend.hpp"
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/projections.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

@@ -4,11 +4,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/sampled_hash.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

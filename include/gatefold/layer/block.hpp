@@ -3,15 +3,10 @@
 #include <type_traits>
 
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -72,16 +67,7 @@ struct Block {
   Index in_dim() const { return attention.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<Block, T, B>()) {
-      validate_dims();
-      return {init_params<T, B>(as_layer<T, B>(attention), ctx, seed.fork(0)),
-              init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT_OF(Block, as_layer<T, B>(attention), as_layer<T, B>(layer))
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
     as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
@@ -89,7 +75,7 @@ struct Block {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const Extra<T, B>& extra) const {
-    validate_dims();
+    expect_options();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
     // If the second layer reads the attention trace, it checks its arguments in its own forward, because the trace
     // exists only after the attention has run.
@@ -97,38 +83,33 @@ struct Block {
       gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
-    saved.between.resize(x.extent(0), attention.out_dim());
-    Nothing<T, B> none;
-    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, saved.between, saved.attention, traced(extra));
-    update::follow_pass(carry, x.data(), saved.between.data());
-    as_layer<T, B>(layer).forward(ctx, p.layer, saved.between, carry, y, saved.layer,
-                                  joined(p, saved.attention, extra));
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
+  GATEFOLD_LAYER_PASSES(Block)
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
     auto mark = ctx.mark();
-    auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
-    // Run forward instead of infer, because the second layer can read the saved values of the attention (its trace).
-    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();
-    Nothing<T, B> none;
-    as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, traced(extra));
-    update::follow_pass(carry, x.data(), between.data());
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y, joined(p, *saved, extra));
+    auto between = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::between, x.extent(0), attention.out_dim());
+    const auto run_with = [&](gatefold::Saved<First<T, B>, T, B>& saved) {
+      Nothing<T, B> none;
+      as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, saved, traced(extra));
+      update::follow_pass(carry, x.data(), between.data());
+      passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y,
+                              passes::part_of(keep, &Saved<T, B>::layer), joined(p, saved, extra));
+    };
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      // Inference also saves the values of the attention, because the second layer can read its trace.
+      run_with(*ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>());
+    } else {
+      run_with(keep->attention);
+    }
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, const NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Block.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                    const ExtraGrad<T, B>& dextra) const {
     expect_shape("Block.backward", "saved.between", saved.between, {x.extent(0), attention.out_dim()});
     auto mark = ctx.mark();
     auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
@@ -147,9 +128,7 @@ struct Block {
     as_layer<T, B>(attention).backward(ctx, p.attention, x, saved.attention, dbetween, none, dx, grads.attention,
                                        traced(extra), dattention);
   }
-
- private:
-  void validate_dims() const {
+  void expect_options() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim",
            Joined{attention.out_dim(), " (the out_dim of attention)"}, layer.in_dim());
   }

@@ -6,16 +6,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/activate.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -128,53 +123,35 @@ struct Chain {
     });
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
-    saved.batch.take(x);
-    for_each<T, B>([&]<std::size_t At>(const auto& layer) {
-      const auto in = input<At>(x, saved);
-      View<T, 2, B> out = y;
-      if constexpr (At + 1 < size) {
-        saved.between[At].resize(x.extent(0), layer.out_dim());
-        out = saved.between[At];
-      }
-      layer.forward(ctx, std::get<At>(p.layers), in, state<At, T, B>(carry), out, std::get<At>(saved.layers),
-                    std::get<At>(extra.layers));
-      update::follow_pass(carry, in.data(), out.data());
-    });
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
+  GATEFOLD_LAYER_PASSES(Chain)
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
     auto mark = ctx.mark();
+    if constexpr (!std::is_null_pointer_v<Keep>) keep->batch.take(x);
     View<const T, 2, B> before;
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
-      const auto run = [&](const auto& in, View<T, 2, B> out) {
-        gatefold::infer<T, B>(layer, ctx, std::get<At>(p.layers), in, state<At, T, B>(carry), out,
-                              std::get<At>(extra.layers));
-        update::follow_pass(carry, in.data(), out.data());
-        before = out;
-      };
       View<T, 2, B> out = y;
-      if constexpr (At + 1 < size) out = ctx.template scratch<T>(x.extent(0), layer.out_dim());
+      if constexpr (At + 1 < size) out = between<At, T, B>(ctx, keep, x.extent(0), layer.out_dim());
+      const auto run_from = [&](const auto& in) {
+        detail_::passes::run_layer<T, B>(layer, ctx, std::get<At>(p.layers), in, state<At, T, B>(carry), out,
+                                         kept<At>(keep), std::get<At>(extra.layers));
+        update::follow_pass(carry, in.data(), out.data());
+      };
       if constexpr (At == 0) {
-        run(x, out);
+        run_from(x);
       } else {
-        run(View<const T, 2, B>(before), out);
+        run_from(before);
       }
+      before = out;
     });
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Chain.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+  void run_backward(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
+                    In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx,
+                    Params<T, B>& grads, const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     saved.batch.expect_same("Chain.backward", x);  // checks x before any layer writes gradients
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       if constexpr (At + 1 < size)
@@ -198,8 +175,25 @@ struct Chain {
       }
     });
   }
-
- private:
+  /// Returns memory for the output of the layer with index `At`: a tensor of *keep in forward, scratch memory of the
+  /// context in infer.
+  template <std::size_t At, class T, class B, class Keep>
+  static View<T, 2, B> between(auto& ctx, Keep keep, Index rows, Index columns) {
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      return ctx.template scratch<T>(rows, columns);
+    } else {
+      keep->between[At].resize(rows, columns);
+      return keep->between[At].view();
+    }
+  }
+  template <std::size_t At>
+  static std::nullptr_t kept(std::nullptr_t) {
+    return nullptr;
+  }
+  template <std::size_t At, class S>
+  static auto* kept(S* keep) {
+    return &std::get<At>(keep->layers);
+  }
   /// Returns the layer with index `At`. If its model dimension is 0, sets it to the output width of the layer before.
   template <std::size_t At>
   decltype(auto) part() const {

@@ -3,11 +3,8 @@
 #include <utility>
 
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 

@@ -4,14 +4,10 @@
 #include <utility>
 
 #include "gatefold/backend/drop.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -36,11 +32,7 @@ struct Dropout {
   double rate = 0.1;
   BranchT branch;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<BranchT, T, B> branch;
-    static void each(auto&& f, auto&... p) { f("", p.branch...); }
-  };
+  GATEFOLD_PARAMS_OF(branch, BranchT)
   template <class T, class B>
   using Saved = gatefold::Saved<BranchT, T, B>;
   template <class T, class B>
@@ -52,11 +44,7 @@ struct Dropout {
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect_options();
-    return {init_params<T, B>(branch, ctx, seed)};
-  }
+  GATEFOLD_INIT_OF(Dropout, branch)
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     expect_options();
@@ -65,27 +53,7 @@ struct Dropout {
   }
 
   GATEFOLD_BRANCH_PASSES(Dropout)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Dropout.backward", *this, p, x, du, dx, grads, extra);
-    if (!drops(extra.noise))
-      return branch.backward(ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);
-    auto mark = ctx.mark();
-    auto kept = ctx.template scratch<T>(du.extent(0), du.extent(1));
-    B::for_rows(ctx, du.extent(0), rows<T, B>(extra.noise, du, kept));
-    branch.backward(ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
-  }
-
-  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch. This function exists
-  /// only if the branch has a trace.
-  template <class T, class B, class Of = BranchT>
-  auto trace(const Params<T, B>& p, const NonDeduced<Saved<T, B>>& saved) const
-      -> decltype(std::declval<const Of&>().trace(p.branch, saved)) {
-    return branch.trace(p.branch, saved);
-  }
+  GATEFOLD_TRACE_OF_BRANCH(BranchT, saved)
 
  private:
   template <class T, class B, class Keep, class Step>
@@ -95,6 +63,16 @@ struct Dropout {
       return detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch, step);
     detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch);
     for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    if (!drops(extra.noise))
+      return branch.backward(ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);
+    auto mark = ctx.mark();
+    auto kept = ctx.template scratch<T>(du.extent(0), du.extent(1));
+    B::for_rows(ctx, du.extent(0), rows<T, B>(extra.noise, du, kept));
+    branch.backward(ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
   }
   void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }
   bool drops(const Noise& noise) const { return rate > 0 && noise.random.has_value(); }

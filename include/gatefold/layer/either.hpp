@@ -2,10 +2,8 @@
 
 #include <type_traits>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -64,16 +62,6 @@ struct Either {
   }
 
   GATEFOLD_BRANCH_PASSES(Either)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Either.backward", *this, p, x, du, dx, grads, extra);
-    if (!use_second) return first.backward(ctx, p.first, x, saved.first, du, dx, grads.first, extra, dextra);
-    gatefold::ExtraGrad<SecondT, T, B> none{};
-    second.backward(ctx, p.second, x, saved.second, du, dx, grads.second, gatefold::Extra<SecondT, T, B>{}, none);
-  }
 
  private:
   template <class T, class B, class Keep, class Step>
@@ -87,6 +75,13 @@ struct Either {
     else
       detail_::passes::run_branch<T, B>(first, ctx, p.first, x, u, detail_::passes::part_of(keep, &Saved<T, B>::first),
                                         extra, step);
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    if (!use_second) return first.backward(ctx, p.first, x, saved.first, du, dx, grads.first, extra, dextra);
+    gatefold::ExtraGrad<SecondT, T, B> none{};
+    second.backward(ctx, p.second, x, saved.second, du, dx, grads.second, gatefold::Extra<SecondT, T, B>{}, none);
   }
   void expect_options() const {
     expect(second.in_dim() == in_dim(), "Either", "second.in_dim", Joined{in_dim(), " (from first.in_dim)"},

@@ -1,15 +1,9 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/table.hpp"
 
 namespace gatefold {
@@ -118,8 +112,7 @@ struct TakeById {
   Index length;
   View<T, 2, B> y;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index v = from_first(lanes, [&] { return id(n); });
     GATEFOLD_ASSERT(0 <= v && v < weight.extent(0), "Embedding: id out of range");
     const Index columns = y.extent(1);
@@ -145,8 +138,7 @@ struct AddById {
   TableRows<T> dweight;
   Index first = 0;  // the gradient has the columns `first`, first + 1, … of dy
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index v = from_first(lanes, [&] { return id(n); });
     if (v < 0) return;
     const Index begin = from_first(lanes, [&] { return offsets(v); });
@@ -173,8 +165,7 @@ struct AddByPlace {
   Index length;
   View<T, 2, B> dplace;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index l) const {
     const Index columns = dplace.extent(1);
     T* to = dplace.data() + l * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {

@@ -6,16 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/table.hpp"
 
 namespace gatefold {
@@ -155,10 +148,7 @@ struct Fields {
   }
 
  private:
-  template <class P>
-  static const auto& table(const P& p, Index field) {
-    return p.weight[static_cast<std::size_t>(field)];
-  }
+  static const auto& table(const auto& p, Index field) { return p.weight[static_cast<std::size_t>(field)]; }
   template <class T>
   void expect_options(const char* where) const {
     constexpr Index largest = Index(1) << std::numeric_limits<T>::digits;
@@ -208,8 +198,7 @@ struct TakeField {
   View<T, 2, B> u;
   T missing = std::numeric_limits<T>::quiet_NaN();  // set on the host: device code cannot call quiet_NaN
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index v = from_first(lanes, [&] { return field_id(x(n, column), weight.extent(0)); });
     const Index columns = weight.extent(1);
     T* to = u.data() + n * u.extent(1) + first;

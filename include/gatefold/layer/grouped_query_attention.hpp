@@ -10,16 +10,11 @@
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/query_temperature.hpp"
 #include "gatefold/attention/rotary.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -132,14 +127,15 @@ struct GroupedQueryAttention {
   }
 
   GATEFOLD_BRANCH_PASSES(GroupedQueryAttention)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const;
 
  private:
   template <class T, class B, class Keep, class Step>
   void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
            const Extra<T, B>& extra, const Step& step) const;
+  template <class T, class B>
+  void run_backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                    In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                    Nothing<T, B>&) const;
 
   Index cache_parts() const { return 2 * (kv_heads > 0 ? kv_heads : heads); }
   double scale() const { return 1 / std::sqrt(static_cast<double>(width())); }
@@ -322,12 +318,10 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
 }
 
 template <class T, class B>
-void GroupedQueryAttention::backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x,
-                                     const Saved<T, B>& saved, In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads,
-                                     const Extra<T, B>& extra, Nothing<T, B>&) const {
+void GroupedQueryAttention::run_backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x,
+                                         const Saved<T, B>& saved, In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads,
+                                         const Extra<T, B>& extra, Nothing<T, B>&) const {
   constexpr const char* where = "GroupedQueryAttention.backward";
-  const auto here = ctx.here();
-  expect_backward(where, *this, p, x, du, dx, grads, extra);
   const Index items = x.extent(0), all = heads * width();
   expect_shape(where, "saved.q", saved.q, {items, all});
   expect_shape(where, "saved.k", saved.k, {items, kv_dim()});

@@ -1,12 +1,7 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -97,8 +92,7 @@ struct TakePatches {
   View<const T, 2, B> x;  // [N, rows · columns · channels]
   T* u;                   // [N · P, patch² · channels]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index r) const {
     for (Index i = 0; i < place.patch; ++i) {
       const T* const from = x.data() + place.begin(r) + i * place.stride();
       T* const to = u + (r * place.patch + i) * place.width;
@@ -116,8 +110,7 @@ struct TakePatchesBackward {
   const T* du;
   View<T, 2, B> dx;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index r) const {
     for (Index i = 0; i < place.patch; ++i) {
       T* const to = dx.data() + place.begin(r) + i * place.stride();
       const T* const from = du + (r * place.patch + i) * place.width;

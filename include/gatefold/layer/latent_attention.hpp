@@ -8,18 +8,11 @@
 #include "gatefold/attention/cached_sequence.hpp"
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/rotary.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -125,14 +118,15 @@ struct LatentAttention {
   }
 
   GATEFOLD_BRANCH_PASSES(LatentAttention)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const;
 
  private:
   template <class T, class B, class Keep, class Step>
   void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
            const Extra<T, B>& extra, const Step& step) const;
+  template <class T, class B>
+  void run_backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                    In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                    Nothing<T, B>&) const;
 
   /// Computes the attention of the current items to the keys and values in a cache (expanded_cache).
   template <class T, class B>
@@ -186,8 +180,7 @@ struct SplitKeyValue {
   Index heads, plain, value, latent;
   View<const T, 2, B> key_value, row;  // [M, heads · (plain + value)], [M, latent + width of R(r)]
   View<T, 2, B> k, v;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index rotated = row.extent(1) - latent;
     const T* const shared = row.data() + n * row.extent(1) + latent;
     for (Index h = 0; h < heads; ++h) {
@@ -206,8 +199,7 @@ struct JoinKeyValue {
   Index heads, plain, value;
   View<const T, 2, B> dk, dv;
   View<T, 2, B> dkey_value, dshared;  // [N, heads · (plain + value)], [N, width of R(r)]
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index rotated = dshared.extent(1);
     for (Index h = 0; h < heads; ++h) {
       const T *const key = &dk(n, h * (plain + rotated)), *const from = &dv(n, h * value);
@@ -317,12 +309,10 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
 }
 
 template <class T, class B>
-void LatentAttention::backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                               In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
-                               Nothing<T, B>&) const {
+void LatentAttention::run_backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x,
+                                   const Saved<T, B>& saved, In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads,
+                                   const Extra<T, B>& extra, Nothing<T, B>&) const {
   constexpr const char* where = "LatentAttention.backward";
-  const auto here = ctx.here();
-  expect_backward(where, *this, p, x, du, dx, grads, extra);
   const Index items = x.extent(0);
   expect_shape(where, "saved.q", saved.q, {items, heads * key_dim()});
   expect_shape(where, "saved.k", saved.k, {items, heads * key_dim()});

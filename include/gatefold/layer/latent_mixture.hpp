@@ -2,17 +2,12 @@
 
 #include <type_traits>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -90,13 +85,34 @@ struct LatentMixture {
   }
 
   GATEFOLD_BRANCH_PASSES(LatentMixture)
+
+ private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
+           const Step& step) const {
+    namespace passes = detail_::passes;
+    auto mark = ctx.mark();
+    const auto latent = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::latent, x.extent(0), mixture.in_dim());
+    const auto combined =
+        passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::combined, x.extent(0), mixture.out_dim());
+    const functor::NoStep<T> no_step{};
+    infer_branch<T, B>(down(), ctx, p.down, x, latent, Nothing<T, B>{});
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
+      infer_gate<T, B>(gate(), ctx, p.mixture.gate, x, *plan, mixture.of_gate(extra));
+      mixture.template run_experts<T, B>(ctx, p.mixture, *plan, latent, combined, nullptr, extra, no_step);
+    } else {
+      keep->mixture.batch.take(x);
+      gate().forward(ctx, p.mixture.gate, x, keep->mixture.plan, keep->mixture.gate, mixture.of_gate(extra));
+      mixture.template run_experts<T, B>(ctx, p.mixture, keep->mixture.plan, latent, combined, &keep->mixture, extra,
+                                         no_step);
+    }
+    infer_branch<T, B>(up(), ctx, p.up, combined, u, Nothing<T, B>{}, step);
+  }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                NonDeduced<ExtraGrad<T, B>>& dextra) const {
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
     constexpr const char* where = "LatentMixture.backward";
-    const auto here = ctx.here();
-    expect_backward(where, *this, p, x, du, dx, grads, extra);
     saved.mixture.batch.expect_same(where, x);
     expect_shape(where, "saved.latent", saved.latent, {x.extent(0), mixture.in_dim()});
     expect_shape(where, "saved.combined", saved.combined, {x.extent(0), mixture.out_dim()});
@@ -114,29 +130,6 @@ struct LatentMixture {
     down().backward(ctx, p.down, x, none, dlatent, dx, grads.down, none, none);
     gate().backward(ctx, p.mixture.gate, x, saved.mixture.plan, saved.mixture.gate, dplan, dx, grads.mixture.gate,
                     mixture.of_gate(extra), dextra);
-  }
-
- private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
-    namespace passes = detail_::passes;
-    auto mark = ctx.mark();
-    const auto latent = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::latent, x.extent(0), mixture.in_dim());
-    const auto combined =
-        passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::combined, x.extent(0), mixture.out_dim());
-    const functor::NoStep<T> no_step{};
-    infer_branch<T, B>(down(), ctx, p.down, x, latent, Nothing<T, B>{});
-    if constexpr (std::is_null_pointer_v<Keep>) {
-      auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
-      infer_gate<T, B>(gate(), ctx, p.mixture.gate, x, *plan, mixture.of_gate(extra));
-      mixture.template infer_experts<T, B>(ctx, p.mixture, *plan, latent, combined, extra, no_step);
-    } else {
-      keep->mixture.batch.take(x);
-      gate().forward(ctx, p.mixture.gate, x, keep->mixture.plan, keep->mixture.gate, mixture.of_gate(extra));
-      mixture.template forward_experts<T, B>(ctx, p.mixture, latent, combined, keep->mixture, extra, no_step);
-    }
-    infer_branch<T, B>(up(), ctx, p.up, combined, u, Nothing<T, B>{}, step);
   }
   GateT gate() const { return mixture.filled_gate(model_dim); }
   OneExpert<Linear> down() const { return {{.model_dim = model_dim, .output_dim = mixture.in_dim(), .bias = bias}}; }

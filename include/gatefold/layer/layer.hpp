@@ -1,16 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
+#include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
@@ -74,9 +72,41 @@
   ::gatefold::Index in_dim() const { return branch.in_dim(); } \
   ::gatefold::Index out_dim() const { return branch.out_dim(); }
 
-// Defines the functions forward and infer of a branch or layer. Both check their arguments and then call run<T, B>(ctx,
-// params, x, [carry,] y, keep, extra, [step]), which the branch or layer must have. The argument `keep` is &saved in
-// forward and nullptr in infer. `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer (below).
+// Defines Params of a composition whose parameters are those of its part `part`, under the same names. The second
+// argument is the type of the part.
+#define GATEFOLD_PARAMS_OF(part, ...)                            \
+  template <class T, class B>                                    \
+  struct Params {                                                \
+    ::gatefold::Params<__VA_ARGS__, T, B> part;                  \
+    static void each(auto&& f, auto&... p) { f("", p.part...); } \
+  };
+// Defines init of a composition: checks the types of the parts, calls expect_options() if the composition has this
+// function, and then initialises the parameters of the parts, which are the other arguments of the macro, in the order
+// of Params. A single part gets `seed`; part i of several gets seed.fork(i).
+#define GATEFOLD_INIT_OF(Composition, ...)                                                        \
+  template <class T, class B>                                                                     \
+  Params<T, B> init(typename B::Context& ctx, ::gatefold::Seed seed) const {                      \
+    if constexpr (::gatefold::detail_::policy::parts_fit<Composition, T, B>()) {                  \
+      if constexpr (requires { this->expect_options(); }) this->expect_options();                 \
+      return ::gatefold::detail_::passes::init_parts<Params<T, B>, T, B>(ctx, seed, __VA_ARGS__); \
+    } else {                                                                                      \
+      return {};                                                                                  \
+    }                                                                                             \
+  }
+// Defines trace of a composition: it returns the attention trace (the tensors of an attention that a gate can read) of
+// the member `branch`. The function exists only if the branch has a trace. `kept` is the expression of the values that
+// forward of the branch saved.
+#define GATEFOLD_TRACE_OF_BRANCH(BranchT, kept)                                       \
+  template <class T, class B, class Of = BranchT>                                     \
+  auto trace(const Params<T, B>& p, const ::gatefold::NonDeduced<Saved<T, B>>& saved) \
+      const->decltype(std::declval<const Of&>().trace(p.branch, kept)) {              \
+    return branch.trace(p.branch, kept);                                              \
+  }
+
+// Defines the functions forward, infer and backward of a branch or layer. They check their arguments. Then forward and
+// infer call run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), and backward calls run_backward<T, B> with its
+// own arguments; the branch or layer must have both. The argument `keep` is &saved in forward and nullptr in infer.
+// `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer (below).
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
   template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
   void forward(typename B::Context& ctx, const Params<T, B>& p,                                                   \
@@ -94,6 +124,17 @@
     const auto here = ctx.here();                                                                                 \
     ::gatefold::expect_forward(#Branch ".forward", *this, p, x, "u", u, extra);                                   \
     run<T, B>(ctx, p, x, u, nullptr, extra, step);                                                                \
+  }                                                                                                               \
+  template <class T, class B>                                                                                     \
+  void backward(typename B::Context& ctx, const Params<T, B>& p,                                                  \
+                ::gatefold::NonDeduced<::gatefold::Items<Branch, T, B>> x,                                        \
+                const ::gatefold::NonDeduced<Saved<T, B>>& saved, ::gatefold::In<T, 2, B> du,                     \
+                ::gatefold::NonDeduced<::gatefold::ItemsGrad<Branch, T, B>> dx, Params<T, B>& grads,              \
+                const ::gatefold::NonDeduced<Extra<T, B>>& extra,                                                 \
+                ::gatefold::NonDeduced<::gatefold::ExtraGrad<Branch, T, B>>& dextra) const {                      \
+    const auto here = ctx.here();                                                                                 \
+    ::gatefold::expect_backward(#Branch ".backward", *this, p, x, du, dx, grads, extra);                          \
+    run_backward<T, B>(ctx, p, x, saved, du, dx, grads, extra, dextra);                                           \
   }
 #define GATEFOLD_LAYER_PASSES(Layer)                                                                                 \
   template <class T, class B>                                                                                        \
@@ -112,6 +153,17 @@
     const auto here = ctx.here();                                                                                    \
     ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                                \
     run<T, B>(ctx, p, x, carry, y, nullptr, extra);                                                                  \
+  }                                                                                                                  \
+  template <class T, class B>                                                                                        \
+  void backward(                                                                                                     \
+      typename B::Context& ctx, const Params<T, B>& p, ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x,     \
+      const ::gatefold::NonDeduced<Saved<T, B>>& saved, ::gatefold::In<T, 2, B> dy,                                  \
+      ::gatefold::NonDeduced<Carry<T, B>>& dcarry, ::gatefold::NonDeduced<::gatefold::ItemsGrad<Layer, T, B>> dx,    \
+      Params<T, B>& grads, const ::gatefold::NonDeduced<Extra<T, B>>& extra,                                         \
+      ::gatefold::NonDeduced<::gatefold::ExtraGrad<Layer, T, B>>& dextra) const {                                    \
+    const auto here = ctx.here();                                                                                    \
+    ::gatefold::expect_backward(#Layer ".backward", *this, p, x, dy, dx, grads, dcarry, extra);                      \
+    run_backward<T, B>(ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);                                      \
   }
 
 namespace gatefold {
@@ -230,6 +282,13 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
 
 namespace detail_::passes {
 
+/// Returns the parameters P of a composition with initial values, from its parts. A single part gets `seed`, part i of
+/// several gets seed.fork(i).
+template <class P, class T, class B, class... Part>
+P init_parts(typename B::Context& ctx, Seed seed, const Part&... part) {
+  [[maybe_unused]] std::uint64_t next = 0;
+  return {init_params<T, B>(part, ctx, sizeof...(Part) > 1 ? seed.fork(next++) : seed)...};
+}
 /// Returns memory [rows, columns] for an intermediate value of a forward pass. If `keep` points to saved values for
 /// backward, the memory is their tensor `member`. If keep is nullptr (inference), it is scratch memory of the context.
 template <class T, class B, class S>
@@ -247,10 +306,7 @@ template <class S, class M>
 M* part_of(S* keep, M S::*member) {
   return &(keep->*member);
 }
-template <class M>
-std::nullptr_t part_of(std::nullptr_t, M) {
-  return nullptr;
-}
+std::nullptr_t part_of(std::nullptr_t, auto) { return nullptr; }
 /// Runs a branch. Saves the values for backward in *keep. If keep is nullptr, saves no values (inference).
 template <class T, class B, class L, class Keep, class Step = functor::NoStep<T>>
 void run_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,

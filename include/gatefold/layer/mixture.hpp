@@ -3,8 +3,6 @@
 #include <concepts>
 #include <type_traits>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/active_experts.hpp"
@@ -13,9 +11,7 @@
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -97,8 +93,7 @@ struct Mixture {
 
   /// Returns the experts of one call. If they draw random numbers, for example for dropout, they get the noise of this
   /// call.
-  template <class E>
-  ExpertT drawing_experts(const E& extra) const {
+  ExpertT drawing_experts(const auto& extra) const {
     if constexpr (draws) {
       return with_noise(expert, extra.noise);
     } else {
@@ -107,8 +102,7 @@ struct Mixture {
   }
   /// Returns the extra inputs of the gate. They are the member `branch` of the mixture's extra inputs if the experts
   /// draw random numbers, and otherwise all of them.
-  template <class E>
-  static const auto& of_gate(const E& extra) {
+  static const auto& of_gate(const auto& extra) {
     if constexpr (draws) {
       return extra.branch;
     } else {
@@ -145,62 +139,25 @@ struct Mixture {
       drawing_experts(extra).validate(p.expert, count_experts(g));
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
-    saved.batch.take(x);
-    filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
-    forward_experts(ctx, p, x, u, saved, extra, step);
-  }
-  /// Runs the experts on the items x in a forward pass, and combines their outputs. Reads saved.plan, which the gate
-  /// has written.
-  template <class T, class B, class Step>
-  void forward_experts(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-                       Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step) const {
-    const auto in = saved.plan.dispatch(ctx, x);
-    auto mark = ctx.mark();
-    const auto z = outputs(ctx, saved.z, in.groups.slots);
-    forward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z, saved.expert);
-    combine(ctx, saved.plan, z, u, step);
-  }
-
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
-    infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
-    infer_experts<T, B>(ctx, p, *plan, x, u, extra, step);
-  }
-  /// Runs the experts on the items x for inference, and combines their outputs.
-  template <class T, class B, class Step>
-  void infer_experts(typename B::Context& ctx, const Params<T, B>& p, gatefold::Plan<GateT, T, B>& plan, In<T, 2, B> x,
-                     Out<T, 2, B> u, const Extra<T, B>& extra, const Step& step) const {
+  GATEFOLD_BRANCH_PASSES(Mixture)
+  /// Runs the experts on the items x and combines their outputs. Reads `plan`, which the gate has written. Saves the
+  /// values for backward in *keep; keep is nullptr in inference.
+  template <class T, class B, class Keep, class Step>
+  void run_experts(typename B::Context& ctx, const Params<T, B>& p, gatefold::Plan<GateT, T, B>& plan, In<T, 2, B> x,
+                   Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra, const Step& step) const {
     auto mark = ctx.mark();
     const auto in = plan.dispatch(ctx, x);
-    const auto z = ctx.template scratch<Slot<T, B>>(in.groups.slots, out_dim());
-    infer_expert<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
-    combine(ctx, plan, z, u, step);
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      const auto z = ctx.template scratch<Slot<T, B>>(in.groups.slots, out_dim());
+      infer_expert<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
+      combine(ctx, plan, z, u, step);
+    } else {
+      const auto z = outputs(ctx, keep->z, in.groups.slots);
+      forward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z, keep->expert);
+      combine(ctx, plan, z, u, step);
+    }
   }
-
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
-                ExtraGrad<T, B>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
-    saved.batch.expect_same("Mixture.backward", x);
-    expect_plan("Mixture.backward", saved.plan, saved.z, x, experts());
-    auto mark = ctx.mark();
-    auto dplan = saved.plan.grad(ctx);
-    backward_experts(ctx, p, x, saved, du, dx, grads, extra, dplan);
-    filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
-  }
-  /// Backward pass of forward_experts: adds to dx and to grads.expert, and writes dplan, the gradient of the plan.
+  /// Backward pass of run_experts: adds to dx and to grads.expert, and writes dplan, the gradient of the plan.
   template <class T, class B>
   void backward_experts(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                         In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
@@ -280,6 +237,33 @@ struct Mixture {
       z.resize(slots, out_dim());
       return z.view();
     }
+  }
+
+ private:
+  template <class T, class B, class Keep, class Step>
+  void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
+           const Extra<T, B>& extra, const Step& step) const {
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      auto mark = ctx.mark();
+      auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
+      infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
+      run_experts<T, B>(ctx, p, *plan, x, u, keep, extra, step);
+    } else {
+      keep->batch.take(x);
+      filled_gate().forward(ctx, p.gate, x, keep->plan, keep->gate, of_gate(extra));
+      run_experts<T, B>(ctx, p, keep->plan, x, u, keep, extra, step);
+    }
+  }
+  template <class T, class B>
+  void run_backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                    In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                    ExtraGrad<T, B>& dextra) const {
+    saved.batch.expect_same("Mixture.backward", x);
+    expect_plan("Mixture.backward", saved.plan, saved.z, x, experts());
+    auto mark = ctx.mark();
+    auto dplan = saved.plan.grad(ctx);
+    backward_experts(ctx, p, x, saved, du, dx, grads, extra, dplan);
+    filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
   }
 };
 template <class G, class E>

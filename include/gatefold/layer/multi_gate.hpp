@@ -5,10 +5,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/active_experts.hpp"
@@ -17,9 +13,7 @@
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -121,12 +115,24 @@ struct MultiGate {
   }
 
   GATEFOLD_BRANCH_PASSES(MultiGate)
+
+ private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
+           const Step& step) const {
+    auto mark = ctx.mark();
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      auto discarded = ctx.template acquire<Saved<T, B>>();
+      compute<T, B, false>(ctx, p, x, u, *discarded, extra);
+    } else {
+      keep->batch.take(x);
+      compute<T, B, true>(ctx, p, x, u, *keep, extra);
+    }
+    run_step(ctx, u, step);
+  }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("MultiGate.backward", *this, p, x, du, dx, grads, extra);
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
     saved.batch.expect_same("MultiGate.backward", x);
     expect_saved(saved, x.extent(0));
     auto mark = ctx.mark();
@@ -155,21 +161,6 @@ struct MultiGate {
       g.backward(ctx, number(p.gate, t), x, task.plan, task.gate, dplan, dx, number(grads.gate, t),
                  at_layer(one.of_gate(extra), t), dextra);
     }
-  }
-
- private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
-    auto mark = ctx.mark();
-    if constexpr (std::is_null_pointer_v<Keep>) {
-      auto discarded = ctx.template acquire<Saved<T, B>>();
-      compute<T, B, false>(ctx, p, x, u, *discarded, extra);
-    } else {
-      keep->batch.take(x);
-      compute<T, B, true>(ctx, p, x, u, *keep, extra);
-    }
-    run_step(ctx, u, step);
   }
   template <class T, class B, bool training>
   void compute(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
@@ -334,8 +325,7 @@ struct CombineTasks {
   View<const T, 2, B> weight, z;
   View<T, 2, B> u;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index columns = z.extent(1), begin = from_first(lanes, [&] { return item_offsets(n); }),
                 end = from_first(lanes, [&] { return item_offsets(n + 1); });
     for (Index t = 0; t < weight.extent(0); ++t) {
@@ -361,8 +351,7 @@ struct CombineTasksBackward {
   View<const T, 2, B> weight, z, du;
   View<T, 2, B> dz, dweight;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
     const Index columns = z.extent(1), n = from_first(lanes, [&] { return groups.row(s); });
     const T* value = z.data() + s * columns;

@@ -3,13 +3,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
@@ -26,11 +23,7 @@ template <class BranchT>
 struct NoResidual {
   BranchT branch;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<BranchT, T, B> branch;
-    static void each(auto&& f, auto&... p) { f("", p.branch...); }
-  };
+  GATEFOLD_PARAMS_OF(branch, BranchT)
   template <class T, class B>
   struct Saved {
     gatefold::Saved<BranchT, T, B> branch;
@@ -43,14 +36,7 @@ struct NoResidual {
   GATEFOLD_LAYER_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<NoResidual, T, B>()) {
-      return {init_params<T, B>(branch, ctx, seed)};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT_OF(NoResidual, branch)
   template <class T, class B>
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
   template <class T, class B>
@@ -83,13 +69,7 @@ struct NoResidual {
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
 
-  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch. This function exists
-  /// only if the branch has a trace.
-  template <class T, class B, class Of = BranchT>
-  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
-      -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
-    return branch.trace(p.branch, saved.branch);
-  }
+  GATEFOLD_TRACE_OF_BRANCH(BranchT, saved.branch)
 };
 template <class Br>
 NoResidual(Br) -> NoResidual<Br>;

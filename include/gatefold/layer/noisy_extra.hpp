@@ -2,7 +2,6 @@
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -1,14 +1,10 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -21,8 +17,7 @@ struct AddWhatChanged {
   using Element = T;
   const T *x, *h;
   T* y;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     at.store(y + i, at.load(x + i) + (at.load(y + i) - at.load(h + i)));
   }
 };
@@ -65,15 +60,7 @@ struct NormedPoint {
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<NormedPoint, T, B>()) {
-      return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)),
-              init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT_OF(NormedPoint, filled_norm<T, B>(), as_layer<T, B>(layer))
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
@@ -83,21 +70,6 @@ struct NormedPoint {
   }
 
   GATEFOLD_LAYER_PASSES(NormedPoint)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("NormedPoint.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    expect_shape("NormedPoint.backward", "saved.h", saved.h, {x.extent(0), in_dim()});
-    add(ctx, dy, dx);
-    auto mark = ctx.mark();
-    auto dh = ctx.template scratch<T>(x.extent(0), in_dim());
-    copy_scaled(ctx, -1, dy, dh);
-    Nothing<T, B> none;
-    as_layer<T, B>(layer).backward(ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh, grads.layer, extra, dextra);
-    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dh, dx, grads.norm, none, none);
-  }
 
  private:
   template <class T, class B, class Keep>
@@ -112,6 +84,18 @@ struct NormedPoint {
     passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y,
                             passes::part_of(keep, &Saved<T, B>::layer), extra);
     B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), h.data(), y.data()});
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    expect_shape("NormedPoint.backward", "saved.h", saved.h, {x.extent(0), in_dim()});
+    add(ctx, dy, dx);
+    auto mark = ctx.mark();
+    auto dh = ctx.template scratch<T>(x.extent(0), in_dim());
+    copy_scaled(ctx, -1, dy, dh);
+    Nothing<T, B> none;
+    as_layer<T, B>(layer).backward(ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh, grads.layer, extra, dextra);
+    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dh, dx, grads.norm, none, none);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

@@ -3,14 +3,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
@@ -27,11 +24,7 @@ template <class ExpertT>
 struct OneExpert {
   ExpertT expert;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<ExpertT, T, B> expert;
-    static void each(auto&& f, auto&... p) { f("", p.expert...); }
-  };
+  GATEFOLD_PARAMS_OF(expert, ExpertT)
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;
   template <class T, class B>
@@ -55,17 +48,6 @@ struct OneExpert {
   }
 
   GATEFOLD_BRANCH_PASSES(OneExpert)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                Nothing<T, B>&) const {
-    const auto here = ctx.here();
-    expect_backward("OneExpert.backward", *this, p, x, du, dx, grads, extra);
-    auto mark = ctx.mark();
-    auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
-    drawing(extra).backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
-    add(ctx, dslots, dx);
-  }
 
  private:
   template <class T, class B, class Keep, class Step>
@@ -78,6 +60,14 @@ struct OneExpert {
       drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, *keep);
     }
     run_step(ctx, u, step);
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto&) const {
+    auto mark = ctx.mark();
+    auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
+    drawing(extra).backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
+    add(ctx, dslots, dx);
   }
   ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
   template <class T, class B>

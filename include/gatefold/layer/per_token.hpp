@@ -2,13 +2,10 @@
 
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -29,11 +26,7 @@ struct PerToken {
   template <class T, class B>
   using Inner = AsLayer<LayerT, T, B>;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<Inner<T, B>, T, B> layer;
-    static void each(auto&& f, auto&... p) { f("", p.layer...); }
-  };
+  GATEFOLD_PARAMS_OF(layer, Inner<T, B>)
   template <class T, class B>
   struct Saved {
     gatefold::Saved<Inner<T, B>, T, B> layer;
@@ -55,12 +48,7 @@ struct PerToken {
   Index in_dim() const { return length * layer.in_dim(); }
   Index out_dim() const { return length * layer.out_dim(); }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(detail_::policy::parts_fit<PerToken, T, B>());
-    expect(length >= 1, "PerToken", "length", "at least 1", length);
-    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
-  }
+  GATEFOLD_INIT_OF(PerToken, as_layer<T, B>(layer))
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Carry<T, B>& carry) const {
     as_layer<T, B>(layer).begin(ctx, p.layer, items * length, carry.tokens);
@@ -68,36 +56,28 @@ struct PerToken {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
-    expect(length >= 1, "PerToken", "length", "at least 1", length);
+    expect_options();
     gatefold::validate(as_layer<T, B>(layer), p.layer, items * length, carry.tokens, of_items(extra));
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-               Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    expect_forward_shapes("PerToken.forward", *this, x, "y", y);
-    as_layer<T, B>(layer).forward(ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens, tokens(y, layer.out_dim()),
-                                  saved.layer, of_items(extra));
+  GATEFOLD_LAYER_PASSES(PerToken)
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
+                                     tokens(y, layer.out_dim()), detail_::passes::part_of(keep, &Saved<T, B>::layer),
+                                     of_items(extra));
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y,
-             const NonDeduced<Extra<T, B>>& extra = {}) const {
-    expect_forward_shapes("PerToken.forward", *this, x, "y", y);
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
-                          tokens(y, layer.out_dim()), of_items(extra));
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    expect_backward_shapes("PerToken.backward", *this, x, dy, dx);
-    validate(p, x.extent(0), dcarry, extra);
-    expect_like("PerToken.backward", "grads", p, grads);
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                    auto& dextra) const {
     as_layer<T, B>(layer).backward(ctx, p.layer, tokens(x, layer.in_dim()), saved.layer, tokens(dy, layer.out_dim()),
                                    dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, of_items(extra), dextra);
   }
-
- private:
+  void expect_options() const { expect(length >= 1, "PerToken", "length", "at least 1", length); }
   /// Returns a copy of the extra inputs in which every sequence length that is 0 is set to the number of tokens of an
   /// item.
   template <class E>

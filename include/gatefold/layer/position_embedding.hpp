@@ -1,15 +1,9 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -22,8 +16,7 @@ struct AddPlaces {
   View<const T, 2, B> x, first, place;  // [N, tokens · D], [0 or 1, D], [L, D]
   View<T, 2, B> u;                      // [N, L · D]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const auto sum = [&](const T* token, Index begin, Index count) {
       const T* const at_place = place.data() + begin;
       T* const to = u.data() + n * u.extent(1) + begin;

@@ -3,14 +3,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -48,15 +44,7 @@ struct PostNorm {
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<PostNorm, T, B>()) {
-      return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(0)),
-              init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(1))};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT_OF(PostNorm, as_layer<T, B>(layer), filled_norm<T, B>())
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
@@ -65,20 +53,6 @@ struct PostNorm {
   }
 
   GATEFOLD_LAYER_PASSES(PostNorm)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("PostNorm.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    expect_shape("PostNorm.backward", "saved.z", saved.z, {x.extent(0), out_dim()});
-    auto mark = ctx.mark();
-    auto dz = ctx.template scratch<T>(x.extent(0), out_dim());
-    fill(ctx, dz, 0);
-    Nothing<T, B> none;
-    filled_norm<T, B>().backward(ctx, p.norm, saved.z, saved.norm, dy, dz, grads.norm, none, none);
-    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra, dextra);
-  }
 
   /// Returns the attention trace (the tensors of an attention that a gate can read) of the layer. This function exists
   /// only if the layer has a trace.
@@ -100,6 +74,17 @@ struct PostNorm {
     passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, passes::part_of(keep, &Saved<T, B>::norm),
                              Nothing<T, B>{});
     update::follow_pass(carry, z.data(), y.data());
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    expect_shape("PostNorm.backward", "saved.z", saved.z, {x.extent(0), out_dim()});
+    auto mark = ctx.mark();
+    auto dz = ctx.template scratch<T>(x.extent(0), out_dim());
+    fill(ctx, dz, 0);
+    Nothing<T, B> none;
+    filled_norm<T, B>().backward(ctx, p.norm, saved.z, saved.norm, dy, dz, grads.norm, none, none);
+    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra, dextra);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

@@ -3,13 +3,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -49,14 +45,7 @@ struct PreNorm {
   GATEFOLD_BRANCH_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<PreNorm, T, B>()) {
-      return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT_OF(PreNorm, filled_norm<T, B>(), branch)
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     gatefold::validate(filled_norm<T, B>(), p.norm, items, Nothing<T, B>{});
@@ -64,28 +53,7 @@ struct PreNorm {
   }
 
   GATEFOLD_BRANCH_PASSES(PreNorm)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("PreNorm.backward", *this, p, x, du, dx, grads, extra);
-    expect_shape("PreNorm.backward", "saved.normed", saved.normed, {x.extent(0), in_dim()});
-    auto mark = ctx.mark();
-    auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    fill(ctx, dnormed, 0);
-    Nothing<T, B> none;
-    branch.backward(ctx, p.branch, saved.normed, saved.branch, du, dnormed, grads.branch, extra, dextra);
-    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
-  }
-
-  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch. This function exists
-  /// only if the branch has a trace.
-  template <class T, class B, class Of = BranchT>
-  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
-      -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
-    return branch.trace(p.branch, saved.branch);
-  }
+  GATEFOLD_TRACE_OF_BRANCH(BranchT, saved.branch)
 
  private:
   template <class T, class B, class Keep, class Step>
@@ -98,6 +66,17 @@ struct PreNorm {
                              Nothing<T, B>{});
     passes::run_branch<T, B>(branch, ctx, p.branch, normed, u, passes::part_of(keep, &Saved<T, B>::branch), extra,
                              step);
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    expect_shape("PreNorm.backward", "saved.normed", saved.normed, {x.extent(0), in_dim()});
+    auto mark = ctx.mark();
+    auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    fill(ctx, dnormed, 0);
+    Nothing<T, B> none;
+    branch.backward(ctx, p.branch, saved.normed, saved.branch, du, dnormed, grads.branch, extra, dextra);
+    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

@@ -6,16 +6,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -50,11 +45,7 @@ struct Recompute {
 
   GATEFOLD_AROUND_LAYER(LayerT, layer)
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<Inner<T, B>, T, B> layer;
-    static void each(auto&& f, auto&... p) { f("", p.layer...); }
-  };
+  GATEFOLD_PARAMS_OF(layer, Inner<T, B>)
   template <class T, class B>
   using Items = gatefold::Items<Inner<T, B>, T, B>;
   template <class T, class B>
@@ -65,10 +56,7 @@ struct Recompute {
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
-  }
+  GATEFOLD_INIT_OF(Recompute, as_layer<T, B>(layer))
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {

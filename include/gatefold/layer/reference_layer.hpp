@@ -11,8 +11,7 @@ namespace gatefold {
 
 /// Returns attention with a residual connection, followed by a norm. It is the first half of reference_layer. If the
 /// gate of the second half (reference_mixture_layer) reads the attention, put the two halves into a Block.
-template <class AttentionT>
-auto reference_attention_layer(const AttentionT& attention) {
+auto reference_attention_layer(const auto& attention) {
   return PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}};
 }
 template <class RuleT, class BranchT>

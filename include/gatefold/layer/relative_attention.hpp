@@ -6,15 +6,10 @@
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/projections.hpp"
 #include "gatefold/attention/segment_memory.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

@@ -5,11 +5,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
@@ -55,15 +53,7 @@ struct Residual {
   GATEFOLD_LAYER_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<Residual, T, B>()) {
-      validate_dims();
-      return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT_OF(Residual, filled_rule(), branch)
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>&, Index items, NonDeduced<Carry<T, B>>& carry) const {
     const auto here = ctx.here();
@@ -74,42 +64,39 @@ struct Residual {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
-    validate_dims();
+    expect_options();
     if constexpr (detail_::hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
     gatefold::validate(branch, p.branch, items, extra);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
-    update::enter_pass(carry, "Residual.forward", &p, x, y);
-    saved.batch.take(x);
+  GATEFOLD_LAYER_PASSES(Residual)
+  GATEFOLD_TRACE_OF_BRANCH(BranchT, saved.calls[0])
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    constexpr bool keeps = !std::is_null_pointer_v<Keep>;
+    update::enter_pass(carry, keeps ? "Residual.forward" : "Residual.infer", &p, x, y);
     auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-      branch.forward(ctx, p.branch, point, u, saved.calls[place_of("Residual.forward", call)],
-                     call == 0 ? extra : without_auxiliary(extra), step);
+      const Extra<T, B> of_call = call == 0 ? extra : without_auxiliary(extra);
+      if constexpr (std::is_null_pointer_v<Keep>) {
+        infer_branch<T, B>(branch, ctx, p.branch, point, u, of_call, step);
+      } else {
+        branch.forward(ctx, p.branch, point, u, keep->calls[place_of("Residual.forward", call)], of_call, step);
+      }
     });
-    filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
-    update::leave_pass(carry);
+    if constexpr (keeps) {
+      keep->batch.take(x);
+      filled_rule().forward(ctx, p.rule, x, carry, f, y, keep->rule);
+      update::leave_pass(carry);
+    } else {
+      infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
+    }
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
-    update::enter_pass(carry, "Residual.infer", &p, x, y);
-    auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-      infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
-    });
-    infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Residual.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
     auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
       branch.backward(ctx, p.branch, point, saved.calls[place_of("Residual.backward", call)], du, dpoint, grads.branch,
                       call == 0 ? extra : without_auxiliary(extra), dextra);
@@ -117,16 +104,6 @@ struct Residual {
     saved.batch.expect_same("Residual.backward", x);
     filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
   }
-
-  /// Returns the attention trace (the tensors of an attention that a gate can read) of the branch, from its first
-  /// evaluation. This function exists only if the branch has a trace.
-  template <class T, class B, class Of = BranchT>
-  auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
-      -> decltype(std::declval<const Of&>().trace(p.branch, saved.calls[0])) {
-    return branch.trace(p.branch, saved.calls[0]);
-  }
-
- private:
   /// Returns the index in Saved.calls for evaluation number `call` of the branch.
   /// @throws ArgumentError if the update rule declares fewer evaluations
   static std::size_t place_of(const char* where, int call) {
@@ -136,7 +113,7 @@ struct Residual {
     return static_cast<std::size_t>(call);
   }
   RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }
-  void validate_dims() const {
+  void expect_options() const {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",
            Joined{in_dim(), " (its in_dim; NoResidual allows others)"}, out_dim());
   }

@@ -5,11 +5,9 @@
 #include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/core/weights.hpp"
 #include "gatefold/layer/frozen.hpp"
 #include "gatefold/tensor/copy_stamp.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 
@@ -46,8 +44,7 @@ struct RoundedWeights {
   };
   typename decltype(detail_::lookup::packed_weights<B>())::type packed;
 
-  template <class P>
-  void refresh(typename B::Context& ctx, const P& params) {
+  void refresh(typename B::Context& ctx, const auto& params) {
     if constexpr (exist) {
       if (round_all(ctx, params) == packed.size()) return;
       packed = {};  // drops copies made for freed tensors, whose addresses other tensors may have now
@@ -77,16 +74,14 @@ struct RoundedWeights {
 
   /// Returns true if every rounded copy of the weights is current: no caller has requested write access to its tensor
   /// since the copy was made. Writes through an older view are not detected.
-  template <class P>
-  bool current(const P& params) const {
+  bool current(const auto& params) const {
     bool all = true;
     if constexpr (exist) for_each_tensor(detail_::pack::FindCopies<B>{packed, pass_, all}, params);
     return all;
   }
 
  private:
-  template <class P>
-  std::size_t round_all(typename B::Context& ctx, const P& params) {
+  std::size_t round_all(typename B::Context& ctx, const auto& params) {
     std::size_t count = 0;
     pass_ = CopyStamp::next();
     for_each_tensor(detail_::pack::RoundTensors<B>{ctx, packed, pass_, count}, params);

@@ -1,12 +1,8 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
@@ -27,18 +23,11 @@ struct Skip {
 
   GATEFOLD_AROUND_LAYER(LayerT, layer)
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<Inner<T, B>, T, B> layer;
-    static void each(auto&& f, auto&... p) { f("", p.layer...); }
-  };
+  GATEFOLD_PARAMS_OF(layer, Inner<T, B>)
   template <class T, class B>
   using Saved = gatefold::Saved<Inner<T, B>, T, B>;
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
-  }
+  GATEFOLD_INIT_OF(Skip, as_layer<T, B>(layer))
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
@@ -47,15 +36,6 @@ struct Skip {
   }
 
   GATEFOLD_LAYER_PASSES(Skip)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Skip.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    add(ctx, dy, dx);
-    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
-  }
 
  private:
   template <class T, class B, class Keep>
@@ -63,6 +43,12 @@ struct Skip {
            const Extra<T, B>& extra) const {
     detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, extra);
     add(ctx, x, y);
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    add(ctx, dy, dx);
+    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
   }
 };
 template <class L>

@@ -5,15 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -73,46 +68,40 @@ struct Stack {
       gatefold::validate(number<T, B>(l), at(p.layers, l), items, carry, at_layer(extra, l));
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
-    saved.batch.take(x);
-    saved.depth = depth;
-    grow(saved.layers, depth);
-    grow(saved.between, depth - 1);
-    View<const T, 2, B> in = x;
-    for (Index l = 0; l < depth; ++l) {
-      View<T, 2, B> out = y;
-      if (l + 1 < depth) {
-        at(saved.between, l).resize(x.extent(0), out_dim());
-        out = at(saved.between, l);
-      }
-      number<T, B>(l).forward(ctx, at(p.layers, l), in, carry, out, at(saved.layers, l), at_layer(extra, l));
-      in = out;
-    }
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
+  GATEFOLD_LAYER_PASSES(Stack)
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
     auto mark = ctx.mark();
-    auto even = ctx.template scratch<T>(x.extent(0), out_dim()), odd = ctx.template scratch<T>(x.extent(0), out_dim());
+    View<T, 2, B> even, odd;
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      even = ctx.template scratch<T>(x.extent(0), out_dim()), odd = ctx.template scratch<T>(x.extent(0), out_dim());
+    } else {
+      keep->batch.take(x);
+      keep->depth = depth;
+      grow(keep->layers, depth);
+      grow(keep->between, depth - 1);
+    }
     View<const T, 2, B> in = x;
     for (Index l = 0; l < depth; ++l) {
-      const View<T, 2, B> out = l + 1 == depth ? y : l % 2 ? odd : even;
-      gatefold::infer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, at_layer(extra, l));
+      View<T, 2, B> out = l + 1 == depth ? y : l % 2 ? odd : even;
+      if constexpr (std::is_null_pointer_v<Keep>) {
+        gatefold::infer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, at_layer(extra, l));
+      } else {
+        if (l + 1 < depth) {
+          at(keep->between, l).resize(x.extent(0), out_dim());
+          out = at(keep->between, l);
+        }
+        number<T, B>(l).forward(ctx, at(p.layers, l), in, carry, out, at(keep->layers, l), at_layer(extra, l));
+      }
       in = out;
     }
   }
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
     saved.batch.expect_same("Stack.backward", x);  // checks x before the last layer writes gradients
     expect(saved.depth == depth, "Stack.backward", "saved.depth",
            Joined{depth, " (the depth of this Stack; pass the saved of its forward)"}, saved.depth);
@@ -133,8 +122,6 @@ struct Stack {
       from = to;
     }
   }
-
- private:
   /// Returns layer number l.
   template <class T, class B>
   decltype(auto) number(Index l) const {
@@ -146,8 +133,7 @@ struct Stack {
   }
   /// Makes a vector at least `count` long. Never shortens it, so that a stack with more layers can reuse the memory
   /// later.
-  template <class V>
-  static void grow(V& vector, Index count) {
+  static void grow(auto& vector, Index count) {
     if (static_cast<Index>(vector.size()) < count) vector.resize(static_cast<std::size_t>(count));
   }
   void expect_options() const {
@@ -161,8 +147,7 @@ struct Stack {
     expect(depth == 1 || in_dim() == out_dim(), "Stack", "layer.out_dim",
            Joined{in_dim(), " (its in_dim, because depth is more than 1)"}, out_dim());
   }
-  template <class P>
-  void validate_params(const P& p) const {
+  void validate_params(const auto& p) const {
     expect_options();
     expect(static_cast<Index>(p.layers.size()) == depth, "Stack", "params.layers.size()",
            Joined{depth, " (the depth of this Stack)"}, p.layers.size());

@@ -13,14 +13,8 @@
 #include <vector>
 
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/count_parameters.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 

@@ -1,10 +1,7 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/sum_positions.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -3,16 +3,12 @@
 #include <type_traits>
 
 #include "gatefold/backend/carry_rows.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 
 namespace gatefold {
@@ -35,11 +31,7 @@ struct Towers {
   ExpertT expert;
   Index tasks = 1;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<ExpertT, T, B> expert;  // tower t is expert t
-    static void each(auto&& f, auto&... p) { f("", p.expert...); }
-  };
+  GATEFOLD_PARAMS_OF(expert, ExpertT)
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;
   template <class T, class B>
@@ -65,23 +57,6 @@ struct Towers {
   }
 
   GATEFOLD_BRANCH_PASSES(Towers)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                Nothing<T, B>&) const {
-    const auto here = ctx.here();
-    expect_backward("Towers.backward", *this, p, x, du, dx, grads, extra);
-    auto mark = ctx.mark();
-    const Index rows = x.extent(0) * tasks;
-    const auto groups = groups_of_towers<B>(ctx, x.extent(0));
-    const auto dz = ctx.template scratch<T>(rows, expert.out_dim());
-    const auto dslots = ctx.template scratch<T>(rows, expert.in_dim()),
-               drows = ctx.template scratch<T>(rows, expert.in_dim());
-    B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{groups.rows, du.as(rows, expert.out_dim()), {}, dz});
-    drawing(extra).backward(ctx, p.expert, groups, x.as(rows, expert.in_dim()), saved, dz, dslots, grads.expert);
-    B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, dslots, groups.rows, drows});
-    add(ctx, drows.as(x.extent(0), in_dim()), dx);
-  }
 
  private:
   template <class T, class B, class Keep, class Step>
@@ -98,6 +73,20 @@ struct Towers {
     }
     B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, z, groups.rows, u.as(rows, expert.out_dim())});
     run_step(ctx, u, step);
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto&) const {
+    auto mark = ctx.mark();
+    const Index rows = x.extent(0) * tasks;
+    const auto groups = groups_of_towers<B>(ctx, x.extent(0));
+    const auto dz = ctx.template scratch<T>(rows, expert.out_dim());
+    const auto dslots = ctx.template scratch<T>(rows, expert.in_dim()),
+               drows = ctx.template scratch<T>(rows, expert.in_dim());
+    B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{groups.rows, du.as(rows, expert.out_dim()), {}, dz});
+    drawing(extra).backward(ctx, p.expert, groups, x.as(rows, expert.in_dim()), saved, dz, dslots, grads.expert);
+    B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, dslots, groups.rows, drows});
+    add(ctx, drows.as(x.extent(0), in_dim()), dx);
   }
   /// Returns the slots of the towers, grouped by tower. Slot t·N + n is the input of tower t for item n: row n·tasks +
   /// t if the input is seen as [N·tasks, in_dim].

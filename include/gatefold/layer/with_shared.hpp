@@ -2,14 +2,10 @@
 
 #include <type_traits>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -49,37 +45,15 @@ struct WithShared {
   GATEFOLD_BRANCH_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<WithShared, T, B>()) {
-      validate_options();
-      return {init_params<T, B>(branch, ctx, seed.fork(0)), one().template init<T, B>(ctx, seed.fork(1))};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT_OF(WithShared, branch, one())
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
-    validate_options();
+    expect_options();
     gatefold::validate(branch, p.branch, items, extra);
     one().validate(p.shared, items, Nothing<T, B>{});
   }
 
   GATEFOLD_BRANCH_PASSES(WithShared)
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
-                NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("WithShared.backward", *this, p, x, du, dx, grads, extra);
-    auto mark = ctx.mark();
-    auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
-    copy_scaled(ctx, T(weight), du, dshared);
-    backward_overlapping<T, B>(branch, ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra, [&] {
-      Nothing<T, B> none;
-      one().backward(ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);
-    });
-  }
 
  private:
   template <class T, class B, class Keep, class Step>
@@ -99,8 +73,19 @@ struct WithShared {
     add_scaled(ctx, T(weight), from_shared, u);
     run_step(ctx, u, step);
   }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
+                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    auto mark = ctx.mark();
+    auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
+    copy_scaled(ctx, T(weight), du, dshared);
+    backward_overlapping<T, B>(branch, ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra, [&] {
+      Nothing<T, B> none;
+      one().backward(ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);
+    });
+  }
   OneExpert<SharedT> one() const { return {shared}; }
-  void validate_options() const {
+  void expect_options() const {
     expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (from branch.in_dim)"},
            shared.in_dim());
     expect_finite("WithShared", "weight", weight);

@@ -2,12 +2,9 @@
 
 #include <cmath>
 
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -102,8 +99,7 @@ struct NegativeLogLikelihood {
     return {top,
             sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
   }
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index l = label(n);
     const bool counts = l != ignore;
     GATEFOLD_ASSERT(!counts || (0 <= l && l < y.extent(1)), "CrossEntropy: label out of range");
@@ -118,8 +114,7 @@ struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
   ShareOfMean share;
   View<T, 2, B> dy;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     using functor::math::exp;
     const auto& y = loss.y;
     const Index l = loss.label(n);
@@ -141,8 +136,7 @@ struct SoftmaxBackwardOfCounted {
   SoftmaxBackward<T, B> of;
   View<const Index, 1, B> label;
   Index ignore;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     if (label(n) == ignore) return zero_columns(lanes, of.dz.data() + n * of.dz.extent(1), of.dz.extent(1));
     of(lanes, n);
   }

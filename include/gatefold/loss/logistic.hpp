@@ -1,9 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 

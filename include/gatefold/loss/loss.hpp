@@ -4,10 +4,6 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 /// Interface of losses. A loss compares the outputs y of a model with targets. It is a struct of options with these

@@ -1,9 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -51,8 +48,7 @@ template <class T, class B>
 struct SquaredDifference {
   View<const T, 2, B> y, target;
   View<T, 1, B> sums;  // [N]
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const T sum = sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index d) {
       const auto difference = at.load(&y(n, d)) - at.load(&target(n, d));
       return difference * difference;
@@ -66,8 +62,7 @@ struct SquaredDifferenceBackward {
   const T *y, *target;
   T scale;
   T* dy;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     at.store(dy + i, scale * (at.load(y + i) - at.load(target + i)));
   }
 };

@@ -3,9 +3,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -38,8 +36,7 @@ struct Of {
   }
   /// Returns the parameters of the model from `learned`, which contains the parameters of the loss too if the loss has
   /// any.
-  template <class P>
-  static auto& model(P& learned) {
+  static auto& model(auto& learned) {
     if constexpr (learns) {
       return learned.model;
     } else {

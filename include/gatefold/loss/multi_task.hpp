@@ -8,14 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -212,8 +205,7 @@ struct PutColumns {
   T scale;
   Index first;
   View<T, 2, B> y;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     each_column<T>(lanes, part.extent(1),
                    [&](const auto& at, Index j) { at.store(&y(n, first + j), at.load(&part(n, j)) * scale); });
   }

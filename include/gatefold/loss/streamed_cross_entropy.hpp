@@ -4,18 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/table.hpp"
 
 namespace gatefold {
@@ -253,8 +247,7 @@ struct StreamLogits {
   View<const Index, 1, B> label;
   Index first;
   View<T, 1, B> top, total, chosen;  // over all blocks so far: max z,  Σ exp(z − top),  z[label]
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     using functor::math::exp;
     const Index columns = z.extent(1);
     const T* row = z.data() + n * columns;
@@ -306,8 +299,7 @@ struct CopyCounted {
   Index ignore;
   View<const T, 2, B> y;
   View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     if (label(n) == ignore) return;
     each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
   }

@@ -5,11 +5,7 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Metrics are numbers that describe the result of a step or an evaluation. A metric is a function of views or of a
 /// plan. It returns plain values on the host:

@@ -2,8 +2,6 @@
 
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/dropout.hpp"
@@ -23,8 +21,7 @@ namespace gatefold {
 /// `CrossEntropy::reference({.ignore = -1})` does. Pad sequences on the left, because the last item must not be
 /// padding. Steps of a Trainer must pass noise, unless dropout is 0.
 /// @throws ArgumentError unless classes >= 1
-template <class ModelT>
-auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
+auto classifier(const auto& model, Index classes, double dropout = 0.1) {
   expect(classes >= 1, "classifier", "classes", "at least 1", classes);
   const Index dim = model.out_dim();
   return Chain{model, Dropout{dropout, OneExpert{Linear{.model_dim = dim, .output_dim = dim}}},

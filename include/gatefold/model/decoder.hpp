@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "gatefold/attention/kv_cache.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/rms_norm.hpp"
@@ -155,8 +153,7 @@ auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT&
 /// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py,
 /// …_deepseek_v3.py and …_llama4.py of Hugging Face's transformers.
 /// @throws ArgumentError as DecoderSizes::validate
-template <class F>
-decltype(auto) with_decoder(const DecoderSizes& s, F&& f) {
+decltype(auto) with_decoder(const DecoderSizes& s, auto&& f) {
   using detail_::decoder::of_parts;
   s.validate();
   const GatedMlp<Silu> expert{s.model_dim, s.hidden_dim}, shared{s.model_dim, s.shared_dim};

@@ -4,11 +4,8 @@
 
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/segment_memory.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

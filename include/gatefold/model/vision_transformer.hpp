@@ -1,7 +1,5 @@
 #pragma once
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/layer/attention.hpp"
@@ -114,10 +112,7 @@ struct Reference {
   }
 
  private:
-  template <class RuleT>
-  static update::Plain beside(const RuleT&) {
-    return {};
-  }
+  static update::Plain beside(const auto&) { return {}; }
   static update::PlainAhead beside(const update::Robust& rule) { return {rule}; }
 };
 
@@ -131,8 +126,7 @@ struct Reference {
 /// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eqs. (1), (4).
 /// @param layers  a layer of items [N, model_dim], in which each sequence is an image
 /// @throws ArgumentError unless classes >= 1
-template <class LayersT>
-auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
+auto vision_transformer(const VisionSizes& s, const auto& layers) {
   expect(s.classes >= 1, "vision_transformer", "classes", "at least 1", s.classes);
   const ImagePatches patches = s.patches();
   const PositionEmbedding places = s.places();

@@ -8,12 +8,8 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -52,8 +48,7 @@ struct CorruptPixels {
   View<const T, 2, B> x;  // [N, rows · columns]
   View<T, 2, B> y;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index pixels = x.extent(1);
     double mean = 0;
     if (kind == Corruption::contrast) {

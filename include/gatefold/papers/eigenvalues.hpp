@@ -11,9 +11,6 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 

@@ -4,10 +4,7 @@
 
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -26,8 +23,7 @@ template <class T, class B>
 struct ByItem {
   View<const T, 3, B> z;
   View<T, 3, B> u;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
     const Index n = i / u.extent(1), e = i % u.extent(1);
     for (Index d = lanes.lane; d < u.extent(2); d += lanes.size) u(n, e, d) = z(e, n, d);
   }

@@ -2,12 +2,9 @@
 
 #include <utility>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/sgd.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
 
 namespace gatefold {

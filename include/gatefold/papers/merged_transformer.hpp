@@ -2,19 +2,13 @@
 
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/products.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -149,10 +143,7 @@ struct MergedTransformer {
         });
   }
   /// Returns a view of the keys [S · L, heads · d] with one row per position and head: [S · L · heads, d].
-  template <class V>
-  auto by_head(const V& key) const {
-    return key.as(key.extent(0) * heads, model_dim);
-  }
+  auto by_head(const auto& key) const { return key.as(key.extent(0) * heads, model_dim); }
   template <class B>
   Positions<B> neurons(Groups<B> groups) const {
     return {groups.in_slot_order(), length, false};
@@ -179,8 +170,7 @@ template <class T, class B>
 struct HeadProbabilities {
   View<T, 2, B> p, all;  // [rows, L · H], [rows, L]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index t) const {
     const Index length = all.extent(1), heads = p.extent(1) / length;
     T* const row = p.data() + t * length * heads;
     each_column<T>(lanes, heads, [&](auto at, Index h) {
@@ -215,8 +205,7 @@ struct HeadProbabilitiesBackward {
   View<const T, 2, B> dall;  // [rows, L]
   View<T, 2, B> p;           // [rows, L · H]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index t) const {
     const Index length = dall.extent(1), heads = p.extent(1) / length;
     T* const row = p.data() + t * length * heads;
     each_column<T>(lanes, heads, [&](auto at, Index h) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/metric/metric.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 

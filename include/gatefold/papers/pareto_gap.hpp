@@ -133,8 +133,7 @@ struct LeastNorm {
     }
   }
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     if (lanes.lane != 0) return;
     const Index experts = alpha.extent(1);
     normalise(n);

@@ -6,13 +6,9 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

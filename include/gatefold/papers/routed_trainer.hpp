@@ -2,18 +2,13 @@
 
 #include <utility>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_finite.hpp"
 #include "gatefold/train/not_trained.hpp"
 

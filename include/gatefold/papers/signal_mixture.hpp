@@ -5,10 +5,7 @@
 #include <vector>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -177,8 +174,7 @@ struct DrawSignals {
   View<Index, 1, B> cluster, distractor;
   View<Index, 2, B> place;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index length = x.extent(1), dim = x.extent(2), clusters = feature.extent(0);
     const double y = u(n, 0) < 0.5 ? -1 : 1, sign = u(n, 1) < 0.5 ? -1 : 1;
     const Index k = cluster_of(u(n, 2)), other = beside(one_of(clusters - 1, u(n, 3)), k);

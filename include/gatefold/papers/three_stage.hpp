@@ -4,8 +4,6 @@
 
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/sgd.hpp"
@@ -13,7 +11,6 @@
 #include "gatefold/papers/routed_trainer.hpp"
 #include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {
@@ -181,8 +178,7 @@ class ThreeStage {
     return {stages.of_experts().begin(trainer.context(), trainer.params.expert),
             stages.router.begin(trainer.context(), trainer.params.gate)};
   }
-  template <class F>
-  void for_each_attention(Expert& pack, const F& f) const {
+  void for_each_attention(Expert& pack, const auto& f) const {
     for_each_tensor(
         [&](const Name& name, auto& t) {
           if (stages.attends(name)) f(t);

@@ -8,9 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/data/text_reader.hpp"
 #include "gatefold/data/tokens.hpp"
 #include "gatefold/data/utf8.hpp"

@@ -3,7 +3,6 @@
 #include <tuple>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/noise.hpp"
 

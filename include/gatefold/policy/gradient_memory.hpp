@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "gatefold/policy/hooks.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// Decides which gradients get memory. A gradient gets no memory (Tensor.skip) if no code reads it and if the Params
 /// that list its tensor declare `gradient_is_optional` (tensor/pack.hpp). Backward of such a policy does not compute

@@ -4,13 +4,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/families.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/nested.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Looks up optional members of policies (gates, experts, layers, …). This header and nested.hpp contain the functions
 /// for it.

@@ -2,7 +2,6 @@
 
 #include <concepts>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::detail_::policy {

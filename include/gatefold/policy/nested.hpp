@@ -2,10 +2,8 @@
 
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Looks up the optional nested types of a policy, for example Params or Saved. They are the first rows of the table in
 /// docs/reference/optional_members.md.

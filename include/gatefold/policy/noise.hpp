@@ -5,10 +5,8 @@
 #include <optional>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 
 /// Random noise of policies, for example of gates: the struct Noise with the random numbers, and the distributions
 /// (laws) of noise. A law is a template argument of NoisyTop1, NoisyTopK and Jitter. You can write your own law: a type

@@ -3,12 +3,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/hooks.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// Functions for policies of every family. A policy is a struct of options with member functions, for example a gate,
 /// an expert or an update rule. Optional members of policies are in hooks.hpp.

@@ -2,9 +2,7 @@
 
 #include <concepts>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold::detail_::policy {
 

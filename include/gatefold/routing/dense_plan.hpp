@@ -4,15 +4,11 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/carry_rows.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 
@@ -127,8 +123,7 @@ struct DensePlan {
  private:
   Groups<B> items_of_sequences() const { return {item_offsets, {}, items()}; }
   Groups<B> slots_of_sequences() const { return {slot_offsets, {}, rows.size()}; }
-  template <class V>
-  auto by_sequence(V x) const {
+  auto by_sequence(auto x) const {
     const Index each = sequences() > 0 ? x.extent(0) / sequences() : 0;
     return x.as(sequences(), each, x.extent(1));
   }

@@ -2,12 +2,8 @@
 
 #include <concepts>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

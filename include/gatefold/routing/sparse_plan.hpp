@@ -6,12 +6,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/routing/slot_weights.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 
@@ -168,10 +163,7 @@ struct Combine {
   View<T, 2, B> out;
   bool accumulate;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    (*this)(lanes, n, ToItsPlace<T>{out.data()});
-  }
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const { (*this)(lanes, n, ToItsPlace<T>{out.data()}); }
   template <class Lanes, class Take>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
     Slots s = from_first(lanes, [&] { return slots_of(item_offsets(n), item_offsets(n + 1)); });
@@ -232,8 +224,7 @@ struct CombineBackward {
   View<T, 2, B> dz;
   View<T, 1, B> dweight;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
     const Index columns = z.extent(1), p = from_first(lanes, [&] { return pick(s); });
     const Index item = from_first(lanes, [&] { return groups.row(s); });

@@ -1,12 +1,7 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 
@@ -68,8 +63,7 @@ struct RowsOfSlots {
   View<const T, 2, B> from;
   View<T, 2, B> to;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
     const Index columns = to.extent(1), item = from_first(lanes, [&] { return groups.row(s); });
     const T w = from_first(lanes, [&] { return weight.data() ? weight(pick(s)) : T(1); });
@@ -86,8 +80,7 @@ struct InputWeightBackward {
   View<const T, 2, B> x, dslots;
   View<T, 1, B> dweight;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
     if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
     const Index columns = x.extent(1), item = from_first(lanes, [&] { return groups.row(s); });
     const T dot = functor::inner_product<T>(lanes, columns, dslots.data() + s * columns, x.data() + item * columns);

@@ -38,10 +38,7 @@ class DeferredZeros {
 
   /// Marks the tensor as zero without writing the zeros.
   /// @param ctx  the context that writes the zeros. It must live until then
-  template <class Context>
-  void defer(Context& ctx) {
-    ctx_.store(&ctx, std::memory_order_relaxed);
-  }
+  void defer(auto& ctx) { ctx_.store(&ctx, std::memory_order_relaxed); }
   /// Returns whether the zeros of the tensor are still to be written, and cancels them. If it returns true, the caller
   /// must write all elements.
   bool take() { return ctx_.exchange(nullptr, std::memory_order_relaxed) != nullptr; }

@@ -9,12 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

@@ -4,12 +4,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/type_id.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/table.hpp"
-#include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Tensor types that do not depend on the rank (number of dimensions), so that code for tensors of any rank is compiled
 /// once.

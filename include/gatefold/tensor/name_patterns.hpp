@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/tensor/find.hpp"
 
 namespace gatefold {

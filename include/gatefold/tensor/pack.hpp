@@ -11,12 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 /// Lists all members of a pack (a struct of tensors such as Params, Carry or State), so that the library can visit them
 /// by name:
@@ -475,8 +471,7 @@ auto* first_table(P& pack) {
 }
 
 /// Returns the number of tensors in a pack.
-template <class P>
-std::size_t count_tensors(const P& p) {
+std::size_t count_tensors(const auto& p) {
   std::size_t n = 0;
   detail_::pack::visit_any([&](const Name&, const AnyTensor*) { ++n; }, Name{}, false, p);
   return n;
@@ -492,8 +487,7 @@ struct FindSharded {
 }  // namespace detail_::pack
 
 /// Returns true if the pack is sharded: this process holds only a part of some of its tensors.
-template <class P>
-bool holds_sharded(const P& p) {
+bool holds_sharded(const auto& p) {
   bool found = false;
   for_each_tensor(detail_::pack::FindSharded{found}, p);
   return found;

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {

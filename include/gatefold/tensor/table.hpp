@@ -3,10 +3,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 

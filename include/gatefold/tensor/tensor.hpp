@@ -8,8 +8,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/copy_stamp.hpp"
 #include "gatefold/tensor/deferred_zeros.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -138,8 +136,7 @@ class Tensor {
   /// throws Error. A matrix product that overwrites all elements calls take_zeros first; the zeros are then never
   /// written. Only for rank 3, the weights of experts.
   /// @param ctx  must live until the zeros are written
-  template <class Context>
-  void defer_zeros(Context& ctx) {
+  void defer_zeros(auto& ctx) {
     GATEFOLD_REQUIRE(Rank == 3, "gatefold: only tensors of rank 3 can defer their zeros; use set_zero(ctx, tensor)");
     copied_.forget();
     zeros_.defer(ctx);

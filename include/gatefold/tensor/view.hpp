@@ -8,7 +8,6 @@
 #include <string>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 

@@ -11,12 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/optim/counters.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 /// Saves the complete state of a training run to one or several safetensors files, and loads it. gatefold.hpp does not
 /// include this header, because the header needs nlohmann-json (gatefold::io).
@@ -55,8 +51,7 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 /// @throws ArgumentError if a name in `metadata` begins with `gatefold.`, or if the run has only some of its experts (a
 ///         shard). FileError under the same conditions as io::save. An existing file is then unchanged
 /// @cost   the cost of io::save
-template <class R>
-void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+void save_checkpoint(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
   static_assert(detail_::checkpoint::check_run<R>());
   const auto here = run.context().here();
@@ -112,8 +107,7 @@ inline constexpr std::string_view version = "1", prefix = "gatefold.", version_k
                                   not_trained_key = "gatefold.not_trained";
 
 /// Returns the names of the parameters that a run does not train, one in each line.
-template <class R>
-std::string not_trained(const R& run) {
+std::string not_trained(const auto& run) {
   std::string lines;
   if constexpr (requires { run.not_trained(); })
     for (const std::string& name : run.not_trained()) lines += name + '\n';
@@ -146,8 +140,7 @@ void expect_whole(const char* where, const R& run) {
 }
 /// Returns the caller's metadata together with the counters of a run, for example the number of steps.
 /// @throws ArgumentError if a name in the caller's metadata begins with `gatefold.`
-template <class R>
-io::Metadata with_counters(io::Metadata metadata, const R& run) {
+io::Metadata with_counters(io::Metadata metadata, const auto& run) {
   for (const auto& [key, value] : metadata)
     expect(!key.starts_with(prefix), "save_checkpoint", "metadata", "names that do not begin with \"gatefold.\"", key);
   metadata[std::string(version_key)] = version;
@@ -164,8 +157,7 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
 /// checks the counters, but does not change the run.
 /// @throws FileError unless the file is a checkpoint of this version and has exactly the counters of the run, without
 ///         negative integers
-template <class R>
-void read_counters(const std::string& path, const io::Metadata& metadata, R& run, bool write) {
+void read_counters(const std::string& path, const io::Metadata& metadata, auto& run, bool write) {
   const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
   const auto found = metadata.find(std::string(version_key));
   if (found == metadata.end())
@@ -219,8 +211,7 @@ void expect_counters(const std::filesystem::path& path, R& run) {
 }
 /// Copies the counters of a file into a run. The tensors of the run have already been loaded from the file.
 /// @return the metadata that was given to save_checkpoint, without the entries that gatefold has added
-template <class R>
-io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run) {
+io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, auto& run) {
   read_counters(path.string(), metadata, run, true);
   if constexpr (requires { run.forget(); }) run.forget();
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(prefix); });

@@ -7,12 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/model/decoder.hpp"
-#include "gatefold/policy/options.hpp"
 #include "gatefold/train/config_options.hpp"
 
 /// Reads config.json, the architecture and the sizes of a decoder in a folder of Hugging Face's hub.

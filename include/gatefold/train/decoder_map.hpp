@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/model/decoder.hpp"

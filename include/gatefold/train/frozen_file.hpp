@@ -13,8 +13,6 @@
 
 #include "gatefold/backend/shapes.hpp"
 #include "gatefold/core/bfloat16.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/core/weights.hpp"
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/safetensors.hpp"
@@ -22,8 +20,6 @@
 #include "gatefold/io/save.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/layer/frozen.hpp"
-#include "gatefold/tensor/pack.hpp"
-#include "gatefold/tensor/tensor.hpp"
 #include "gatefold/train/load_parameters.hpp"
 
 /// Files of frozen parameters with weights of 8 or 4 bits.

@@ -3,10 +3,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
 
 namespace gatefold {

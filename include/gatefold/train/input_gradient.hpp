@@ -1,15 +1,10 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_trained.hpp"
 
 namespace gatefold {

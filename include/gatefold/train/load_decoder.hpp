@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/published_maps.hpp"
@@ -100,8 +98,7 @@ inline bool same_values(const TensorFiles& files, const std::string& a, const st
 /// Checks that the files have all tensors of the decoder, and no others. Reads the shapes of `params`, not the
 /// elements.
 /// @throws FileError under the same conditions as load_decoder
-template <class P>
-void expect_tensors(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const P& params) {
+void expect_tensors(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const auto& params) {
   tensor_map::expect_stored(files, map, params);
   std::set<std::string> ours;
   for_each_stored(map, params, [&](const std::string& name) { ours.insert(name); });

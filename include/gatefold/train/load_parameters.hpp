@@ -6,13 +6,10 @@
 #include <type_traits>
 
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/layer/count_parameters.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
 /// Makes the parameters of a model from a file. The model determines the shapes, and the file has the values. Random

@@ -6,13 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 

@@ -8,14 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/gradient_memory.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/name_patterns.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
 
 namespace gatefold {

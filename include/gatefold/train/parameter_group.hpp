@@ -7,9 +7,6 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 

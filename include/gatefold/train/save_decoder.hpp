@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/block_scales.hpp"
 #include "gatefold/io/elements.hpp"
@@ -22,7 +20,6 @@
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/load_decoder.hpp"

@@ -11,15 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/optim/clone.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
-#include "gatefold/tensor/tensor.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Removes, adds, copies and reorders the experts of a trained model.
 namespace gatefold {

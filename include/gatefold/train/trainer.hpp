@@ -7,10 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
@@ -20,8 +17,6 @@
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_finite.hpp"
 #include "gatefold/train/not_trained.hpp"
 

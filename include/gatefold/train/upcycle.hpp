@@ -9,16 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/layer/count_parameters.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/select_experts.hpp"
 
 /// Makes a mixture of experts from a trained dense model: each expert begins as a copy of the dense branch.
@@ -134,8 +129,7 @@ class Copies {
     detail_::pack::visit_any(add, Name{}, false, dense);
   }
 
-  template <class P>
-  void fill(P& to) {
+  void fill(auto& to) {
     part(Name{}, to);
     expect(mixtures_ > 0, where, "model", "a model with a Mixture", "no Mixture");
     for (const auto& [name, source] : dense_)

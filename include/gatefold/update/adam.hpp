@@ -2,13 +2,6 @@
 
 #include <cmath>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/adaptive_root.hpp"
 #include "gatefold/update/momentum.hpp"
 #include "gatefold/update/pass.hpp"
@@ -161,8 +154,7 @@ struct AdamRuleStep {
   T *p, *v, *y;
   // Memory for the moments before the layer, which backward needs. Null pointers in inference.
   T *kept_p, *kept_v;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i);
     const auto p1 = c.p(p0, ui), v1 = c.v(v0, ui);
     at.store(p + i, p1);
@@ -189,8 +181,7 @@ struct AdamRuleBackward {
   AdamCoefficients<T> c;
   const T *u, *p, *v, *dy;
   T *dp, *dv, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i), out = at.load(dy + i);
     const auto corrected = c.correction2 * c.v(v0, ui), r = c.root.value(corrected);
     const auto a = c.gamma * c.correction1 * out / r, of_p = at.load(dp + i), of_v = at.load(dv + i);

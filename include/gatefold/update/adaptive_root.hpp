@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
 
 namespace gatefold::functor {
 

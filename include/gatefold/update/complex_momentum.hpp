@@ -3,12 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/momentum.hpp"
 #include "gatefold/update/pass.hpp"
 
@@ -89,8 +83,7 @@ struct ComplexStep {
   T mu_re, mu_im, gamma;
   const T* x;
   T *re, *im, *y;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto a = at.load(re + i), b = at.load(im + i), now = mu_re * a - mu_im * b + at.load(y + i);
     at.store(re + i, now);
     at.store(im + i, mu_im * a + mu_re * b);
@@ -105,8 +98,7 @@ struct ComplexBackward {
   T mu_re, mu_im, gamma;
   const T* dy;
   T *dre, *dim, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto out = at.load(dy + i), a = gamma * out + at.load(dre + i), b = at.load(dim + i);
     at.store(du + i, a);
     at.store(dre + i, mu_re * a + mu_im * b);

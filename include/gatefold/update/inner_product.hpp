@@ -1,9 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 
@@ -20,8 +17,7 @@ template <class T, class B, class Sum = T>
 struct RowInnerProduct {
   View<const T, 2, B> a, b;
   View<Sum, 1, B> out;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Sum v = inner_product<Sum>(lanes, a.extent(1), &a(n, 0), &b(n, 0));
     if (lanes.lane == 0) out(n) = v;
   }

@@ -2,16 +2,9 @@
 
 #include <cmath>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/learned_momentum.hpp"
 #include "gatefold/update/linear_scalar.hpp"
 #include "gatefold/update/momentum.hpp"

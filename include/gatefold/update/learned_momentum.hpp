@@ -1,9 +1,5 @@
 #pragma once
 
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/tensor.hpp"
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/momentum.hpp"
 
@@ -86,8 +82,7 @@ struct LearnedMomentumStep {
   View<T, 2, B> p, y;
   // Memory for p before and after the layer, which backward needs. Empty in inference. `after` may be the memory of u.
   View<T, 2, B> before, after;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const HeavyBallStep<T> step{mu(n), gamma(n), &x(n, 0), &u(n, 0), &p(n, 0), &y(n, 0)};
     if (before.empty()) return each_column<T>(lanes, x.extent(1), step);
     each_column<T>(lanes, x.extent(1), [&](const auto& at, Index d) {
@@ -104,8 +99,7 @@ struct LearnedMomentumBackward {
   Coefficient<T> mu, gamma;
   View<const T, 2, B> dy;
   View<T, 2, B> dp, du, dx;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     each_column<T>(lanes, dy.extent(1),
                    HeavyBallBackward<T>{mu(n), gamma(n), &dy(n, 0), &dp(n, 0), &du(n, 0), &dx(n, 0)});
   }

@@ -1,12 +1,8 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 
@@ -59,8 +55,7 @@ struct LinearScalarForward {
   View<const T, 2, B> x;
   const T *weight, *bias;
   View<T, 1, B> z;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const T v = inner_product<T>(lanes, x.extent(1), &x(n, 0), weight);
     if (lanes.lane == 0) z(n) = v + *bias;
   }
@@ -71,8 +66,7 @@ struct LinearScalarBackward {
   View<const T, 1, B> dz;
   const T* weight;
   View<T, 2, B> dx;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     each_column<T>(lanes, dx.extent(1), AddScaled<T>{dz(n), weight, &dx(n, 0)});
   }
 };

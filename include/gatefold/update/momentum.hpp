@@ -1,12 +1,7 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/tensor/tensor.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
@@ -102,8 +97,7 @@ struct HeavyBallStep {
   T mu, gamma;
   const T *x, *u;
   T *p, *y;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto now = mu * at.load(p + i) + at.load(u + i);
     at.store(p + i, now);
     at.store(y + i, at.load(x + i) + gamma * now);
@@ -117,8 +111,7 @@ struct HeavyBallBackward {
   T mu, gamma;
   const T* dy;
   T *dp, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto out = at.load(dy + i), in = gamma * out + at.load(dp + i);
     at.store(du + i, in);
     at.store(dp + i, mu * in);
@@ -133,8 +126,7 @@ struct MomentumBackward {
   T mu;
   const T* du;
   T *dp, *total;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto of_p = at.load(dp + i);
     at.store(total + i, at.load(du + i) + of_p);
     at.store(dp + i, mu * of_p);
@@ -147,8 +139,7 @@ struct LookAheadBackward {
   T ahead;
   const T* dz;
   T *dp, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto back = at.load(dz + i);
     at.store(dx + i, at.load(dx + i) + back);
     at.store(dp + i, at.load(dp + i) + ahead * back);

@@ -1,8 +1,5 @@
 #pragma once
 
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold::update {

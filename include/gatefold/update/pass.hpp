@@ -4,8 +4,6 @@
 #include <tuple>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/sampled_hash.hpp"
@@ -19,8 +17,7 @@ struct HashTensors {
 };
 /// Returns a hash of sampled values of a carry (the state that an update rule passes from layer to layer). Returns 0 if
 /// all sampled values are 0, or if the carry is in the memory of a device.
-template <class C>
-std::uint64_t hash_of(const C& carry) {
+std::uint64_t hash_of(const auto& carry) {
   SampledHash of_carry;
   for_each_tensor(HashTensors{of_carry}, carry);
   return of_carry.bits == 0 ? 0 : of_carry.hash;
@@ -118,14 +115,12 @@ void begin_pass(C& carry) {
 }
 /// Records that items were copied between two layers, from the memory `from` to `to`. Calls Pass::follow for the carry
 /// and the carries inside it.
-template <class C>
-void follow_pass(C& carry, const void* from, const void* to) {
+void follow_pass(auto& carry, const void* from, const void* to) {
   passes::each(carry, [&](auto& pass, const auto&) { pass.follow(from, to); });
 }
 /// Stores a hash of a carry in its Pass, to detect later whether the carry has changed. Call it after forward of a
 /// layer.
-template <class C>
-void leave_pass(C& carry) {
+void leave_pass(auto& carry) {
   passes::each(carry, [](auto& pass, const auto& of) {
     pass.left = hash_of(of);
     pass.of_params = nullptr;
@@ -133,12 +128,10 @@ void leave_pass(C& carry) {
 }
 /// Checks the carry argument of backward of a layer, with Pass::enter_backward. Call it before the computation, and
 /// leave_backward after it.
-template <class C>
-void enter_backward(C& dcarry, const void* params, const void* saved, const void* dy) {
+void enter_backward(auto& dcarry, const void* params, const void* saved, const void* dy) {
   passes::each(dcarry, [&](auto& pass, const auto& of) { pass.enter_backward(hash_of(of), params, saved, dy); });
 }
-template <class C>
-void leave_backward(C& dcarry, const void* dx) {
+void leave_backward(auto& dcarry, const void* dx) {
   passes::each(dcarry, [&](auto& pass, const auto& of) { pass.leave_backward(hash_of(of), dx); });
 }
 

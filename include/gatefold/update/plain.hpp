@@ -1,7 +1,5 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/update.hpp"
 
 namespace gatefold::update {

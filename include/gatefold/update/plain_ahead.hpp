@@ -1,8 +1,5 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/robust.hpp"
 
 namespace gatefold::update {

@@ -1,11 +1,5 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/adaptive_root.hpp"
 #include "gatefold/update/momentum.hpp"
 
@@ -104,8 +98,7 @@ struct RmsPropStep {
   const T *x, *u;
   T *p, *y;
   T* kept_p;  // memory for p before the layer; null: not saved
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);
     at.store(p + i, p1);
     at.store(y + i, at.load(x + i) + gamma * (ui / root.value(p1)));
@@ -125,8 +118,7 @@ struct RmsPropBackward {
   AdaptiveRoot<T> root;
   const T *u, *p, *dy;
   T *dp, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto ui = at.load(u + i), of_before = mu * at.load(p + i), p1 = of_before + rest * (ui * ui);
     const auto out = at.load(dy + i), of_p = at.load(dp + i), r = root.value(p1), a = gamma * out / r;
     at.store(du + i, a * root.passed(p1, T(1), of_before) + 2 * rest * ui * of_p);

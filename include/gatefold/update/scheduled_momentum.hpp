@@ -1,10 +1,5 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold::update {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/update/scheduled_momentum.hpp"
 
 namespace gatefold::update {

@@ -4,13 +4,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/momentum.hpp"
 
@@ -128,10 +121,7 @@ struct SharpnessAware {
     B::for_rows(ctx, x.extent(0), functor::Sharpen<T, B>{T(rho), x, inverse, normalized, point});
     f(point, y, 1, functor::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
   }
-  template <class V>
-  Index norms(const V& x) const {
-    return norm == Norm::item ? x.extent(0) : 1;
-  }
+  Index norms(const auto& x) const { return norm == Norm::item ? x.extent(0) : 1; }
   template <class C, class T, class Sum, class B, class SumT>
   void inner_products(C& ctx, View<T, 2, B> a, NonDeduced<View<const std::remove_const_t<T>, 2, B>> b,
                       View<Sum, 1, B> out, const SumT& sum) const {
@@ -158,8 +148,7 @@ struct Sharpen {
   View<const T, 2, B> x;
   View<const double, 1, B> inverse;
   View<T, 2, B> normalized, z;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const double scale = inverse(inverse.size() > 1 ? n : 0);
     for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
       const T v = T(double(normalized(n, d)) * scale);
@@ -175,8 +164,7 @@ struct ScaledSumBackward {
   T gamma;
   const T* dy;
   T *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
+  GATEFOLD_HD void operator()(const auto& at, Index i) const {
     const auto out = at.load(dy + i);
     at.store(du + i, gamma * out);
     at.store(dx + i, at.load(dx + i) + out);
@@ -190,8 +178,7 @@ struct SharpenBackward {
   View<const T, 1, B> slope;  // ⟨n̂, dz⟩, one value for each item, or one for all items
   View<const double, 1, B> inverse;
   View<T, 2, B> du, dx;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index s = inverse.size() > 1 ? n : 0;
     const double scale = double(-rho) * inverse(s);
     const T along = slope(s);

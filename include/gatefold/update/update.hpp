@@ -1,9 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
 /// Defines what an update rule is. An update rule computes the output y of a layer from its input x and the output u of

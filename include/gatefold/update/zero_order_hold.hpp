@@ -3,16 +3,9 @@
 #include <cmath>
 #include <type_traits>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/learned_momentum.hpp"
 #include "gatefold/update/linear_scalar.hpp"
@@ -136,12 +129,10 @@ struct ZeroOrderHold {
     params.linear.forward(ctx, x, linear);
     B::for_each(ctx, x.extent(0), functor::ScaleBy<T>{held + 1, linear.data(), gamma});
   }
-  template <class V>
-  static auto all_items(const V& numbers) {
+  static auto all_items(const auto& numbers) {
     return functor::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data()};
   }
-  template <class V>
-  static auto each_item(const V& numbers) {
+  static auto each_item(const auto& numbers) {
     return functor::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data(), true};
   }
 };
@@ -174,10 +165,7 @@ struct ScaleBy {
   using Element = T;
   const T *scale, *from;
   T* to;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    at.store(to + i, *scale * at.load(from + i));
-  }
+  GATEFOLD_HD void operator()(const auto& at, Index i) const { at.store(to + i, *scale * at.load(from + i)); }
 };
 /// Computes the two values held = (μ_t, Δ φ(Δ μ)) of a layer with ZeroOrderHold, with φ(z) = (e^z − 1)/z. μ_t is the
 /// coefficient of the momentum; the second value is the factor of the step size γ_t.

@@ -1,10 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 /// Interface of the auxiliary losses of a gate, for example for an even load of the experts. An auxiliary loss is a

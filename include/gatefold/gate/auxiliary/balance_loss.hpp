@@ -1,9 +1,5 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/policy/options.hpp"
 
@@ -66,8 +62,7 @@ struct TotalOfExperts {
   Index length;  // number of items of a sequence
   View<T, 2, B> total;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
     const Index strips = divide_up(q.extent(1), width), g = i / strips, begin = g * length,
                 end = begin + length < q.extent(0) ? begin + length : q.extent(0);
     const Index first = i % strips * width, left = q.extent(1) - first;
@@ -130,8 +125,7 @@ struct TotalBackward {
   View<const T, 1, B> slope;
   Valid<T, B> valid;
   View<T, 2, B> dq;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const T scale = valid(n);
     T* to = &dq(n, 0);
     each_column<T>(lanes, dq.extent(1),

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
-#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 

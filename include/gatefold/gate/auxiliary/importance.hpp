@@ -2,7 +2,6 @@
 
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/auxiliary/cv_squared.hpp"
-#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 

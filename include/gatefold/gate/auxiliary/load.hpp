@@ -3,12 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/cv_squared.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 
@@ -97,8 +94,7 @@ struct LastAndNext {
   View<const Index, 1, B> expert;
   Index k;
   View<Index, 1, B> last, next;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index l = chosen(expert(n * k + k - 1));
     const Index after = RankedRow<T>{&value(n, 0), value.extent(1)}.after(lanes, l);
     if (lanes.lane > 0) return;
@@ -138,8 +134,7 @@ struct SmoothLoad {
   AboveThreshold<T, B> above;
   View<T, 1, B> load;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index e) const {
     double total = 0;
     for (Index n = lanes.lane; n < above.rank.extent(0); n += lanes.size) {
       if (above.valid(n) == 0) continue;

@@ -1,14 +1,8 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
-#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 
@@ -94,8 +88,7 @@ template <class T, class B>
 struct SigmoidShares {
   View<const T, 2, B> z;
   View<T, 2, B> shares;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     T sum = 0;
     for (Index e = lanes.lane; e < z.extent(1); e += lanes.size) sum += math::sigmoid(z(n, e));
     sum = lanes.sum(sum);
@@ -154,8 +147,7 @@ struct SequenceBalanceBackward {
   Valid<T, B> valid;
   View<const T, 2, B> slope;
   View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     if (valid(n) == 0) return;
     const Index experts = z.extent(1), g = n / length;
     T sum = 0, dot = 0;

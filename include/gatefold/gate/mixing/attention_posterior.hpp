@@ -9,16 +9,12 @@
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/carry_rows.hpp"
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/mixing/followed_head.hpp"
 #include "gatefold/gate/mixing/posterior_features.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

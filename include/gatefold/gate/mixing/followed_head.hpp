@@ -6,9 +6,7 @@
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -33,8 +31,7 @@ struct AttentionEntropy {
   View<const T, 2, B> score;
   View<T, 2, B> entropy;  // [N, heads]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index i = block.row + row, key = block.first_key(row), n = rows.item(i), h = rows.head(i);
     const T normaliser = log_sum_exp(n, h);
     const T total = sum_columns<T>(lanes, mask.count(block, row), [&](auto at, Index j) {

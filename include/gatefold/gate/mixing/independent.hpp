@@ -2,7 +2,6 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -1,10 +1,7 @@
 #pragma once
 
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/gate/mixing/independent.hpp"
-#include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
@@ -30,8 +27,7 @@ struct Sigmoids {
   View<const T, 2, B> z;
   View<T, 2, B> q;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     row(lanes, n, z.data() + n * z.extent(1), q.data() + n * z.extent(1));
   }
   /// Writes to = σ(from) for one row of logits. `to` and `from` can be the same memory.
@@ -48,8 +44,7 @@ struct SigmoidsBackward {
   View<const T, 2, B> q, dq;
   View<T, 2, B> dz;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index columns = q.extent(1), first = n * columns;
     const T *of_row = q.data() + first, *d = dq.data() + first;
     T* to = dz.data() + first;

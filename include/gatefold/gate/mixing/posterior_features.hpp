@@ -1,10 +1,7 @@
 #pragma once
 
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Functors for the mixing AttentionPosterior. They write a query and a key vector for each item, whose scalar products
 /// are the logarithms of the posterior weights, and compute the gradients of these vectors.
@@ -42,8 +39,7 @@ struct HeadNorms {
   View<const T, 3, B> square;  // [H, N, D/H] v_h O_h O_hᵀ
   View<T, 2, B> norm;          // [H, N]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
     const Index items = square.extent(1), n = i % items, h = i / items, width = square.extent(2);
     const T total = sum_columns<T>(
         lanes, width, [&](auto at, Index c) { return at.load(&v(n, h * width + c)) * at.load(&square(h, n, c)); });
@@ -83,8 +79,7 @@ struct WritePosteriorFeatures {
   View<const T, 2, B> norm;  // [H, N] ‖v_h O_h‖²
   T precision, alpha;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
     const Index items = norm.extent(1), n = i % items, h = i / items, width = f.width, first = h * width;
     if (!f.has_key(n, h)) return;
     const bool asks = f.has_query(n, h);
@@ -118,8 +113,7 @@ struct PosteriorFeaturesBackward {
   Projection<T, B> dprojected;
   View<T, 3, B> weighted;  // [H, N, D/H]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index i) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
     const Index items = square.extent(1), n = i % items, h = i / items, width = d.width, first = h * width;
     const T* const query = d.has_query(n, h) ? d.query(n, h) : nullptr;
     const T* const key = d.has_key(n, h) ? d.key(n, h) : nullptr;

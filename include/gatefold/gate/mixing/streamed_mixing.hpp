@@ -7,13 +7,8 @@
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
-#include "gatefold/tensor/view.hpp"
 
 /// Code for the mixings TokenSimilarity and AttentionPosterior of paper 002. They replace the probabilities r of an
 /// item by a weighted mean q of the probabilities of several items. The N × N matrix of the weights w is never stored.
@@ -71,8 +66,7 @@ struct MixFinish {
   View<T, 2, B> q, log_q;          // [N, E]
   View<T, 1, B> log_sum_exp;       // [N]
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index experts = q.extent(1), i = heads.following.item(row);
     if (total(row) == 0) {
       each_column<T>(lanes, experts, [&](auto at, Index e) {
@@ -129,8 +123,7 @@ struct MixAdjoint {
   View<T, 2, B> g;     // [N, E] of each row, which can be an item or an item sorted by head
   View<T, 1, B> mean;  // [N] of each row
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index i = following.item(row);
     T total = 0;
     for (Index e = lanes.lane; e < q.extent(1); e += lanes.size) {
@@ -151,8 +144,7 @@ struct RowEntropy {
   View<const T, 2, B> p, log_p;
   View<T, 1, B> entropy;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const T total = sum_columns<T>(lanes, p.extent(1), [&](auto at, Index e) {
       using functor::math::where_positive;
       const auto v = at.load(&p(n, e));

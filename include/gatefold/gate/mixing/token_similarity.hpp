@@ -3,16 +3,11 @@
 #include <cmath>
 #include <optional>
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -132,10 +127,7 @@ struct TokenSimilarity {
   }
 
  private:
-  template <class E>
-  double temperature(const E& extra) const {
-    return extra.tau.value_or(tau);
-  }
+  double temperature(const auto& extra) const { return extra.tau.value_or(tau); }
   template <class V>
   static auto one(const V& rows) {
     return rows.as(Index(1), rows.extent(0), rows.extent(1));

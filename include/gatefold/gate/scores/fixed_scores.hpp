@@ -4,7 +4,6 @@
 
 #include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -1,12 +1,8 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

@@ -1,12 +1,9 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/sum_positions.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Functors that scale rows of a matrix to length 1, and the gradients of this operation. Scores that compare
@@ -53,8 +51,7 @@ struct UnitRows {
   const T* scale;
   View<T, 2, B> unit;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     T square = 0;
     for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) square += x(n, d) * x(n, d);
     const T f = (scale ? *scale : T(1)) * factor.f(lanes.sum(square));
@@ -72,8 +69,7 @@ struct UnitRowsBackward {
   View<const T, 2, B> dunit;
   View<T, 2, B> dx;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     T square = 0, dot = 0;
     for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
       square += x(n, d) * x(n, d);

@@ -2,8 +2,6 @@
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

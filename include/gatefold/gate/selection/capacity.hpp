@@ -7,11 +7,8 @@
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -203,8 +200,7 @@ struct CapacityOfGroup {
   View<const T, 1, B> valid;
   View<Index, 1, B> room;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index g) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index g) const {
     const Index end = (g + 1) * group < items ? (g + 1) * group : items;
     Index count = 0;
     for (Index n = g * group + lanes.lane; n < end; n += lanes.size) count += !valid.data() || valid(n) != 0;
@@ -256,8 +252,7 @@ struct DropOverflow {
   View<const Index, 1, B> offsets, room;
   View<Index, 1, B> order, expert;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index l) const {
     const Index begin = offsets(l), count = offsets(l + 1) - begin, most = room(l / experts);
     if (count <= most || lanes.lane > 0) return;
     Index* list = order.data() + begin;

@@ -1,9 +1,6 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {

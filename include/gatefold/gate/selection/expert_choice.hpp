@@ -5,11 +5,8 @@
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
@@ -115,8 +112,7 @@ struct PickItems {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index l) const {
     if (lanes.lane > 0) return;
     const Index experts = q.extent(1), e = l % experts, first = l / experts * length;
     const MoreProbable<T, B> before{log_p, e};

@@ -2,15 +2,10 @@
 
 #include <string_view>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

@@ -1,13 +1,9 @@
 #pragma once
 
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
@@ -88,22 +84,14 @@ struct PickNoisyTop1 {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     choose(lanes, n);
     weigh(lanes, n);
   }
-  template <class Lanes>
-  GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
-    choose(lanes, n, &rank(n, 0));
-  }
-  template <class Lanes>
-  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
-    weigh(lanes, n, &q(n, 0));
-  }
+  GATEFOLD_HD void choose(const auto& lanes, Index n) const { choose(lanes, n, &rank(n, 0)); }
+  GATEFOLD_HD void weigh(const auto& lanes, Index n) const { weigh(lanes, n, &q(n, 0)); }
   /// Chooses the expert of item n from its row of ranks, which can be at any address.
-  template <class Lanes>
-  GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
+  GATEFOLD_HD void choose(const auto& lanes, Index n, const T* rank_row) const {
     const Index experts = rank.extent(1);
     Index best = -1;
     T top = negative_infinity<T>;
@@ -124,8 +112,7 @@ struct PickNoisyTop1 {
     expert(n) = best;
     weight(n) = top;
   }
-  template <class Lanes>
-  GATEFOLD_HD void weigh(const Lanes& lanes, Index n, const T* q_row) const {
+  GATEFOLD_HD void weigh(const auto& lanes, Index n, const T* q_row) const {
     if (noisy_weight) return;
     const T w = weight_of_pick(lanes, q_row, expert(n));
     if (lanes.lane == 0) weight(n) = w;

@@ -1,16 +1,9 @@
 #pragma once
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -167,8 +160,7 @@ struct PickActive {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index experts = rank.extent(1), first = n * places;
     const T* const row = &rank(n, 0);
     if (places == experts) {

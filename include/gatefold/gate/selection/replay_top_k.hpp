@@ -1,11 +1,7 @@
 #pragma once
 
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -101,8 +97,7 @@ struct ReplayPicks {
   View<const Index, 1, B> recorded;
   PickTopK<T, B> picks;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     if (lanes.lane == 0)
       for (Index j = n * picks.k; j < (n + 1) * picks.k; ++j) {
         picks.item(j) = n;

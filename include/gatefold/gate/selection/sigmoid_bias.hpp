@@ -3,16 +3,11 @@
 #include <cmath>
 #include <limits>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -170,8 +165,7 @@ struct BiasedScore {
   View<const T, 2, B> rank, q;
   View<const T, 1, B> bias;
   View<T, 2, B> biased;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     using functor::math::exp, functor::math::reciprocal;
     const T* from = &rank(n, 0);
     T* to = &biased(n, 0);
@@ -326,8 +320,7 @@ struct LoadViolation {
   View<const T, 1, B> valid;
   View<T, 1, B> violation;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index e) const {
     Index picks = 0, load = 0;
     for (Index p = lanes.lane; p < expert.size(); p += lanes.size) {
       if (valid.data() && valid(item(p)) == 0) continue;
@@ -352,8 +345,7 @@ struct StepBySign {
 template <class T, class B>
 struct Centre {
   View<T, 1, B> bias;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index) const {
     double sum = 0;
     for (Index e = lanes.lane; e < bias.size(); e += lanes.size) sum += static_cast<double>(bias(e));
     const T mean = static_cast<T>(lanes.sum(sum) / static_cast<double>(bias.size()));

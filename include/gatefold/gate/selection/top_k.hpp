@@ -3,13 +3,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
@@ -90,8 +86,7 @@ struct RankedRow {
 
   /// Returns the next best expert after `last`, or the best of all experts if `last` is −1. Returns −1 if no expert is
   /// left. All lanes (threads of the row) return the same value.
-  template <class Lanes>
-  GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
+  GATEFOLD_HD Index after(const auto& lanes, Index last) const {
     if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
     const T bound = last < 0 ? infinity : rank[last];
     const T top = max_columns<T>(lanes, experts, [&](auto at, Index e) {
@@ -149,24 +144,16 @@ struct PickTopK {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     choose(lanes, n);
     weigh(lanes, n);
   }
   /// Chooses the experts of item n from its ranks, without reading the probabilities q.
-  template <class Lanes>
-  GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
-    choose(lanes, n, &rank(n, 0));
-  }
+  GATEFOLD_HD void choose(const auto& lanes, Index n) const { choose(lanes, n, &rank(n, 0)); }
   /// Computes the weights of the picks of item n from the probabilities q and the chosen experts.
-  template <class Lanes>
-  GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
-    weigh(lanes, n, &q(n, 0));
-  }
+  GATEFOLD_HD void weigh(const auto& lanes, Index n) const { weigh(lanes, n, &q(n, 0)); }
   /// Chooses the experts of item n from its row of ranks, which can be at any address.
-  template <class Lanes>
-  GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
+  GATEFOLD_HD void choose(const auto& lanes, Index n, const T* rank_row) const {
     const RankedRow<T> row{rank_row, rank.extent(1)};
     Index best = -1;
     for (Index j = n * k; j < n * k + k; ++j) {
@@ -176,8 +163,7 @@ struct PickTopK {
       expert(j) = best;
     }
   }
-  template <class Lanes>
-  GATEFOLD_HD void weigh(const Lanes& lanes, Index n, const T* q_row) const {
+  GATEFOLD_HD void weigh(const auto& lanes, Index n, const T* q_row) const {
     T total = 0;
     for (Index j = n * k; j < n * k + k; ++j) {
       const T w = weight_of_pick(lanes, q_row, expert(j));
@@ -200,8 +186,7 @@ struct PickTopKBackward {
   bool renormalise;
   View<T, 2, B> dq;
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     T total = 0, dot = 0;
     for (Index j = n * k; j < n * k + k; ++j) total += q(n, chosen(expert(j)));
     for (Index j = n * k; j < n * k + k; ++j) dot += q(n, chosen(expert(j))) / total * dweight(j);
