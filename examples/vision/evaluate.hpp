@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/papers/corruption.hpp>
-#include <gatefold/papers/corruption_error.hpp>
 #include <gatefold/papers/pgd.hpp>
 #include <iterator>
 #include <vector>

@@ -8,7 +8,6 @@
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"
 #include "gatefold/check/gradient.hpp"
-#include "gatefold/check/loss_gradient.hpp"
 #include "gatefold/check/rows.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/check/conformance.hpp"

@@ -6,7 +6,6 @@
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/block_scales.hpp"
-#include "gatefold/io/float16.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/output_file.hpp"

@@ -5,8 +5,6 @@
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/distributed/mpi_status.hpp"
-#include "gatefold/distributed/mpi_notices.hpp"
 #include "gatefold/distributed/mpi_transfers.hpp"
-#include "gatefold/distributed/mpi_progress.hpp"
 #include "gatefold/distributed/mpi.hpp"
 // clang-format on

@@ -7,7 +7,6 @@
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/papers/corruption.hpp"
-#include "gatefold/papers/corruption_error.hpp"
 #include "gatefold/papers/dispatch_entropy.hpp"
 #include "gatefold/papers/eigenvalues.hpp"
 #include "gatefold/papers/expert_outputs.hpp"
@@ -21,7 +20,6 @@
 #include "gatefold/papers/signal_mixture.hpp"
 #include "gatefold/papers/specialisation.hpp"
 #include "gatefold/papers/stability.hpp"
-#include "gatefold/papers/stop_words.hpp"
 #include "gatefold/papers/three_stage.hpp"
 #include "gatefold/papers/word_swap.hpp"
 // clang-format on

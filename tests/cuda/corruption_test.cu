@@ -4,7 +4,6 @@
 
 #include "gatefold/gatefold.cuh"
 #include "gatefold/papers/corruption.hpp"
-#include "gatefold/papers/corruption_error.hpp"
 #include "support/parity.hpp"
 
 using namespace gatefold;

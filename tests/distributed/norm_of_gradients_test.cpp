@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/distributed/shards.hpp"
-#include "gatefold/distributed/sync_norm_of_gradients.hpp"
+#include "gatefold/distributed/sync_norm.hpp"
 #include "gatefold/distributed/zero_optimizer.hpp"
 #include "gatefold/gatefold.hpp"
 

@@ -14,7 +14,7 @@
 
 #include "fuzz/fuzz.hpp"
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/layer/summary.hpp"
 #include "gatefold/model/decoder.hpp"
 #include "gatefold/train/load_decoder.hpp"
 #include "support/decoders.hpp"

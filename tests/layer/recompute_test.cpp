@@ -30,8 +30,8 @@
 #include "gatefold/update/first.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
+#include "gatefold/update/scheduled_momentum.hpp"
 #include "gatefold/update/sharpness_aware.hpp"
-#include "gatefold/update/time_varying.hpp"
 #include "support/allocations.hpp"
 #include "support/pass.hpp"
 

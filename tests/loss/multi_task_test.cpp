@@ -9,7 +9,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/check/loss_gradient.hpp"
+#include "gatefold/check/gradient.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"

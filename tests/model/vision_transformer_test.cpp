@@ -6,7 +6,7 @@
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
-#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/layer/summary.hpp"
 #include "gatefold/model/segment.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "support/pass.hpp"

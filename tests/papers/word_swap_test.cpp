@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/pass.hpp"
@@ -146,4 +148,19 @@ TEST_CASE("read_swapped_ids: line n is step n; new words are unknown") {
   CHECK(expected.size() == read_ids(file.path, v).size());
   CHECK(expected != read_ids(file.path, v));
   CHECK(message_of([] { WordSwap{.share = 2}.line("", {}); }) == "WordSwap: share: expected 0 to 1, got 2");
+}
+
+using namespace gatefold::data;
+
+TEST_CASE("kStopWords: the 179 words of NLTK, distinct and lower-case") {
+  CHECK(std::set<std::string_view>(kStopWords.begin(), kStopWords.end()).size() == 179);
+  for (const std::string_view word : kStopWords)
+    CHECK(word.find_first_not_of("abcdefghijklmnopqrstuvwxyz'") == std::string_view::npos);
+}
+
+TEST_CASE("is_stop_word: compares the exact spelling") {
+  for (const char* word : {"the", "i", "of", "don't", "don", "t", "themselves", "wouldn't", "that'll"})
+    CHECK(is_stop_word(word));
+  for (const char* word : {"The", "I", "cat", "unk", "", "would", "may", "the ", "one"})
+    CHECK_FALSE(is_stop_word(word));
 }

@@ -5,8 +5,7 @@
 #include "gatefold/update/complex_momentum.hpp"
 #include "gatefold/update/nesterov.hpp"
 #include "gatefold/update/robust.hpp"
-#include "gatefold/update/scheduled_restart.hpp"
-#include "gatefold/update/time_varying.hpp"
+#include "gatefold/update/scheduled_momentum.hpp"
 #include "support/golden_rules.hpp"
 
 using namespace gatefold;

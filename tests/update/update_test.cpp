@@ -20,9 +20,8 @@
 #include "gatefold/update/plain.hpp"
 #include "gatefold/update/rms_prop.hpp"
 #include "gatefold/update/robust.hpp"
-#include "gatefold/update/scheduled_restart.hpp"
+#include "gatefold/update/scheduled_momentum.hpp"
 #include "gatefold/update/sharpness_aware.hpp"
-#include "gatefold/update/time_varying.hpp"
 #include "gatefold/update/zero_order_hold.hpp"
 #include "support/rules.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gatefold/papers/corruption_error.hpp>
+#include <gatefold/papers/corruption.hpp>
 
 #include <cstdio>
 #include <map>

@@ -10,8 +10,8 @@
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"
 #include "gatefold/backend/drop.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/policy/noise.hpp"
 
 /// Computes multi-head attention in which item i attends only to a window: the keys from first(i) on, up to the item.

@@ -28,52 +28,8 @@ struct CacheSize {
   Index size() const { return layers * sequences * parts * capacity() * width; }
 };
 
-/// The rows of a KvCache as extra input of a model. A part is a matrix of a layer, for example the keys of one head
-/// (CacheSize.parts). Each sequence has `capacity` rows in each part. Rows first … first + items − 1 of them belong to
-/// earlier items. The attention writes the rows of the current items after these.
 template <class T, class B>
-struct CacheView {
-  View<T, 3, B> rows{};   // [layers, parts · sequences · capacity, width]; empty: no cache
-  View<T, 1, B> valid{};  // [sequences · capacity] mask of the rows: 1 = item, 0 = padding
-  Index sequences = 0, capacity = 0;
-  Index first = 0, items = 0;
-  Index position = 0;  // position of the first current item in its sequence
-
-  /// Returns the part of the cache that belongs to layer l of a stack.
-  /// @throws ArgumentError if the cache has no layer l
-  CacheView at(Index l) const {
-    expect(!rows.data() || l < rows.extent(0), "CacheView.at", "cache: layers of each attention",
-           Joined{"at least ", l + 1, ", because layer ", l, " reads its cache"}, rows.extent(0));
-    CacheView of_layer = *this;
-    of_layer.rows = rows_if_any(rows, l, 1);
-    return of_layer;
-  }
-  /// Checks the cache of a layer for a segment.
-  /// @param count   number of sequences
-  /// @param length  number of items of each sequence in the segment
-  /// @param parts   number of parts that the attention needs
-  /// @param row     number of values of a row
-  /// @param what    description of the values of a row, for the error message
-  /// @param least   number of earlier items that the attention reads; all earlier items if a sequence has fewer
-  /// @throws ArgumentError unless all extents fit
-  void validate(const char* where, Index count, Index length, Index parts, Index row, const char* what,
-                Index least) const {
-    expect(sequences == count, where, "cache", Joined{"a cache of ", count, " sequences (items / length)"},
-           Joined{"a cache of ", sequences});
-    expect(rows.extent(2) == row, where, "cache", Joined{"rows of ", row, " values (", what, ")"},
-           Joined{"rows of ", rows.extent(2)});
-    expect(rows.extent(0) >= 1, where, "cache", "at least 1 layer", rows.extent(0));
-    expect(
-        rows.extent(1) == parts * count * capacity, where, "cache.rows",
-        Joined{parts * count * capacity, " rows (", parts, " parts of ", count, " sequences with ", capacity, " rows)"},
-        Joined{rows.extent(1), " rows"});
-    expect(valid.size() == count * capacity, where, "cache.valid", Joined{count * capacity, " values"}, valid.size());
-    expect(first >= 0 && items >= 0 && first + items + length <= capacity, where, "cache",
-           Joined{"room for ", length, " items for each sequence"}, Joined{"room for ", capacity - first - items});
-    expect(items >= (least < position ? least : position), where, "cache",
-           Joined{"at least ", least < position ? least : position, " earlier items"}, items);
-  }
-};
+struct CacheView;
 
 namespace detail_::attending {
 
@@ -203,6 +159,53 @@ class KvCache {
   Tensor<T, 3, B> rows_;
   Tensor<T, 1, B> valid_;
   Index capacity_ = 0, first_ = 0, items_ = 0, position_ = 0, next_ = 0;
+};
+
+/// The rows of a KvCache as extra input of a model. A part is a matrix of a layer, for example the keys of one head
+/// (CacheSize.parts). Each sequence has `capacity` rows in each part. Rows first … first + items − 1 of them belong to
+/// earlier items. The attention writes the rows of the current items after these.
+template <class T, class B>
+struct CacheView {
+  View<T, 3, B> rows{};   // [layers, parts · sequences · capacity, width]; empty: no cache
+  View<T, 1, B> valid{};  // [sequences · capacity] mask of the rows: 1 = item, 0 = padding
+  Index sequences = 0, capacity = 0;
+  Index first = 0, items = 0;
+  Index position = 0;  // position of the first current item in its sequence
+
+  /// Returns the part of the cache that belongs to layer l of a stack.
+  /// @throws ArgumentError if the cache has no layer l
+  CacheView at(Index l) const {
+    expect(!rows.data() || l < rows.extent(0), "CacheView.at", "cache: layers of each attention",
+           Joined{"at least ", l + 1, ", because layer ", l, " reads its cache"}, rows.extent(0));
+    CacheView of_layer = *this;
+    of_layer.rows = rows_if_any(rows, l, 1);
+    return of_layer;
+  }
+  /// Checks the cache of a layer for a segment.
+  /// @param count   number of sequences
+  /// @param length  number of items of each sequence in the segment
+  /// @param parts   number of parts that the attention needs
+  /// @param row     number of values of a row
+  /// @param what    description of the values of a row, for the error message
+  /// @param least   number of earlier items that the attention reads; all earlier items if a sequence has fewer
+  /// @throws ArgumentError unless all extents fit
+  void validate(const char* where, Index count, Index length, Index parts, Index row, const char* what,
+                Index least) const {
+    expect(sequences == count, where, "cache", Joined{"a cache of ", count, " sequences (items / length)"},
+           Joined{"a cache of ", sequences});
+    expect(rows.extent(2) == row, where, "cache", Joined{"rows of ", row, " values (", what, ")"},
+           Joined{"rows of ", rows.extent(2)});
+    expect(rows.extent(0) >= 1, where, "cache", "at least 1 layer", rows.extent(0));
+    expect(
+        rows.extent(1) == parts * count * capacity, where, "cache.rows",
+        Joined{parts * count * capacity, " rows (", parts, " parts of ", count, " sequences with ", capacity, " rows)"},
+        Joined{rows.extent(1), " rows"});
+    expect(valid.size() == count * capacity, where, "cache.valid", Joined{count * capacity, " values"}, valid.size());
+    expect(first >= 0 && items >= 0 && first + items + length <= capacity, where, "cache",
+           Joined{"room for ", length, " items for each sequence"}, Joined{"room for ", capacity - first - items});
+    expect(items >= (least < position ? least : position), where, "cache",
+           Joined{"at least ", least < position ? least : position, " earlier items"}, items);
+  }
 };
 
 namespace functor {

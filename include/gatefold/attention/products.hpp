@@ -5,7 +5,6 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/one_group.hpp"
 
 namespace gatefold {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/policy/initial.hpp"
+#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 
@@ -61,7 +61,7 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 }  // namespace detail_::initial
 
 /// Returns a new tensor of the given extents with random initial weights, drawn by the equations (1) to (5) of
-/// policy/initial.hpp. The last two extents are the numbers of inputs and outputs.
+/// policy/options.hpp. The last two extents are the numbers of inputs and outputs.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed,
                                                                   Extent... extents) {

@@ -43,7 +43,8 @@ class AsyncCheckpoint {
   ///         throws the errors of dist::save_checkpoint
   /// @cost   the cost of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory. The
   ///         memory stays allocated for the next call
-  void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata = {},
+  template <class R>
+  void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
     const OneThread::Scope alone(alone_);
     static_assert(gatefold::detail_::checkpoint::check_run<R>());

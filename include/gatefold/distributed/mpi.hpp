@@ -7,8 +7,6 @@
 #include <sstream>
 #include <string>
 
-#include "gatefold/distributed/mpi_notices.hpp"
-#include "gatefold/distributed/mpi_progress.hpp"
 #include "gatefold/distributed/mpi_status.hpp"
 #include "gatefold/distributed/mpi_transfers.hpp"
 #include "gatefold/distributed/poll.hpp"

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "gatefold/distributed/expect_same.hpp"
-#include "gatefold/distributed/hottest_first.hpp"
-#include "gatefold/distributed/imbalance.hpp"
+#include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/move_experts.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/sharded.hpp"
@@ -40,6 +42,8 @@ Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Plac
   for (const auto& change : changes) copies += static_cast<Index>(change.to->placement.copies.size());
   return copies;
 }
+
+struct HottestFirst;
 
 /// The result of replicate: values for each ExpertParallel in the order of the parameters, and the number of copies.
 struct Replicated {
@@ -82,5 +86,92 @@ Replicated replicate(ShardT& shard, C& ctx, P& params, const std::vector<std::ve
   result.copies = replicate_experts(shard, ctx, params, next);
   return result;
 }
+
+/// A planner that copies experts with a large load and chooses the shards of all experts, so that the busiest shard has
+/// little more than the mean load. A place is room for one expert on a shard. The planner repeatedly adds a copy of the
+/// expert with the largest load per place. It then places experts by decreasing load per place, each on the shard with
+/// the smallest load.
+///
+///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all places are taken        (1)
+///
+/// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
+/// pack. In (1), C is the number of shards, E the number of experts, l_e the load of expert e, and c_e the number of
+/// shards that hold it. Here no shard has an expert twice; a copy is left out if no other shard has room. Experts
+/// without load get no copy. Even with extra = 0, a shard with fewer than ⌈E/C⌉ experts has room for copies.
+/// @order  among experts with equal loads per place, the lower one first; among shards with equal loads, the one with
+///         fewer experts first, then the lower one
+struct HottestFirst {
+  Index extra = 1;  // room on each shard for this number of additional experts (copies)
+
+  /// Returns a placement (which shards hold which expert) with copies.
+  /// @param loads  [E] the load of each of the E experts, for example its number of slots (items that it computes)
+  /// @param now  the present placement. An expert's entry of `shard_of` is kept if that shard still holds the expert
+  /// @throws ArgumentError unless extra is at least 0 and `loads` has one entry per expert
+  /// @cost   O(E·C·(extra + 1)) to choose copies on C shards; O(places · C · copies of one expert) to place them
+  Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
+    const Index experts = now.experts(), room = divide_up(experts, shards) + extra;
+    expect(extra >= 0, "HottestFirst", "extra", "at least 0", extra);
+    expect(static_cast<Index>(loads.size()) == experts, "HottestFirst", "loads",
+           Joined{"one load for each of ", experts, " experts"}, loads.size());
+    const auto shards_of = packed(loads, places_of(loads, shards, shards * room - experts), shards, room);
+    Placement next{std::vector<Index>(loads.size()), {}};
+    for (std::size_t e = 0; e < loads.size(); ++e) {
+      const auto& on = shards_of[e];
+      const bool stays = std::find(on.begin(), on.end(), now.shard_of[e]) != on.end();
+      next.shard_of[e] = stays ? now.shard_of[e] : on.front();
+      for (const Index j : on)
+        if (j != next.shard_of[e]) next.copies.push_back({static_cast<Index>(e), j});
+    }
+    return next;
+  }
+
+ private:
+  /// Returns for each expert the number of shards that will hold it. `free` is the number of places that remain after
+  /// the first shard of each expert.
+  static std::vector<Index> places_of(const std::vector<Index>& loads, Index shards, Index free) {
+    std::vector<Index> places(loads.size(), 1);
+    for (; free > 0; --free) {
+      std::size_t hottest = loads.size();
+      for (std::size_t e = 0; e < loads.size(); ++e)
+        if (loads[e] > 0 && places[e] < shards &&
+            (hottest == loads.size() || loads[e] * places[hottest] > loads[hottest] * places[e]))
+          hottest = e;
+      if (hottest == loads.size()) break;  // each expert is on all shards or has no load
+      ++places[hottest];
+    }
+    return places;
+  }
+  /// Assigns the experts to shards. Returns for each expert the numbers of its shards, ascending.
+  static std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, const std::vector<Index>& places,
+                                                Index shards, Index room) {
+    std::vector<std::size_t> order(loads.size());
+    std::iota(order.begin(), order.end(), std::size_t(0));
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const Index of_a = loads[a] * places[b], of_b = loads[b] * places[a];
+      return of_a != of_b ? of_a > of_b : a < b;
+    });
+    std::vector<Index> load(static_cast<std::size_t>(shards)), experts = load;
+    std::vector<std::vector<Index>> shards_of(loads.size());
+    for (const std::size_t e : order) {
+      auto& on = shards_of[e];
+      for (Index i = 0; i < places[e]; ++i) {
+        const auto cost = [&](Index j) {
+          const auto at = static_cast<std::size_t>(j);
+          const bool has_it = std::find(on.begin(), on.end(), j) != on.end();
+          return std::tuple(has_it || experts[at] == room, load[at], experts[at], j);
+        };
+        auto best = cost(0);
+        for (Index j = 1; j < shards; ++j) best = std::min(best, cost(j));
+        if (std::get<0>(best)) break;
+        const auto at = static_cast<std::size_t>(std::get<3>(best));
+        on.push_back(std::get<3>(best));
+        load[at] += Range::of(loads[e], i, places[e]).count;
+        ++experts[at];
+      }
+      std::sort(on.begin(), on.end());
+    }
+    return shards_of;
+  }
+};
 
 }  // namespace gatefold::dist

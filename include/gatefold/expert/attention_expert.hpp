@@ -7,8 +7,8 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/softmax.hpp"
+#include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

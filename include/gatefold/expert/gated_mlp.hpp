@@ -9,8 +9,8 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/multiplied.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
-#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

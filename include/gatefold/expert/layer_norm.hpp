@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"

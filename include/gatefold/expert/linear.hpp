@@ -3,8 +3,8 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
-#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

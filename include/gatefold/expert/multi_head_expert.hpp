@@ -8,8 +8,8 @@
 #include "gatefold/attention/projections.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/expert/weight_gradient.hpp"
 
 namespace gatefold {
 

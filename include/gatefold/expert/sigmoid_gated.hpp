@@ -7,7 +7,6 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

@@ -7,7 +7,7 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/expert/weight_gradient.hpp"
+#include "gatefold/expert/expert.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 /// The experts of MoE++ that compute almost nothing. They are kinds of `Experts` next to experts with matrix products:

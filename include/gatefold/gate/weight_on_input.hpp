@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
+#include "gatefold/gate/count_experts.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/weighted_input_plan.hpp"
 

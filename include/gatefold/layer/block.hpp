@@ -4,7 +4,7 @@
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/update/pass.hpp"

@@ -5,7 +5,7 @@
 
 #include "gatefold/backend/drop.hpp"
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/noise.hpp"
 

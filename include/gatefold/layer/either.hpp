@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 
 namespace gatefold {
 

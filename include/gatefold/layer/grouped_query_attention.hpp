@@ -8,12 +8,11 @@
 #include "gatefold/attention/cached_sequence.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/kv_cache.hpp"
-#include "gatefold/attention/query_temperature.hpp"
 #include "gatefold/attention/rotary.hpp"
-#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/routing/sequence.hpp"
 
 namespace gatefold {

@@ -5,7 +5,7 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"
 

@@ -5,11 +5,10 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/gate/active_experts.hpp"
+#include "gatefold/gate/count_experts.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/probe.hpp"
 

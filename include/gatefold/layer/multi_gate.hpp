@@ -7,11 +7,10 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/gate/active_experts.hpp"
+#include "gatefold/gate/count_experts.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 

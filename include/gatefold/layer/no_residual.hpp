@@ -5,7 +5,7 @@
 
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/probe.hpp"
 

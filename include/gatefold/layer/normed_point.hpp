@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/probe.hpp"

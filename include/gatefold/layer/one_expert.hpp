@@ -3,11 +3,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/noise.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
@@ -28,7 +27,7 @@ struct OneExpert {
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;
   template <class T, class B>
-  using Extra = std::conditional_t<detail_::hook::expert::with_noise<ExpertT>(), Noise, Nothing<T, B>>;
+  using Extra = detail_::passes::NoiseOf<ExpertT, T, B>;
 
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return expert.in_dim(); }
@@ -54,11 +53,7 @@ struct OneExpert {
   void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const auto& extra,
            const Step& step) const {
     auto mark = ctx.mark();
-    if constexpr (std::is_null_pointer_v<Keep>) {
-      infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
-    } else {
-      drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, *keep);
-    }
+    detail_::passes::run_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u, keep);
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -69,11 +64,7 @@ struct OneExpert {
     drawing(extra).backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
     add(ctx, dslots, dx);
   }
-  ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
-  template <class T, class B>
-  ExpertT drawing(const Nothing<T, B>&) const {
-    return expert;
-  }
+  ExpertT drawing(const auto& extra) const { return detail_::passes::drawing(expert, extra); }
 };
 template <class E>
 OneExpert(E) -> OneExpert<E>;

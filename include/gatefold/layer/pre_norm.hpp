@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/one_expert.hpp"
 
 namespace gatefold {

@@ -8,7 +8,7 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/update/pass.hpp"

@@ -5,7 +5,7 @@
 
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
 

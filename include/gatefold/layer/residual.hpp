@@ -7,7 +7,7 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
-#include "gatefold/layer/layer.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 

@@ -4,11 +4,9 @@
 
 #include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/noise.hpp"
+#include "gatefold/layer/composition.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 
 namespace gatefold {
@@ -35,7 +33,7 @@ struct Towers {
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;
   template <class T, class B>
-  using Extra = std::conditional_t<detail_::hook::expert::with_noise<ExpertT>(), Noise, Nothing<T, B>>;
+  using Extra = detail_::passes::NoiseOf<ExpertT, T, B>;
 
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return tasks * expert.in_dim(); }
@@ -66,11 +64,7 @@ struct Towers {
     const Index rows = x.extent(0) * tasks;
     const auto groups = groups_of_towers<B>(ctx, x.extent(0));
     const auto z = ctx.template scratch<T>(rows, expert.out_dim());
-    if constexpr (std::is_null_pointer_v<Keep>) {
-      infer_expert<T, B>(drawing(extra), ctx, p.expert, groups, x.as(rows, expert.in_dim()), z);
-    } else {
-      drawing(extra).forward(ctx, p.expert, groups, x.as(rows, expert.in_dim()), z, *keep);
-    }
+    detail_::passes::run_expert<T, B>(drawing(extra), ctx, p.expert, groups, x.as(rows, expert.in_dim()), z, keep);
     B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, z, groups.rows, u.as(rows, expert.out_dim())});
     run_step(ctx, u, step);
   }
@@ -97,11 +91,7 @@ struct Towers {
     B::for_each(ctx, rows.size(), functor::SlotRows<B>{tasks, items, 1, rows});
     return {offsets, rows, rows.size()};
   }
-  ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
-  template <class T, class B>
-  ExpertT drawing(const Nothing<T, B>&) const {
-    return expert;
-  }
+  ExpertT drawing(const auto& extra) const { return detail_::passes::drawing(expert, extra); }
 };
 template <class E>
 Towers(E) -> Towers<E>;

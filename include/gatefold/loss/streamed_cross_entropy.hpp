@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/tensor/table.hpp"

@@ -11,13 +11,13 @@
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/post_norm.hpp"
 #include "gatefold/layer/pre_norm.hpp"
-#include "gatefold/layer/reference_layer.hpp"
 #include "gatefold/layer/relative_attention.hpp"
 #include "gatefold/layer/relative_keys.hpp"
 #include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/skip.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
-#include "gatefold/policy/initial.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/update/plain.hpp"
 
 /// The language models of papers 001 and 002, as compositions of layers. The input of a model is token ids [N]. Its

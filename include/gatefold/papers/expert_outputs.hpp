@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/layer/mixture.hpp"
 
 namespace gatefold {

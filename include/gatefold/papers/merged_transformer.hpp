@@ -6,9 +6,9 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/patches.hpp"
 #include "gatefold/expert/positions.hpp"
-#include "gatefold/expert/weight_gradient.hpp"
 
 namespace gatefold {
 

@@ -41,7 +41,8 @@ class AsyncCheckpoint {
   /// @throws the error of the previous checkpoint, or an error of save_checkpoint (ArgumentError, FileError). In both
   ///         cases no new checkpoint begins
   /// @cost   a copy of the state in host memory; this memory is kept for the next call
-  void save(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata = {},
+  template <class R>
+  void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
     const OneThread::Scope alone(alone_);
     using C = std::remove_cvref_t<decltype(run.context())>;

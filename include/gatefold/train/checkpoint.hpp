@@ -51,7 +51,8 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 /// @throws ArgumentError if a name in `metadata` begins with `gatefold.`, or if the run has only some of its experts (a
 ///         shard). FileError under the same conditions as io::save. An existing file is then unchanged
 /// @cost   the cost of io::save
-void save_checkpoint(const std::filesystem::path& path, const auto& run, const io::Metadata& metadata = {},
+template <class R>
+void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
   static_assert(detail_::checkpoint::check_run<R>());
   const auto here = run.context().here();
@@ -140,7 +141,8 @@ void expect_whole(const char* where, const R& run) {
 }
 /// Returns the caller's metadata together with the counters of a run, for example the number of steps.
 /// @throws ArgumentError if a name in the caller's metadata begins with `gatefold.`
-io::Metadata with_counters(io::Metadata metadata, const auto& run) {
+template <class R>
+io::Metadata with_counters(io::Metadata metadata, const R& run) {
   for (const auto& [key, value] : metadata)
     expect(!key.starts_with(prefix), "save_checkpoint", "metadata", "names that do not begin with \"gatefold.\"", key);
   metadata[std::string(version_key)] = version;
@@ -211,7 +213,8 @@ void expect_counters(const std::filesystem::path& path, R& run) {
 }
 /// Copies the counters of a file into a run. The tensors of the run have already been loaded from the file.
 /// @return the metadata that was given to save_checkpoint, without the entries that gatefold has added
-io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, auto& run) {
+template <class R>
+io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run) {
   read_counters(path.string(), metadata, run, true);
   if constexpr (requires { run.forget(); }) run.forget();
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(prefix); });

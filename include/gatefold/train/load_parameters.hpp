@@ -9,7 +9,7 @@
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
-#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/layer/summary.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
 /// Makes the parameters of a model from a file. The model determines the shapes, and the file has the values. Random

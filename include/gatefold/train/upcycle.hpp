@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gatefold/core/philox.hpp"
-#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/layer/summary.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"

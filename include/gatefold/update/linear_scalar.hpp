@@ -1,7 +1,7 @@
 #pragma once
 
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

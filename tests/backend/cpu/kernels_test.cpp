@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
 

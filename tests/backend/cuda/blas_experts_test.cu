@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gatefold/backend/cuda/cuda.cuh"
-#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "support/grouped_product.cuh"
 

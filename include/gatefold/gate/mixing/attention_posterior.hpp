@@ -10,7 +10,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/one_group.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/gate/mixing/followed_head.hpp"
 #include "gatefold/gate/mixing/posterior_features.hpp"

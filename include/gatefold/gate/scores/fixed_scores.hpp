@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "gatefold/gate/scores/count_experts.hpp"
+#include "gatefold/gate/count_experts.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 
 namespace gatefold {

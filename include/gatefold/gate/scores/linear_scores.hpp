@@ -1,8 +1,8 @@
 #pragma once
 
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/one_group.hpp"
 #include "gatefold/backend/sum_positions.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

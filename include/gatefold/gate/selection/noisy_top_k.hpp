@@ -10,7 +10,6 @@
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/options.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

@@ -1,4 +1,4 @@
-#include "gatefold/gate/active_experts.hpp"
+#include "gatefold/gate/count_experts.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,6 +11,19 @@
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/soft_moe.hpp"
 #include "gatefold/layer/mixture.hpp"
+
+using namespace gatefold;
+
+TEST_CASE("count_experts: reads a member or a function of the scores") {
+  struct Option {
+    Index experts = 5;
+  };
+  struct Function {
+    Index experts() const { return 7; }
+  };
+  CHECK(count_experts(Option{}) == 5);
+  CHECK(count_experts(Function{}) == 7);
+}
 
 using namespace gatefold;
 
