@@ -20,12 +20,7 @@ namespace gatefold::update {
 struct HeavyBall {
   double mu = 0.7, gamma = 1;
 
-  template <class T, class B>
-  using Carry = Momentum<HeavyBall, T, B>;
-  template <class T, class B>
-  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
-    carry.begin(ctx, items, dim);
-  }
+  GATEFOLD_MOMENTUM(HeavyBall)
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
     expect_finite("HeavyBall", "mu", mu);

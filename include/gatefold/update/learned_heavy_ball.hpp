@@ -51,8 +51,7 @@ struct LearnedHeavyBall {
     LinearScalar<T, B> linear;  // weights w and bias b of γ[n] in (2); empty unless γ is per item
     GATEFOLD_PACK(mu, gamma, linear)
   };
-  template <class T, class B>
-  using Carry = Momentum<LearnedHeavyBall, T, B>;
+  GATEFOLD_MOMENTUM(LearnedHeavyBall)
   template <class T, class B>
   struct Saved {
     KeptMomentum<T, B> momentum;
@@ -72,10 +71,6 @@ struct LearnedHeavyBall {
                    LinearScalar<T, B>::init(ctx, initial, linear_dim(), seed)};
     fill(ctx, p.linear.bias.view(), T(gamma > 0 && gamma < 1 ? std::log(gamma / (1 - gamma)) : 0));
     return p;
-  }
-  template <class T, class B>
-  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
-    carry.begin(ctx, items, dim);
   }
   template <class T, class B>
   void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {

@@ -32,6 +32,15 @@ struct Momentum {
   void validate(const char* rule, Index items, Index dim) const { expect_shape(rule, "carry.p", p, {items, dim}); }
 };
 
+// Defines Carry and begin of an update rule whose state between layers is a Momentum.
+#define GATEFOLD_MOMENTUM(Rule)                                                                                    \
+  template <class T, class B>                                                                                      \
+  using Carry = ::gatefold::update::Momentum<Rule, T, B>;                                                          \
+  template <class T, class B>                                                                                      \
+  void begin(typename B::Context& ctx, ::gatefold::Index items, ::gatefold::Index dim, Carry<T, B>& carry) const { \
+    carry.begin(ctx, items, dim);                                                                                  \
+  }
+
 /// Computes one momentum step over a layer: p ← μ p + u(z),   y = x + γ p, with the branch u evaluated at z = `point`.
 /// The branch output is first written to the memory of y.
 template <class T, class B, class F>

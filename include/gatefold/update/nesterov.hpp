@@ -23,16 +23,11 @@ struct Nesterov {
 
   static Nesterov classical(double mu = 0.7, double gamma = 1) { return {mu, gamma, true}; }
 
-  template <class T, class B>
-  using Carry = Momentum<Nesterov, T, B>;
+  GATEFOLD_MOMENTUM(Nesterov)
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> point;  // [N, D] z
   };
-  template <class T, class B>
-  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
-    carry.begin(ctx, items, dim);
-  }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
     expect_finite("Nesterov", "mu", mu);

@@ -24,16 +24,11 @@ struct Robust {
   double mu() const { return k * p * p * p / (k - 1); }
   double alpha() const { return p * p * p / ((k - 1) * (1 - p) * (1 - p) * (1 + p)); }
 
-  template <class T, class B>
-  using Carry = Momentum<Robust, T, B>;
+  GATEFOLD_MOMENTUM(Robust)
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> point;  // [N, D] z
   };
-  template <class T, class B>
-  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
-    carry.begin(ctx, items, dim);
-  }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
     expect(k > 1, "Robust", "k", "more than 1", k);

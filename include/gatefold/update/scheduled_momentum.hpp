@@ -19,16 +19,11 @@ struct ScheduledMomentum {
   ScheduleT schedule{};
   double gamma = 1;
 
-  template <class T, class B>
-  using Carry = Momentum<ScheduledMomentum, T, B>;
+  GATEFOLD_MOMENTUM(ScheduledMomentum)
   template <class T, class B>
   struct Saved {
     Index layer = 0;  // number t of the layer, from 1
   };
-  template <class T, class B>
-  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
-    carry.begin(ctx, items, dim);
-  }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
     if constexpr (detail_::hook::schedule::validate<ScheduleT>()) schedule.validate();

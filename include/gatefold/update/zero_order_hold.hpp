@@ -46,8 +46,7 @@ struct ZeroOrderHold {
     LinearScalar<T, B> linear;  // w, b
     GATEFOLD_PACK(step, mu, linear)
   };
-  template <class T, class B>
-  using Carry = Momentum<ZeroOrderHold, T, B>;
+  GATEFOLD_MOMENTUM(ZeroOrderHold)
   template <class T, class B>
   struct Saved {
     KeptMomentum<T, B> momentum;
@@ -66,10 +65,6 @@ struct ZeroOrderHold {
     const double step = delta + std::log(-std::expm1(-delta));  // softplus⁻¹
     return {constant_tensor<T>(ctx, step, 1), constant_tensor<T>(ctx, std::log(mu) / delta, 1),
             LinearScalar<T, B>::init(ctx, initial, model_dim, seed)};
-  }
-  template <class T, class B>
-  void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
-    carry.begin(ctx, items, dim);
   }
   template <class T, class B>
   void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {
