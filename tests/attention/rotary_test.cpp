@@ -171,9 +171,6 @@ TEST_CASE("Rotary.validate: names the option that does not fit") {
         "X: rotary.low_freq_factor: expected at most high_freq_factor = 4, got 5");
 }
 
-using namespace gatefold;
-using namespace gatefold::support;
-
 TEST_CASE("QueryTemperature (1): the factor grows in steps") {
   const QueryTemperature t{.floor_scale = 4, .attn_scale = 0.5};
   for (const Index position : {0, 1, 2}) CHECK(t.factor(position) == 1);

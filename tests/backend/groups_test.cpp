@@ -86,8 +86,6 @@ TEST_CASE("Groups: a range of experts excludes slots of other experts") {
   for (Index s = 0; s < 7; ++s) CHECK(part.expert(s) == expected[static_cast<std::size_t>(s)]);
 }
 
-using namespace gatefold;
-
 TEST_CASE("one_group: all rows are slots of expert 0 in order") {
   Cpu::Context ctx(1);
   for (const Index rows : {0, 1, 257}) {

@@ -507,15 +507,13 @@ TEST_CASE("gradients: a tensor with only skipped values fails") {
   CHECK(report.str().find("flipping: every value was skipped") != std::string::npos);
 }
 
-using namespace gatefold;
-
 namespace {
 
-enum class Fault { none, sign, adds, one_item_short, first_weight };
+enum class LossFault { none, sign, adds, one_item_short, first_weight };
 
 /// value = Σ w_j y_nj² / N with learned weights w.
 struct Weighted {
-  Fault fault = Fault::none;
+  LossFault fault = LossFault::none;
 
   template <class T, class B>
   using Target = Nothing<T, B>;
@@ -539,10 +537,10 @@ struct Weighted {
   template <class T, class B>
   void backward(typename B::Context&, const Params<T, B>& p, const auto&, In<T, 2, B> y, const Nothing<T, B>&,
                 const auto&, Out<T, 2, B> dy, Params<T, B>& grads, auto&) const {
-    for (Index i = 0; i < y.size() - (fault == Fault::one_item_short ? 3 : 0); ++i) {
-      const T share = (fault == Fault::sign ? -1 : 1) / T(y.extent(0)), v = y.data()[i];
-      dy.data()[i] = (fault == Fault::adds ? dy.data()[i] : 0) + 2 * share * p.weight(i % 3) * v;
-      grads.weight(fault == Fault::first_weight ? 0 : i % 3) += share * v * v;
+    for (Index i = 0; i < y.size() - (fault == LossFault::one_item_short ? 3 : 0); ++i) {
+      const T share = (fault == LossFault::sign ? -1 : 1) / T(y.extent(0)), v = y.data()[i];
+      dy.data()[i] = (fault == LossFault::adds ? dy.data()[i] : 0) + 2 * share * p.weight(i % 3) * v;
+      grads.weight(fault == LossFault::first_weight ? 0 : i % 3) += share * v * v;
     }
   }
 };
@@ -551,7 +549,7 @@ Tensor<double, 2, Cpu> outputs(Cpu::Context& ctx, Index items = 5) {
   return uniform_tensor<double>(ctx, Seed{4}, 1, items, 3);
 }
 /// Returns the names that the sentences are about.
-std::vector<std::string> found(Fault fault) {
+std::vector<std::string> found(LossFault fault) {
   Cpu::Context ctx(1);
   auto y = outputs(ctx);
   std::vector<std::string> names;
@@ -589,10 +587,10 @@ TEST_CASE("loss_gradients: a learned loss is checked with its parameters") {
 }
 
 TEST_CASE("loss_gradients: a wrong gradient is reported") {
-  CHECK(found(Fault::sign) == std::vector<std::string>{"y[0]", "loss.weight[0]"});
-  CHECK(found(Fault::adds) == std::vector<std::string>{"y[0]"});
-  CHECK(found(Fault::one_item_short) == std::vector<std::string>{"y[12]", "loss.weight[0]"});
-  CHECK(found(Fault::first_weight) == std::vector<std::string>{"loss.weight[0]"});
+  CHECK(found(LossFault::sign) == std::vector<std::string>{"y[0]", "loss.weight[0]"});
+  CHECK(found(LossFault::adds) == std::vector<std::string>{"y[0]"});
+  CHECK(found(LossFault::one_item_short) == std::vector<std::string>{"y[12]", "loss.weight[0]"});
+  CHECK(found(LossFault::first_weight) == std::vector<std::string>{"loss.weight[0]"});
 }
 
 TEST_CASE("loss_gradients: throws the errors of the loss") {

@@ -28,7 +28,6 @@ TEST_CASE("expect_success: a failed call throws its name and MPI's message") {
   dist::mpi::expect_success(MPI_SUCCESS, "MPI_Send");
 }
 
-using namespace gatefold;
 using dist::mpi::Notices;
 
 TEST_CASE("Notices: rank and reason of failure reach each rank once") {

@@ -114,12 +114,7 @@ TEST_CASE("Transfers: names missing messages, abandoned buffers are not written"
   CHECK(second == std::vector<std::byte>(bytes));
 }
 
-using namespace gatefold;
-using dist::Incoming;
-using dist::Outgoing;
-using dist::Seconds;
 using dist::mpi::Progress;
-using dist::mpi::Transfers;
 
 namespace {
 

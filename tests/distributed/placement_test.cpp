@@ -84,11 +84,8 @@ TEST_CASE("Placement: invalid copies throw, training allows no copies") {
                        ArgumentError);
 }
 
-using namespace gatefold;
 using dist::imbalance;
 using dist::loads_of_shards;
-using dist::Placement;
-using Numbers = std::vector<Index>;
 
 TEST_CASE("(1), (2): load of the busiest shard over the mean") {
   const Numbers loads{5, 1, 0, 2};

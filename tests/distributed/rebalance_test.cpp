@@ -20,7 +20,7 @@ using dist::Placement;
 
 namespace {
 
-constexpr Index dim = 4, experts = 6, items = 60, layers = 2, shards = 3;
+constexpr Index dim = 4, experts = 6, items = 60, layers = 2, all_shards = 3;
 
 auto trainer_on(auto& shard, Cpu::Context& ctx) {
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
@@ -48,7 +48,7 @@ struct AllOn {
 TEST_CASE("(1): imbalance before and after, experts move to even loads") {
   dist::Alone world;
   std::mutex mutex;
-  dist::run(world, shards, [&](auto& shard) {
+  dist::run(world, all_shards, [&](auto& shard) {
     Cpu::Context ctx(1);
     auto trainer = trainer_on(shard, ctx);
     const auto begin = dist::placements(trainer);
@@ -64,7 +64,7 @@ TEST_CASE("(1): imbalance before and after, experts move to even loads") {
       const std::lock_guard lock(mutex);
       Index moved = 0;
       for (std::size_t i = 0; i < layers; ++i) {
-        std::vector<double> before(shards), after(shards);  // slots of each shard
+        std::vector<double> before(all_shards), after(all_shards);  // slots of each shard
         for (std::size_t e = 0; e < experts; ++e) {
           before[static_cast<std::size_t>(begin[i].shard_of[e])] += static_cast<double>(measured[i][e]);
           after[static_cast<std::size_t>(now[i].shard_of[e])] += static_cast<double>(measured[i][e]);
@@ -96,7 +96,7 @@ TEST_CASE("(1): imbalance before and after, experts move to even loads") {
 TEST_CASE("rebalance: throws without measured loads") {
   dist::Alone world;
   CHECK_THROWS_WITH_AS(
-      dist::run(world, shards,
+      dist::run(world, all_shards,
                 [&](auto& shard) {
                   Cpu::Context ctx(1);
                   auto trainer = trainer_on(shard, ctx);
@@ -114,7 +114,7 @@ TEST_CASE("rebalance: checks the planner's placement, empty means even") {
   };
   const auto run = [](const Placement& placement) {
     dist::Alone world;
-    dist::run(world, shards, [&](auto& shard) {
+    dist::run(world, all_shards, [&](auto& shard) {
       Cpu::Context ctx(1);
       auto trainer = trainer_on(shard, ctx);
       dist::ExpertLoads loads;
@@ -122,7 +122,7 @@ TEST_CASE("rebalance: checks the planner's placement, empty means even") {
       loads.add(shard, trainer);
       dist::rebalance(shard, trainer, loads, Says{placement});
       for (const Placement& now : dist::placements(trainer))
-        if (!(now == Placement::even(experts, shards))) throw std::runtime_error("not even");
+        if (!(now == Placement::even(experts, all_shards))) throw std::runtime_error("not even");
     });
   };
   CHECK_THROWS_WITH_AS(run({{0, 1, 2, 3, 0, 0}}), "rebalance: placement[3]: expected a shard in [0, 3), got 3",
@@ -132,9 +132,7 @@ TEST_CASE("rebalance: checks the planner's placement, empty means even") {
   run({});
 }
 
-using namespace gatefold;
 using dist::LongestFirst;
-using dist::Placement;
 using Numbers = std::vector<Index>;
 
 namespace {
@@ -217,15 +215,12 @@ TEST_CASE("LongestFirst: throws for invalid options") {
                        "LongestFirst: gain: expected at least 0, got -1", ArgumentError);
 }
 
-using namespace gatefold;
-using Numbers = std::vector<Index>;
-
 namespace {
 
-constexpr Index dim = 4, experts = 5, items = 30;
-const Mixture mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
-                      Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
-auto trainer_on(auto& shard, Cpu::Context& ctx, const dist::Placement& placement) {
+constexpr Index width = 4, five = 5, rows_of_all = 30;
+const Mixture mixture{SoftmaxTopK{.scores = {.experts = five}, .selection = {.k = 2}},
+                      Mlp<Gelu>{.model_dim = width, .hidden_dim = 3}};
+auto trainer_with(auto& shard, Cpu::Context& ctx, const dist::Placement& placement) {
   return Trainer{ctx, Stack{Residual{update::Plain{}, dist::ExpertParallel{mixture, &shard, placement}}, 2},
                  dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::Sgd{.lr = 0.1}, &shard},
                  Seed{3}};
@@ -239,12 +234,12 @@ TEST_CASE("ExpertLoads: loads equal the picks of all shards' plans") {
     std::mutex mutex;
     dist::run(world, 3, [&](auto& shard) {
       Cpu::Context ctx(1);
-      auto trainer = trainer_on(shard, ctx, placement);
+      auto trainer = trainer_with(shard, ctx, placement);
       dist::ExpertLoads loads;
-      std::vector<Numbers> expected(2, Numbers(experts));
-      const auto mine = shard.part_of(items);
+      std::vector<Numbers> expected(2, Numbers(five));
+      const auto mine = shard.part_of(rows_of_all);
       for (std::uint64_t i = 0; i < 3; ++i) {
-        const auto x = uniform_tensor<float>(ctx, Seed{i}, 1, items, dim);
+        const auto x = uniform_tensor<float>(ctx, Seed{i}, 1, rows_of_all, width);
         trainer.step(x.view().rows(mine.first, mine.count), x.view().rows(mine.first, mine.count));
         loads.add(shard, trainer);
         std::size_t layer = 0;
@@ -269,10 +264,10 @@ TEST_CASE("ExpertLoads: counts a step once, empty batches add zero") {
   std::mutex mutex;
   dist::run(world, 2, [&](auto& shard) {
     Cpu::Context ctx(1);
-    auto trainer = trainer_on(shard, ctx, {});
+    auto trainer = trainer_with(shard, ctx, {});
     dist::ExpertLoads loads;
     const auto step = [&](Index n) {
-      const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, n, dim);
+      const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, n, width);
       const auto mine = shard.part_of(n);
       trainer.step(x.view().rows(mine.first, mine.count), x.view().rows(mine.first, mine.count));
       loads.add(shard, trainer);

@@ -358,10 +358,7 @@ TEST_CASE("replicate: invalid tables throw on all shards, change no experts") {
         }) == "replicate: loads: expected at least 0 slots, got -2");
 }
 
-using namespace gatefold;
 using dist::HottestFirst;
-using dist::Placement;
-using Numbers = std::vector<Index>;
 
 TEST_CASE("equation (1): copies most loaded experts, then places longest first") {
   // Six places: one copy of the load 12, which is then on both shards, and one of the load 4. The shards' loads grow to

@@ -204,7 +204,6 @@ TEST_CASE("SyncNorm: throws without a shard or with invalid options") {
   });
 }
 
-using namespace gatefold;
 using dist::Placement;
 
 namespace {

@@ -90,8 +90,6 @@ TEST_CASE("Expert: works without a gate") {
   CHECK_MESSAGE(report, report.str());
 }
 
-using namespace gatefold;
-
 namespace {
 
 /// A Cpu backend that records how gradients of weights were requested, and counts zeros that are written.

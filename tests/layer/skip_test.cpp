@@ -63,9 +63,6 @@ TEST_CASE("Skip: wrong widths or shapes throw before any write") {
   CHECK(message_of([&] { q.forward(); }) == "Skip.forward: x: expected [?, 4], got [5, 3]");
 }
 
-using namespace gatefold;
-using namespace gatefold::support;
-
 namespace {
 
 constexpr Index dim = 6, items = 5, window = 3;

@@ -129,8 +129,6 @@ TEST_CASE("summary: works for learned losses and models larger than memory") {
       ArgumentError);
 }
 
-using namespace gatefold;
-
 namespace {
 
 template <class L>

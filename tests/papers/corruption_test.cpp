@@ -234,7 +234,6 @@ TEST_CASE("Corrupt: no image and one pixel work; wrong options throw") {
         "Corrupt: y: expected memory that does not overlap x, got memory of x");
 }
 
-using namespace gatefold;
 using gatefold::support::message_of;
 
 TEST_CASE("corruption_error (1): equals numbers calculated by hand") {

@@ -150,8 +150,6 @@ TEST_CASE("read_swapped_ids: line n is step n; new words are unknown") {
   CHECK(message_of([] { WordSwap{.share = 2}.line("", {}); }) == "WordSwap: share: expected 0 to 1, got 2");
 }
 
-using namespace gatefold::data;
-
 TEST_CASE("kStopWords: the 179 words of NLTK, distinct and lower-case") {
   CHECK(std::set<std::string_view>(kStopWords.begin(), kStopWords.end()).size() == 179);
   for (const std::string_view word : kStopWords)

@@ -89,8 +89,6 @@ TEST_CASE("fill_model_dim: a model_dim of 0 or the same width is filled") {
                        "RmsNorm: model_dim: expected 8 (the width of the branch), got 4", ArgumentError);
 }
 
-using namespace gatefold;
-
 // tests/backend/initial_values_test.cpp tests the values that these options give.
 
 TEST_CASE("Initial: presets name their law; torch.nn.Linear is the default") {

@@ -45,9 +45,6 @@ TEST_CASE("ScheduledMomentum: gradients and conformance, also in a Chain") {
   survives_a_chain(Rule{});
 }
 
-using namespace gatefold;
-using namespace gatefold::support;
-
 TEST_CASE("TimeVarying (1): equals loops over four layers") {
   Cpu::Context ctx(1);
   const double mu[] = {0, 1. / 4, 2. / 5, 3. / 6};
@@ -75,9 +72,6 @@ TEST_CASE("ScheduledMomentum: NaN or infinite coefficients throw") {
   CHECK(refusal(update::TimeVarying{.gamma = quiet_nan}) ==
         "ScheduledMomentum: gamma: expected a finite number, got nan");
 }
-
-using namespace gatefold;
-using namespace gatefold::support;
 
 TEST_CASE("ScheduledRestart (1): restarts after layers 3 and 6 equal loops") {
   Cpu::Context ctx(1);
