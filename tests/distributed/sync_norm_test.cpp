@@ -208,7 +208,7 @@ using dist::Placement;
 
 namespace {
 
-constexpr Index experts = 5, dim = 4;
+constexpr Index five = 5;  // experts
 const Mlp<Gelu> expert{.model_dim = dim, .hidden_dim = 3};
 
 /// Two layers of experts, and a tensor with a row for each expert that all shards hold.
@@ -223,8 +223,8 @@ using Whole = Bank<OfExperts>;
 using OfShard = Bank<dist::Sharded<OfExperts>>;
 
 Whole random_bank(Cpu::Context& ctx, std::uint64_t seed) {
-  Whole bank{expert.init<double, Cpu>(ctx, experts, Seed{1}), expert.init<double, Cpu>(ctx, experts, Seed{1}),
-             Tensor<double, 2, Cpu>(experts, 2)};
+  Whole bank{expert.init<double, Cpu>(ctx, five, Seed{1}), expert.init<double, Cpu>(ctx, five, Seed{1}),
+             Tensor<double, 2, Cpu>(five, 2)};
   const auto fill = [&](const Name&, auto& t) {
     const auto values = uniform_tensor<double>(ctx, Seed{++seed}, 1, 1, t.size());
     std::copy(values.data(), values.data() + t.size(), t.data());
@@ -235,11 +235,11 @@ Whole random_bank(Cpu::Context& ctx, std::uint64_t seed) {
 /// The two layers have different placements.
 OfShard part_of(Cpu::Context& ctx, Index shard, Index shards, Whole& whole) {
   Placement other{{}};
-  for (Index e = 0; e < experts; ++e) other.shard_of.push_back(e * e % shards);
+  for (Index e = 0; e < five; ++e) other.shard_of.push_back(e * e % shards);
   OfShard part;
-  dist::take_experts(ctx, expert, Placement::even(experts, shards), shard, shards, part.first, whole.first);
+  dist::take_experts(ctx, expert, Placement::even(five, shards), shard, shards, part.first, whole.first);
   dist::take_experts(ctx, expert, other, shard, shards, part.second, whole.second);
-  part.row.resize(experts, 2);
+  part.row.resize(five, 2);
   copy(ctx, View<const double, 2, Cpu>(whole.row), part.row.view());
   return part;
 }
@@ -247,9 +247,9 @@ OfShard part_of(Cpu::Context& ctx, Index shard, Index shards, Whole& whole) {
 /// Computes a step in loops.
 Whole stepped(Cpu::Context& ctx, const optim::NormalizedGd& gd, std::uint64_t seed) {
   Whole p = random_bank(ctx, 100), g = random_bank(ctx, seed);
-  std::vector<double> norm(gd.per_expert ? experts : 1), squares = norm;
+  std::vector<double> norm(gd.per_expert ? five : 1), squares = norm;
   const auto slice_of = [&](const auto& t, Index i) {
-    return static_cast<std::size_t>(gd.per_expert ? i / (t.size() / experts) : 0);
+    return static_cast<std::size_t>(gd.per_expert ? i / (t.size() / five) : 0);
   };
   for_each_tensor(
       [&](const Name&, const auto& t) {
@@ -270,7 +270,7 @@ Whole stepped(Cpu::Context& ctx, const optim::NormalizedGd& gd, std::uint64_t se
   return p;
 }
 
-auto mixture() { return Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}}, expert}; }
+auto mixture_of_five() { return Mixture{SoftmaxTopK{.scores = {.experts = five}, .selection = {.k = 2}}, expert}; }
 bool is_expert(const Name& name) { return name.str().find("expert.") != std::string::npos; }
 auto model_of(const auto& branch) { return Stack{Residual{update::HeavyBall{}, branch}, 2}; }
 
@@ -291,7 +291,7 @@ Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& 
   dist::run(world, shards, [&](auto& shard) {
     Cpu::Context ctx(threads);
     Trainer trainer{ctx,
-                    model_of(dist::ExpertParallel{mixture(), &shard}),
+                    model_of(dist::ExpertParallel{mixture_of_five(), &shard}),
                     dist::LossOfShards{MeanSquaredError{}, &shard},
                     dist::DataParallel{optimizer_of(dist::SyncNorm{gd, &shard}), &shard},
                     Seed{3},
@@ -308,7 +308,7 @@ Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& 
         dist::move_experts(shard, trainer, placements);
       }
     }
-    auto whole = init_params<double, Cpu>(model_of(mixture()), ctx, Seed{9});
+    auto whole = init_params<double, Cpu>(model_of(mixture_of_five()), ctx, Seed{9});
     dist::copy_whole(shard, ctx, trainer.params, whole);
     if (shard.index() == 0) found = values_of(whole);
   });
@@ -358,7 +358,7 @@ TEST_CASE("SyncNorm (2): a step equals loops over all experts") {
 TEST_CASE("SyncNorm of NormalizedGd: training equals one process, any placement") {
   const auto check = [](const optim::NormalizedGd& gd, const auto& optimizer_of) {
     Cpu::Context ctx(1);
-    Trainer trainer{ctx, model_of(mixture()), MeanSquaredError{}, optimizer_of(gd), Seed{3}, Element<double>{}};
+    Trainer trainer{ctx, model_of(mixture_of_five()), MeanSquaredError{}, optimizer_of(gd), Seed{3}, Element<double>{}};
     const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
                y = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
     for (Index i = 0; i < steps; ++i) trainer.step(x, y);
@@ -388,7 +388,7 @@ TEST_CASE("SyncNorm of NormalizedGd: inconsistent slices throw before any write"
     Cpu::Context ctx(1);
     auto whole = random_bank(ctx, 100);
     auto p = part_of(ctx, shard.index(), 3, whole), g = part_of(ctx, shard.index(), 3, whole);
-    p.row.resize(experts + 1, 2), g.row.resize(experts + 1, 2);
+    p.row.resize(five + 1, 2), g.row.resize(five + 1, 2);
     const auto before = values_of(p.first.part);
     const dist::SyncNorm gd{optim::NormalizedGd{}, &shard};
     auto state = gd.begin(ctx, p);

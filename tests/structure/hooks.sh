@@ -18,6 +18,7 @@ open {
     print first "\t" text
   }
 }
+/^GATEFOLD_ALL\(/ { all = $0; while (all !~ /\)$/) { getline; all = all $0 } print FNR "\tall " all }
 /^constexpr bool all\(\)/ { getline; all = $0; while (all !~ /;/) { getline; all = all $0 } print FNR "\tall " all }
 /^}  \/\/ namespace/ { print FNR "\tend" }
 ' "$nested" "$hooks")

@@ -65,6 +65,12 @@ namespace gatefold::detail_::hook {
     GATEFOLD_FITS(                                                                 \
         whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; }) \
   }
+// GATEFOLD_ALL defines all<P, T, B>() of a family, which looks up each member of the family.
+#define GATEFOLD_ALL(...)              \
+  template <class P, class T, class B> \
+  constexpr bool all() {               \
+    return look_up(__VA_ARGS__);       \
+  }
 // GATEFOLD_MEMBER_OF_NESTED takes the arguments of GATEFOLD_MEMBER and defines name<P, V...>(). It returns true if P, a
 // nested type of a policy, has the member function `name` for arguments of types V. P is const if the function is
 // const.
@@ -127,11 +133,8 @@ GATEFOLD_MEMBER(
     { policy.advance_backward(carry, some<const T*>(), some<T*>()) } -> detail_::policy::OfElements<T>)
 GATEFOLD_FLAG("an update rule", int, evaluations, 1, "states how often forward evaluates the branch")
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(begin<P, T, B>(), validate<P, T, B>(), infer<P, T, B>(), advance<P, T, B>(),
-                 advance_backward<P, T, B>(), evaluations<P>(), any::all<P>());
-}
+GATEFOLD_ALL(begin<P, T, B>(), validate<P, T, B>(), infer<P, T, B>(), advance<P, T, B>(), advance_backward<P, T, B>(),
+             evaluations<P>(), any::all<P>())
 
 }  // namespace rule
 
@@ -144,10 +147,7 @@ GATEFOLD_MEMBER("a gate", infer, "infer(ctx, params, x, plan, extra) const",
                 "runs forward without keeping values for backward; writes the same plan",
                 policy.infer(ctx, params, in, plan, extra))
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>(), any::all<P>());
-}
+GATEFOLD_ALL(validate<P, T, B>(), infer<P, T, B>(), any::all<P>())
 
 }  // namespace gate
 
@@ -160,10 +160,7 @@ GATEFOLD_MEMBER(
     "computes z and calls f(lanes, n, row) for each row; stores z only if the view z has memory (only without Extra)",
     policy.forward_rows(ctx, params, in, out, some<detail_::backend::AnyFunctor>()))
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(validate<P, T, B>(), forward_rows<P, T, B>(), any::all<P>());
-}
+GATEFOLD_ALL(validate<P, T, B>(), forward_rows<P, T, B>(), any::all<P>())
 
 }  // namespace scores
 
@@ -178,10 +175,7 @@ GATEFOLD_MEMBER("a mixing", rows_backward, "rows_backward(q, dq, dz) const, whic
                 "returns f, which writes dz[n,:]", { policy.rows_backward(in, in, out) } -> detail_::policy::OfRows)
 GATEFOLD_FLAG("a mixing", bool, ranks_are_logits, false, "states that rank returns the logits")
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(validate<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(), ranks_are_logits<P>(), any::all<P>());
-}
+GATEFOLD_ALL(validate<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(), ranks_are_logits<P>(), any::all<P>())
 
 }  // namespace mixing
 
@@ -221,12 +215,9 @@ GATEFOLD_FLAG("a selection", bool, needs_logits, false,
               "requires a mixing with ranks_are_logits; a gate with another mixing does not compile")
 GATEFOLD_FLAG("a selection", bool, shows_noise, false, "states that auxiliary losses with needs_noise can read noisy")
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(),
-                 rows_backward<P, T, B>(), auxiliary_loss<P, T, B>(), complete_picks<P>(), picks_by_item<P>(),
-                 needs_logits<P>(), shows_noise<P>(), any::all<P>());
-}
+GATEFOLD_ALL(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(),
+             auxiliary_loss<P, T, B>(), complete_picks<P>(), picks_by_item<P>(), needs_logits<P>(), shows_noise<P>(),
+             any::all<P>())
 
 }  // namespace selection
 
@@ -270,11 +261,8 @@ GATEFOLD_PLAIN_MEMBER(
     "returns an expert that draws its random numbers from noise; the branch that runs it has noise in its Extra",
     { policy.with_noise(some<const Noise>()) } -> std::same_as<P>)
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), stores_slots<P>(),
-                 with_noise<P>(), any::all<P>());
-}
+GATEFOLD_ALL(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), stores_slots<P>(), with_noise<P>(),
+             any::all<P>())
 
 }  // namespace expert
 
@@ -288,10 +276,7 @@ GATEFOLD_FLAG("a Plan", bool, weights_inputs, false,
               "states that dispatch multiplies the inputs of the experts by the weights and combine does not multiply; "
               "a mixture then does not call slot_weights")
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(slot_weights<P, T, B>(), weights_inputs<P>());
-}
+GATEFOLD_ALL(slot_weights<P, T, B>(), weights_inputs<P>())
 
 }  // namespace plan
 
@@ -321,11 +306,7 @@ GATEFOLD_MEMBER("a branch", backward_overlapping,
                 policy.backward_overlapping(ctx, params, items, saved, in, some<ItemsGrad<P, T, B>>(),
                                             some<Params<P, T, B>>(), extra, some<ExtraGrad<P, T, B>>(), some<void()>()))
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>(), forward_overlapping<P, T, B>(),
-                 backward_overlapping<P, T, B>());
-}
+GATEFOLD_ALL(validate<P, T, B>(), infer<P, T, B>(), forward_overlapping<P, T, B>(), backward_overlapping<P, T, B>())
 
 }  // namespace branch
 
@@ -338,10 +319,7 @@ GATEFOLD_MEMBER("a layer", infer, "infer(ctx, params, x, carry, y, extra) const"
                 "runs forward without keeping values for backward; returns the same bits",
                 policy.infer(ctx, params, items, carry, out, extra))
 
-template <class P, class T, class B>
-constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>());
-}
+GATEFOLD_ALL(validate<P, T, B>(), infer<P, T, B>())
 
 }  // namespace layer
 
@@ -420,6 +398,7 @@ GATEFOLD_PLAIN_MEMBER("a schedule of momentum", validate, "validate() const", "t
 
 }  // namespace schedule
 
+#undef GATEFOLD_ALL
 #undef GATEFOLD_MEMBER_OF_NESTED
 #undef GATEFOLD_PLAIN_MEMBER
 #undef GATEFOLD_MEMBER
