@@ -7,6 +7,8 @@
 #                  prints the content of a safetensors file, and runs the first Mixtral block in it
 #   generate [--model FOLDER] [--prompt-ids 1,2,3] [--train FILE] [--save FOLDER]
 #                  generates tokens with a decoder from a folder of Hugging Face's hub, and trains it
+#   quantised_error
+#                  prints the error of one layer for each form in which weights are stored
 #   compose        prints a table of all gates and update rules
 #   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens, study_vision
 #                  repeat a paper's experiments; begin with --quick
@@ -25,10 +27,12 @@ case ${1:-} in
     shift
     ;;
   study_vision) program=vision folder=examples/studies target=study_; shift ;;
+  quantised_error) program=$1 target=example_; shift ;;
   "" | -*) ;;
   *)
     echo "run.sh: no program $1; there are fashion_mnist, language_model, vision, load_checkpoint, generate," \
-      "compose, expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens and study_vision" >&2
+      "quantised_error, compose, expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens and" \
+      "study_vision" >&2
     exit 2
     ;;
 esac

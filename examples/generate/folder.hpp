@@ -13,13 +13,15 @@
 #include <utility>
 #include <vector>
 
+#include "../support/weights.hpp"
 #include "sample.hpp"
 
 namespace generating {
 
 /// The options of the command line: see main.cpp.
 struct Options {
-  std::filesystem::path model, train, save, checkpoint, prompts;  // empty: not given
+  // Empty: not given.
+  std::filesystem::path model, frozen, save_frozen, train, save, checkpoint, prompts;
   std::vector<Index> prompt{1};
   std::vector<Index> stop;  // empty: eos_token_id of the folder
   Index tokens = 32, steps = 100, length = 128;
@@ -84,10 +86,10 @@ inline std::vector<std::vector<Index>> prompts_of(const Options& o) {
   return prompts;
 }
 
-/// Returns the bytes of the tensors in a folder, and the element type of the first one, for example "BF16".
-inline std::pair<double, std::string> stored_in(const std::filesystem::path& folder) {
-  if (folder.empty()) return {0, "F32"};
-  const io::TensorFiles files(folder / "model.safetensors");
+/// Returns the bytes of the tensors that the run reads, and the element type of the first one, for example "BF16".
+inline std::pair<double, std::string> stored_in(const Options& o) {
+  if (o.model.empty()) return {0, "F32"};
+  const io::TensorFiles files(o.frozen.empty() ? o.model / "model.safetensors" : o.frozen);
   double bytes = 0;
   for (const auto& tensor : files.tensors())
     io::safetensors::with_element(tensor.dtype, [&]<class S>(S) { bytes += double(sizeof(S) * files.count(tensor)); });
@@ -103,14 +105,6 @@ inline NotTrained not_trained(const Options& o, const io::DecoderConfig& config)
     if (entry.theirs.find(o.only) == std::string::npos) others.push_back(entry.ours);
   expect(others.size() < map.size(), "options", "only", "a part of a name such as " + map.back().theirs, o.only);
   return others;
-}
-
-/// Returns the form of packed weights that the option `weights` selects.
-inline Weights packed_form(const Options& o) {
-  if (o.weights == "bfloat16") return Weights::bfloat16;
-  if (o.weights == "int8") return Weights::int8;
-  if (o.weights == "int4") return Weights::int4;
-  return o.weights == "mxfp4" ? Weights::mxfp4 : Weights::unchanged;
 }
 
 /// Returns whether the run only generates tokens, with weights that exist only packed.
@@ -135,18 +129,21 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
     trained += *is_fixed++ ? 0 : double(tensor.size());
   };
   for_each_tensor(add, params);
-  const auto [bytes, dtype] = stored_in(o.model);
+  const auto [bytes, dtype] = stored_in(o);
   std::size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const CacheSize kv = s.cache(1, static_cast<Index>(longest) + o.tokens);
   const double cache = 4.0 * double(kv.layers) * double(kv.parts) * double(kv.capacity()) * double(kv.width);
-  const Weights form = packed_form(o);
+  const Weights form = command_line::form_of_weights(o.weights);
   const double of_weight = form == Weights::unchanged  ? 4
                            : form == Weights::bfloat16 ? 2
                            : form == Weights::int8     ? 34. / 32
                                                        : 18. / 32;
-  const double packed = o.weights.empty() ? 0 : of_weight * matrices;
-  const double plain = serves(o) ? 4 * (all - matrices) : 4 * all;
+  // A tied output layer is a table of the model, which exists also as floats.
+  const double output = form == Weights::unchanged ? 0 : double(s.vocabulary * s.model_dim);
+  double packed = o.weights.empty() ? 0 : of_weight * (matrices + output);
+  double plain = serves(o) ? 4 * (all - matrices - (s.tied ? 0 : output)) : 4 * all;
+  if (!o.frozen.empty()) packed = bytes, plain = 0;
   // A Trainer makes its own parameters, a gradient and two moments before it takes the parameters of the folder.
   const double training = o.train.empty() ? 0 : 4 * all + 12 * trained, mb = 1e6;
   std::cerr << config.model_type << ": " << s.depth << " layers of width " << s.model_dim << ", vocabulary "

@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 
 #include "../support/command_line.hpp"
+#include "../support/weights.hpp"
 #include "run.hpp"
 
 int main(int argc, char** argv) {
@@ -25,15 +26,21 @@ int main(int argc, char** argv) {
   add("--top-p", o.sampling.top_p, "only the fewest tokens with this probability")->check(command_line::within(0, 1));
   add("--seed", o.sampling.seed, "of the drawn tokens, and of a random decoder")->check(command_line::seed());
   add("--threads", o.threads, "0: one for each processor")->check(CLI::Range(0, 1024));
-  add("--weights", o.weights, "pack the weights of experts in this type")
-      ->check(CLI::IsMember({"float", "bfloat16", "int8", "int4", "mxfp4"}));
+  auto* weights = add("--weights", o.weights, "pack the weights of matrix products in this type");
+  add("--save-frozen", o.save_frozen, "file to write with the packed weights")
+      ->needs(weights->check(CLI::IsMember(command_line::forms_of_weights())));
+  auto* frozen = add("--frozen", o.frozen, "file of --save-frozen to read instead of model.safetensors");
+  frozen->check(CLI::ExistingFile)->needs(model)->excludes(weights);
   auto* train = add("--train", o.train, "file of ids, separated by spaces, to train on")->check(CLI::ExistingFile);
+  train->excludes(frozen);
   add("--steps", o.steps, "training steps in all, one sequence each")->check(whole(1))->needs(train);
   add("--length", o.length, "tokens of a sequence")->check(whole(1))->needs(train);
   add("--lr", o.lr, "learning rate")->check(command_line::above_zero())->needs(train);
   add("--only", o.only, "train only tensors whose name in the folder contains this text")->needs(train);
   add("--checkpoint", o.checkpoint, "file of the state of training, which a later run continues")->needs(train);
-  add("--save", o.save, "folder to write, with the files and types of the folder of the model")->needs(model);
+  add("--save", o.save, "folder to write, with the files and types of the folder of the model")
+      ->needs(model)
+      ->excludes(frozen);
   return command_line::run("generate", app, argc, argv, [&] {
     command_line::limit_memory();
     const gatefold::io::DecoderConfig config = generating::config_of(o);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/weights.hpp"
 #include "folder.hpp"
 
 namespace generating {
@@ -54,7 +55,7 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
 /// Prints a line of tokens that continue a prompt, each as soon as it is known. The first pass reads the whole prompt,
 /// and each later pass reads one token, because the KV cache keeps the keys and values of earlier tokens. The last
 /// token is one of `stop`, or number `o.tokens`.
-/// @param params  parameters of the model, or the result of freeze
+/// @param params, output  parameters of the model and its output layer, or the two parts of the result of freeze
 template <class M, class P>
 void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,
               const Params<StreamedCrossEntropy, float, Cpu>& output, const std::vector<Index>& prompt,
@@ -73,7 +74,7 @@ void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const 
     model.begin(ctx, model_params(params), count, carry);
     infer(model, ctx, params, ids, carry, y, extra_of<Extra<M, float, Cpu>>(segment));
     cache.advance();
-    s.loss().logits(ctx, output, model_params(params), std::as_const(y).view().rows(count - 1, 1), logits.view());
+    s.loss().logits(ctx, output, params, std::as_const(y).view().rows(count - 1, 1), logits.view());
     ids = {sample({logits.data(), static_cast<std::size_t>(s.vocabulary)}, o.sampling, i)};
     (i == 0 ? prefill : decoding) += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::cout << (i == 0 ? "" : " ") << ids[0] << std::flush;
@@ -99,15 +100,27 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
          o.save.string());
   Cpu::Context ctx(o.threads);
   const Seed seed{o.sampling.seed};
-  const FreezeOptions packing{.weights = packed_form(o)};
+  const FreezeOptions packing{.weights = command_line::form_of_weights(o.weights)};
   const auto answer = [&](const auto& params, const auto& output) {
+    if (o.tokens == 0) return;
     for (const auto& prompt : prompts) generate(o, ctx, s, model, params, output, prompt, stop);
   };
+  const auto save_frozen = [&](const auto& frozen) {
+    if (o.save_frozen.empty()) return;
+    io::save_frozen(o.save_frozen, ctx, frozen);
+    std::cerr << "saved " << o.save_frozen.string() << '\n';
+  };
+  if (!o.frozen.empty()) {
+    const auto frozen = io::load_frozen(o.frozen, ctx, model, s.loss());
+    answer(frozen.model, frozen.loss);
+    return;
+  }
   if (serves(o)) {
     // [snippet frozen]
     const auto frozen = io::load_frozen_decoder(o.model, ctx, config, model, packing);  // {.weights = Weights::int8}
     answer(frozen.model, frozen.loss);
     // [/snippet]
+    save_frozen(frozen);
     return;
   }
   using P = ModelAndLoss<Params<M, float, Cpu>, Params<StreamedCrossEntropy, float, Cpu>>;
@@ -119,10 +132,10 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
     io::save_decoder(o.save, ctx, config, params, o.model);
     std::cerr << "saved " << o.save.string() << '\n';
   }
-  if (o.tokens == 0) return;
   if (o.weights.empty()) return answer(params.model, params.loss);
-  const auto frozen = freeze(ctx, std::move(params.model), packing);
-  answer(frozen, params.loss);
+  const auto frozen = freeze(ctx, std::move(params), packing);
+  answer(frozen.model, frozen.loss);
+  save_frozen(frozen);
 }
 
 }  // namespace generating

@@ -88,6 +88,18 @@ first=$(drawn --seed 1 --threads 1)
 [ "$(drawn --seed 1 --threads 2)" = "$first" ] || fail "other tokens on 2 threads"
 [ "$(drawn --seed 2 --threads 1)" != "$first" ] || fail "the same tokens from another seed"
 for form in bfloat16 int8 int4 mxfp4; do run "${model[@]}" --weights $form; done
+# A file of packed weights gives the same tokens, without model.safetensors.
+mkdir "$dir/config"
+for name in mixtral qwen2_moe; do
+  cp "$folders/$name/config.json" "$dir/config"
+  run --model "$folders/$name" --tokens 40 --stop-ids -1 --weights int8 --save-frozen "$dir/int8"
+  packed=$(cat "$dir/out")
+  run --model "$dir/config" --tokens 40 --stop-ids -1 --frozen "$dir/int8"
+  expect_line "$packed"
+done
+refused "$folders/mixtral/model.safetensors: tensor " --model "$folders/mixtral" \
+  --frozen "$folders/mixtral/model.safetensors"
+refused "--weights" --model "$dir/config" --frozen "$dir/int8" --weights int8
 # Weights of a folder in MXFP4 keep their values; only the items are rounded.
 run --model "$folders/gpt_oss_mxfp4" --weights mxfp4
 run

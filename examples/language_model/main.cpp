@@ -14,6 +14,7 @@
 #include <string>
 
 #include "../support/command_line.hpp"
+#include "../support/weights.hpp"
 #include "../training/config.hpp"
 #include "options.hpp"
 #include "report.hpp"
@@ -80,6 +81,8 @@ void add_options(CLI::App& app, Options& o) {
   add("--rebalance", o.rebalance, "steps after which experts move to where their loads are even (0: they stay)")
       ->check(any);
   add("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024));
+  add("--weights", o.weights, "for evaluate and generate: pack the weights in this type")
+      ->check(CLI::IsMember(command_line::forms_of_weights()));
   add("--prompt", o.prompt, "what the model goes on from");
   add("--tokens", o.tokens, "tokens that it writes")->check(any);
   app.add_flag("--no-cache", o.no_cache, "read all again for each token, instead of keeping keys and values");
@@ -107,6 +110,7 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
          "0 with recompute, which does not count the slots of an expert", o.rebalance);
   expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
   expect(is_text(o.prompt), "options", "prompt", "UTF-8", "other bytes");
+  expect(o.command != "train" || o.weights == "float", "options", "weights", "float for the command train", o.weights);
   expect(o.command == "train" || !o.fresh, "options", "fresh", "false for the commands evaluate and generate", "true");
 }
 

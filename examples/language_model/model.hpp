@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <gatefold/core/types.hpp>
+#include <gatefold/core/weights.hpp>
 #include <gatefold/layer/summary.hpp>
 #include <map>
 #include <memory>
@@ -38,6 +39,8 @@ class Model {
   virtual void read(const Ids& x) = 0;
   /// Returns the routing of each mixture on the tokens [N] of whole sequences.
   virtual std::vector<training::Routing> routing(const Ids& x) = 0;
+  /// Packs the weights of matrix products in a form. Inference then reads these copies, but training must not follow.
+  virtual void freeze(gatefold::Weights form) = 0;
   /// Begins a new text: forgets the tokens that read_on() has read.
   virtual void begin() = 0;
   /// Reads tokens that follow those already read since begin(). Returns the logits [vocabulary] of the next token.

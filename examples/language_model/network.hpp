@@ -122,6 +122,13 @@ class Network final : public Model {
     }
     return all;
   }
+  void freeze(Weights form) override {
+    if constexpr (std::is_same_v<PlaceT, OneProcess>) {
+      auto frozen = gatefold::freeze(ctx_, std::move(trainer_.params), {.weights = form});
+      trainer_.params = {std::move(frozen.model.params), std::move(frozen.loss)};
+      packed_ = std::move(frozen.model.packed);
+    }
+  }
   void begin() override { memory_.begin(ctx_); }
   std::span<const float> read_on(const Ids& x) override {
     const Index count = static_cast<Index>(x.size());
@@ -131,6 +138,7 @@ class Network final : public Model {
   }
   std::span<const float> logits(Index first, Index count) override {
     z_.resize(count, vocabulary_);
+    const auto scope = ctx_.use(packed_);
     PlaceT::inner(trainer_.loss)
         .logits(ctx_, trainer_.params.loss, trainer_.model(), std::as_const(y_).view().rows(first, count), z_.view());
     return logits_ = training::to_host(ctx_, z_);
@@ -160,6 +168,7 @@ class Network final : public Model {
   /// Computes the rows `mine` of y_, the output of the layers.
   void infer(const Ids& x, const dist::Range& mine, const Segment<float, B>& segment) {
     y_.resize(static_cast<Index>(x.size()), o_.dim);
+    const auto scope = ctx_.use(packed_);
     trainer_.infer(here(x, ids_).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count), extra(segment));
   }
 
@@ -171,6 +180,7 @@ class Network final : public Model {
   Layer shown_;
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
+  typename B::PackedWeights packed_{};  // copies that inference reads; none before freeze()
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;
   Tensor<float, 2, B> y_{}, z_{};  // y_ [N, D]: output of the layers for the last tokens; z_ [count, V]: logits
   std::vector<float> logits_{};    // z on the host

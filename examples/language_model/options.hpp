@@ -31,7 +31,8 @@ struct Options {
   Index log = 10, validate = 500, valid_tokens = 32768, save = 250, stop = 0;
   int threads = 0;
   bool fresh = false;
-  // Generation.
+  // Evaluation and generation.
+  std::string weights = "float";
   std::string prompt{}, log_probabilities{};
   Index tokens = 400;
   bool no_cache = false;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "../support/weights.hpp"
 #include "evaluate.hpp"
 #include "generate.hpp"
 #include "model.hpp"
@@ -72,6 +73,7 @@ inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
 }
 
 /// The model of a run that was best on validation, and its vocabulary. Reading them does not need the text of the run.
+/// The option `weights` selects the form of its weights.
 struct Best {
   Vocabulary vocabulary;
   std::unique_ptr<Model> model;
@@ -79,6 +81,7 @@ struct Best {
   explicit Best(const Options& o)
       : vocabulary(vocabulary_of(folder_of(o).best(), o)), model(make_model(o, vocabulary.size())) {
     model->load(folder_of(o).best());
+    if (o.weights != "float") model->freeze(command_line::form_of_weights(o.weights));
   }
 };
 

@@ -78,6 +78,19 @@ cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Knese
 awk -v told="$(awk '/^this model/ { print $NF }' "$dir/out")" '
   { sum -= $1 / log(2) } END { d = sum / NR - told; exit !(NR > 100 && d < 1e-4 && d > -1e-4) }' "$dir/log_p" ||
   fail "log-probabilities are not those of the bits"
+# Packed weights change the bits per token a little, and other forms differently.
+bits_of() { again evaluate "$@"; awk '/^this model/ { print $NF }' "$dir/out"; }
+exact=$(bits_of) all=$exact
+for form in bfloat16 int8 int4 mxfp4; do
+  of_form=$(bits_of --weights $form)
+  all+=" $of_form"
+  awk -v a="$exact" -v b="$of_form" 'BEGIN { exit !(a - b < 0.3 && b - a < 0.3) }' ||
+    fail "--weights $form: $of_form bits instead of $exact"
+done
+[ "$(tr ' ' '\n' <<<"$all" | sort -u | wc -l)" -ge 4 ] || fail "bits of packed weights: $all"
+"$program" train --run "$dir/packed" --text "$text" --weights int8 >"$dir/out" 2>"$dir/err"
+[ $? -eq 2 ] && grep -q "options: weights: expected float for the command train, got int8" "$dir/err" ||
+  fail "trains with packed weights: $(cat "$dir/err")"
 # Any text can be evaluated: its tokens that the model does not have become the unknown token.
 { cat "$text"; seq 3000 | sed 's/$/ ΩΩΩ/'; } >"$dir/other.txt"
 "$program" evaluate --run "$dir/1" --text "$dir/other.txt" >"$dir/out" 2>"$dir/err" &&

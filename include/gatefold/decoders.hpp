@@ -11,6 +11,7 @@
 #include "gatefold/train/config_options.hpp"
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/decoder_map.hpp"
+#include "gatefold/train/frozen_file.hpp"
 #include "gatefold/train/load_decoder.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"
 #include "gatefold/train/save_decoder.hpp"

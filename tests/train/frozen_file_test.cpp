@@ -7,15 +7,21 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
+#include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/model/segment.hpp"
+#include "gatefold/train/load_frozen_decoder.hpp"
+#include "support/decoder_folders.hpp"
 #include "support/quantised.hpp"
 #include "support/temp_directory.hpp"
 
@@ -62,25 +68,64 @@ void check_round_trip(FreezeOptions options) {
   if (is_quantised(options.weights)) CHECK(bytes(again) == bytes(path));
 }
 
-/// Writes a file with the numbers and the scales of expert.up, changed by `change`, and returns the error of loading
-/// it.
-template <class F>
-std::string error_of(const F& change) {
+/// A small language model.
+auto layers() { return Chain{Embedding{.vocabulary = 45, .model_dim = 37}, branch()}; }
+StreamedCrossEntropy loss_of(bool tied) { return {.vocabulary = 45, .model_dim = 37, .tied = tied}; }
+template <class B>
+auto frozen_layers(typename B::Context& ctx, bool tied, FreezeOptions options) {
+  auto model = init_params<float, B>(layers(), ctx, Seed{1});
+  return freeze(ctx,
+                ModelAndLoss<decltype(model), Params<StreamedCrossEntropy, float, B>>{
+                    std::move(model), init_params<float, B>(loss_of(tied), ctx, Seed{2})},
+                std::move(options));
+}
+/// Returns the outputs of a language model for some ids, and the logits.
+template <class B, class M, class P>
+std::vector<float> outputs_and_logits(typename B::Context& ctx, const M& model, const StreamedCrossEntropy& loss,
+                                      const P& frozen, const Extra<M, float, B>& extra = {}) {
+  const std::vector<Index> ids{3, 1, 4};
+  Carry<M, float, B> carry;
+  Tensor<float, 2, B> y(3, loss.model_dim), z(3, loss.vocabulary);
+  model.begin(ctx, frozen.model.params, 3, carry);
+  infer(model, ctx, frozen.model, ids, carry, y, extra);
+  loss.logits(ctx, frozen.loss, frozen.model, y, z);
+  std::vector<float> all(y.data(), y.data() + y.size());
+  all.insert(all.end(), z.data(), z.data() + z.size());
+  return all;
+}
+
+/// Saves, changes the file by `change`, loads, and returns the error of loading.
+template <class Save, class Load, class F>
+std::string error_of(const Save& save, const Load& load, const F& change) {
   const TempDirectory folder;
   const auto path = folder.path / "f";
   Cpu::Context ctx(1);
-  io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = Weights::int8}));
+  save(path, ctx);
   std::ifstream in(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(in), {}};
   change(text);
   std::ofstream(path, std::ios::binary) << text;
   try {
-    io::load_frozen(path, ctx, branch());
+    load(path, ctx);
   } catch (const FileError& error) {
     const std::string message = error.what();
     return message.substr(message.find(": ") + 2);
   }
   return "no error";
+}
+/// Returns the error of loading a changed file of the branch.
+template <class F>
+std::string error_of(const F& change) {
+  return error_of([](const auto& path,
+                     auto& ctx) { io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = Weights::int8})); },
+                  [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, branch()); }, change);
+}
+/// Returns the error of loading a changed file of the language model with an output layer in `form`.
+template <class F>
+std::string error_of_layers(Weights form, const F& change) {
+  return error_of([&](const auto& path,
+                      auto& ctx) { io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {.weights = form})); },
+                  [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, layers(), loss_of(false)); }, change);
 }
 /// Replaces a text in the header by another of the same length.
 auto replace(const std::string& from, const std::string& to) {
@@ -100,6 +145,96 @@ TEST_CASE_TEMPLATE("save_frozen: load_frozen gives the same results", B, Cpu, Cp
     check_round_trip<B>({.weights = form});
     check_round_trip<B>({.weights = form, .except = {{"**.down", Weights::int8}}});
   }
+}
+
+TEST_CASE_TEMPLATE("save_frozen: a language model gives the same results", B, Cpu, CpuBf16) {
+  const TempDirectory folder;
+  const auto path = folder.path / "frozen.safetensors";
+  for (const bool tied : {false, true})
+    for (const FreezeOptions& options :
+         {FreezeOptions{}, FreezeOptions{.weights = Weights::bfloat16}, FreezeOptions{.weights = Weights::int8},
+          FreezeOptions{.weights = Weights::int4}, FreezeOptions{.weights = Weights::mxfp4},
+          FreezeOptions{.weights = Weights::int8, .except = {{"loss.weight", Weights::unchanged}}},
+          FreezeOptions{.weights = Weights::int4, .except = {{"loss.weight", Weights::bfloat16}}}}) {
+      typename B::Context ctx(2);
+      const auto frozen = frozen_layers<B>(ctx, tied, options);
+      io::save_frozen(path, ctx, frozen, {{"made", "here"}});
+      const auto loaded = io::load_frozen(path, ctx, layers(), loss_of(tied));
+      CAPTURE(tied);
+      CAPTURE(int(options.weights));
+      CHECK(outputs_and_logits<B>(ctx, layers(), loss_of(tied), loaded) ==
+            outputs_and_logits<B>(ctx, layers(), loss_of(tied), frozen));
+      CHECK(io::read_metadata(path).at("made") == "here");
+    }
+}
+
+TEST_CASE_TEMPLATE("save_frozen: a decoder is loaded without its folder", B, Cpu, CpuBf16) {
+  const TempDirectory folder;
+  const auto path = folder.path / "frozen.safetensors";
+  const auto check = [&](const std::string& name, const FreezeOptions& options) {
+    CAPTURE(name);
+    typename B::Context ctx(1);
+    const auto config = io::read_decoder_config(decoder_folders() / name);
+    with_decoder(config.sizes, [&]<class M>(const M& model) {
+      const StreamedCrossEntropy loss = config.sizes.loss();
+      const auto frozen = io::load_frozen_decoder(decoder_folders() / name, ctx, config, model, options);
+      io::save_frozen(path, ctx, frozen);
+      const auto loaded = io::load_frozen(path, ctx, model, loss);
+      const auto extra = extra_of<Extra<M, float, B>>(Segment<float, B>{.length = 3});
+      CHECK(outputs_and_logits<B>(ctx, model, loss, loaded, extra) ==
+            outputs_and_logits<B>(ctx, model, loss, frozen, extra));
+    });
+  };
+  if constexpr (std::is_same_v<B, Cpu>)
+    for (const std::string& name : all_decoders()) check(name, {.weights = Weights::int8});
+  // These weights have no elements, and their packed copies are not quantised.
+  check("mixtral", {});
+  check("mixtral", {.weights = Weights::bfloat16});
+  check("qwen2_moe", {.weights = Weights::int4, .except = {{"**.shared", Weights::bfloat16}}});
+}
+
+TEST_CASE("save_frozen: names, types and shapes of a language model") {
+  const TempDirectory folder;
+  const auto path = folder.path / "frozen.safetensors";
+  Cpu::Context ctx(1);
+  for (const bool tied : {false, true})
+    for (const Weights form : {Weights::int4, Weights::bfloat16}) {
+      io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, tied, {.weights = form}));
+      const io::TensorFiles files(path);
+      CHECK(files.info("model.layers.0.weight").dtype == "F32");
+      CHECK(files.info("loss.bias").shape == std::vector<std::uint64_t>{45});
+      if (form == Weights::int4) {
+        CHECK(files.info("loss.weight.int4").shape == std::vector<std::uint64_t>{1, 19, 45});
+        CHECK(files.info("loss.weight.scale").shape == std::vector<std::uint64_t>{1, 2, 45});
+        CHECK(!files.contains("loss.weight"));
+      } else {
+        CHECK(files.info("loss.weight").dtype == "BF16");
+        CHECK(files.info("loss.weight").shape == std::vector<std::uint64_t>{45, 37});
+      }
+    }
+}
+
+TEST_CASE("load_frozen: a language model with a wrong output names it") {
+  const auto nothing = [](std::string&) {};
+  CHECK(error_of_layers(Weights::int8, nothing) == "no error");
+  CHECK(error_of_layers(Weights::int8, replace("loss.weight.int8", "loss.weight.int9")) ==
+        "tensor \"loss.weight\": missing");
+  CHECK(error_of_layers(Weights::int8, replace("[1,37,45]", "[1,45,37]")) ==
+        "tensor \"loss.weight.int8\": expected [1, 37, 45], got [1, 45, 37]");
+  CHECK(error_of_layers(Weights::int8, replace("loss.bias", "loss.bios")) == "tensor \"loss.bias\": missing");
+  CHECK(error_of_layers(Weights::bfloat16, replace("[45,37],\"data", "[37,45],\"data")) ==
+        "tensor \"loss.weight\": expected [45, 37], got [37, 45]");
+  // The file of a model without a loss, and of a model for another loss.
+  const auto save = [](const auto& path, auto& ctx) {
+    io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {.weights = Weights::int8}).model);
+  };
+  const auto load = [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, layers(), loss_of(false)); };
+  CHECK(error_of(save, load, nothing) == "tensor \"model.layers.0.weight\": missing");
+  const auto load_tied = [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, layers(), loss_of(true)); };
+  const auto save_layers = [](const auto& path, auto& ctx) {
+    io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {}));
+  };
+  CHECK(error_of(save_layers, load_tied, nothing) == "tensor \"loss.weight\": expected [0, 37], got [45, 37]");
 }
 
 TEST_CASE("save_frozen: names, types and shapes of the file") {
@@ -140,6 +275,21 @@ TEST_CASE("load_frozen: a file with a wrong tensor names it") {
     text[8 + header + std::stoull(text.substr(at + offsets.size())) + 5] = '\x80';
   };
   CHECK(error_of(number) == "tensor \"expert.gate.int8\": expected numbers from -127 to 127, got -128 as number 5");
+}
+
+TEST_CASE("load_frozen: a quantised matrix with one column is an error") {
+  const auto file = [](Index columns) {
+    return [=](const auto& path, auto& ctx) {
+      const Linear linear{.model_dim = 40, .output_dim = columns};
+      auto frozen = freeze(ctx, OneExpert{linear}.template init<float, Cpu>(ctx, Seed{1}), {.weights = Weights::int8});
+      io::save_frozen(path, ctx, frozen);
+    };
+  };
+  const auto load = [](const auto& path, auto& ctx) {
+    io::load_frozen(path, ctx, OneExpert{Linear{.model_dim = 40, .output_dim = 1}});
+  };
+  CHECK(error_of(file(1), load, [](std::string&) {}) == "no error");
+  CHECK(error_of(file(2), load, [](std::string&) {}).find("missing") != std::string::npos);
 }
 
 TEST_CASE("load_frozen: random changes of a file give errors, never crashes") {

@@ -22,7 +22,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Returns the outputs of a decoder for the ids 1, 2, … (and for one id), one after the other.
+/// Returns the outputs and logits of a decoder for the ids 1, 2, … (and for one id), one after the other.
 template <class T, class B, class M, class P>
 std::vector<T> outputs(typename B::Context& ctx, const DecoderSizes& sizes, const M& model, const P& params) {
   std::vector<T> all;
@@ -31,9 +31,12 @@ std::vector<T> outputs(typename B::Context& ctx, const DecoderSizes& sizes, cons
     for (Index i = 0; i < rows; ++i) ids.push_back(1 + i);
     Carry<M, T, B> carry;
     Tensor<T, 2, B> y(rows, sizes.model_dim);
-    model.begin(ctx, params.params, rows, carry);
-    infer(model, ctx, params, ids, carry, y, extra_of<Extra<M, T, B>>(Segment<T, B>{.length = rows}));
+    model.begin(ctx, params.model.params, rows, carry);
+    infer(model, ctx, params.model, ids, carry, y, extra_of<Extra<M, T, B>>(Segment<T, B>{.length = rows}));
     all.insert(all.end(), y.data(), y.data() + y.size());
+    Tensor<T, 2, B> z(rows, sizes.vocabulary);
+    sizes.loss().logits(ctx, params.loss, params.model, y, z);
+    all.insert(all.end(), z.data(), z.data() + z.size());
   }
   return all;
 }
@@ -47,9 +50,9 @@ void check(FreezeOptions options) {
     const auto config = io::read_decoder_config(folder);
     with_decoder(config.sizes, [&](const auto& model) {
       auto plain = io::load_decoder<T>(folder, ctx, config, model);
-      const auto expected = freeze(ctx, std::move(plain.model), options);
+      const auto expected = freeze(ctx, std::move(plain), options);
       const auto frozen = io::load_frozen_decoder<T>(folder, ctx, config, model, options);
-      CHECK(outputs<T, B>(ctx, config.sizes, model, frozen.model) == outputs<T, B>(ctx, config.sizes, model, expected));
+      CHECK(outputs<T, B>(ctx, config.sizes, model, frozen) == outputs<T, B>(ctx, config.sizes, model, expected));
       for_each_tensor(
           [](const Name& at, const auto& a, const auto& b) {
             CAPTURE(at.str());
@@ -57,7 +60,7 @@ void check(FreezeOptions options) {
             if (!packed && a.size() > 0)
               CHECK(std::memcmp(a.data(), b.data(), sizeof(*a.data()) * std::size_t(a.size())) == 0);
           },
-          frozen.model.params, expected.params);
+          frozen.model.params, expected.model.params);
     });
   }
 }
@@ -80,7 +83,32 @@ TEST_CASE("load_frozen_decoder: results have the bits of load_decoder and freeze
   check<float, Cpu>({});
   check<float, Cpu>({.weights = Weights::bfloat16});
   for (const Weights form : {Weights::int8, Weights::int4, Weights::mxfp4}) check<float, Cpu>({.weights = form});
+  check<float, Cpu>({.weights = Weights::int8, .except = {{"loss.weight", Weights::int4}}});
   check<float, CpuBf16>({});
+  check<float, CpuBf16>({.weights = Weights::bfloat16});
+}
+
+TEST_CASE("load_frozen_decoder: an output layer in blocks has its bits") {
+  // With 70000 words of 40 numbers, the output layer is read in several blocks.
+  const TempDirectory folder;
+  folder.write(R"({"model_type": "mixtral", "vocab_size": 70001, "hidden_size": 40, "num_hidden_layers": 1,
+                   "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2,
+                   "num_experts_per_tok": 1, "intermediate_size": 8})",
+               "config.json");
+  const auto config = io::read_decoder_config(folder.path);
+  REQUIRE(config.sizes.vocabulary * config.sizes.model_dim * sizeof(float) > 2 * io::tensor_map::kReadAtOnce);
+  with_decoder(config.sizes, [&]<class M>(const M& model) {
+    Cpu::Context ctx(2);
+    ModelAndLoss<Params<M, float, Cpu>, Params<StreamedCrossEntropy, float, Cpu>> params{
+        init_params<float, Cpu>(model, ctx, Seed{1}), init_params<float, Cpu>(config.sizes.loss(), ctx, Seed{2})};
+    io::save(folder.path / "model.safetensors", ctx, {}, io::decoder_map(config), params);
+    for (const Weights form : {Weights::bfloat16, Weights::int4}) {
+      const auto frozen = io::load_frozen_decoder(folder.path, ctx, config, model, {.weights = form});
+      const auto expected = freeze(ctx, io::load_decoder(folder.path, ctx, config, model), {.weights = form});
+      CHECK(outputs<float, Cpu>(ctx, config.sizes, model, frozen) ==
+            outputs<float, Cpu>(ctx, config.sizes, model, expected));
+    }
+  });
 }
 
 TEST_CASE("load_frozen_decoder: parameters without elements are refused") {
@@ -98,6 +126,13 @@ TEST_CASE("load_frozen_decoder: parameters without elements are refused") {
         infer(model, ctx, frozen.model.params, ids, carry, y, extra),
         "Cpu.grouped_gemm: weights: expected weights with elements, or the frozen parameters that have "
         "their packed copy, got parameters without elements; pass the FrozenParams to infer",
+        ArgumentError);
+    const auto packed = io::load_frozen_decoder(folder, ctx, config, model, {.weights = Weights::int8});
+    Tensor<float, 2, Cpu> z(2, config.sizes.vocabulary);
+    CHECK_THROWS_WITH_AS(
+        config.sizes.loss().logits(ctx, packed.loss, packed.model.params, y, z),
+        "Cpu.gemm: weights: expected weights with elements, or the frozen parameters that have their packed copy, got "
+        "parameters without elements; pass the FrozenParams to infer",
         ArgumentError);
     const TempDirectory to;
     CHECK_THROWS_AS(io::save(to.file(), ctx, {}, io::Part{"", frozen.model.params}), ArgumentError);

@@ -42,7 +42,7 @@ struct CachePlaces {
 
 }  // namespace detail_::attending
 
-GATEFOLD_FUNCTORS((class T, class B), StoreInCache, ReadFromCache);
+GATEFOLD_FUNCTORS((class T, class B), CopyCached);
 
 /// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
 ///
@@ -149,9 +149,9 @@ class KvCache {
     const View<T, 2, B> all = source.as(source.extent(1), source.extent(2)),
                         kept = ctx_->template scratch<T>(all.extent(0) / from.capacity * items_, all.extent(1));
     const detail_::attending::CachePlaces to{items_, capacity_, 0};
-    B::for_rows(*ctx_, kept.extent(0), functor::ReadFromCache<T, B>{from, all, kept});
+    B::for_rows(*ctx_, kept.extent(0), functor::CopyCached<T, B>{from, false, all, kept});
     B::for_rows(*ctx_, kept.extent(0),
-                functor::StoreInCache<T, B>{to, kept, target.as(target.extent(1), target.extent(2))});
+                functor::CopyCached<T, B>{to, true, kept, target.as(target.extent(1), target.extent(2))});
   }
 
   typename B::Context* ctx_;
@@ -210,26 +210,18 @@ struct CacheView {
 
 namespace functor {
 
-/// Copies row n of a matrix to the row of the same item in a KV cache (CachePlaces).
+/// Copies row n of a matrix to the row of the same item in a KV cache (CachePlaces), or that row to row n.
 template <class T, class B>
-struct StoreInCache {
+struct CopyCached {
   detail_::attending::CachePlaces places;
+  bool stores;  // whether `to` is the cache; otherwise `from` is
   View<const T, 2, B> from;
   View<T, 2, B> to;
   GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
-    const Index row = places(n);
-    each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(&from(n, c))); });
-  }
-};
-/// Copies the row of an item in a KV cache to row n of a matrix (CachePlaces).
-template <class T, class B>
-struct ReadFromCache {
-  detail_::attending::CachePlaces places;
-  View<const T, 2, B> from;
-  View<T, 2, B> to;
-  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
-    const Index row = places(n);
-    each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(n, c), at.load(&from(row, c))); });
+    const Index cached = places(n);
+    const T* const source = &from(stores ? n : cached, 0);
+    T* const target = &to(stores ? cached : n, 0);
+    each_column<T>(lanes, from.extent(1), [&](auto at, Index c) { at.store(target + c, at.load(source + c)); });
   }
 };
 /// Writes the mask of the current items to a KV cache: 1 = item, 0 = padding.
@@ -255,9 +247,10 @@ void store_valid(C& ctx, const CacheView<T, B>& cache, In<T, 1, B> valid, Index 
 template <class C, class T, class B>
 void store_rows(C& ctx, const CacheView<T, B>& cache, In<T, 2, B> rows) {
   B::for_rows(ctx, rows.extent(0),
-              functor::StoreInCache<T, B>{{rows.extent(0) / cache.sequences, cache.capacity, cache.first + cache.items},
-                                          rows,
-                                          cache.rows.as(cache.rows.extent(1), cache.rows.extent(2))});
+              functor::CopyCached<T, B>{{rows.extent(0) / cache.sequences, cache.capacity, cache.first + cache.items},
+                                        true,
+                                        rows,
+                                        cache.rows.as(cache.rows.extent(1), cache.rows.extent(2))});
 }
 /// Returns `count` rows of each sequence of a matrix of the cache, beginning with the row of the first item. They are
 /// in scratch memory, unless the cache has only one sequence.
@@ -266,7 +259,7 @@ template <class C, class T, class B>
 View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T, 2, B> all, Index count) {
   if (cache.sequences == 1) return all.rows(cache.first, count);
   const View<T, 2, B> rows = ctx.template scratch<T>(cache.sequences * count, all.extent(1));
-  B::for_rows(ctx, rows.extent(0), functor::ReadFromCache<T, B>{{count, cache.capacity, cache.first}, all, rows});
+  B::for_rows(ctx, rows.extent(0), functor::CopyCached<T, B>{{count, cache.capacity, cache.first}, false, all, rows});
   return rows;
 }
 

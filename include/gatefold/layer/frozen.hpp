@@ -13,6 +13,7 @@
 #include "gatefold/core/weights.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/frozen_params.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/name_patterns.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -38,20 +39,37 @@ struct FreezeOptions {
 
 namespace detail_::lookup {
 
-/// Returns the form of each tensor of a pack, in the order of for_each_tensor.
+/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Matrices with one column are
+/// unchanged.
+/// @param prefix  removed from the names that begin with it, before patterns are compared with them
 /// @throws ArgumentError if a pattern selects no tensor
 template <class P>
-[[gnu::noinline]] std::vector<Weights> forms(const FreezeOptions& options, const P& params) {
-  std::vector<std::string> names;
-  const auto add = [&](const Name& name, const auto&) { names.push_back(name.str()); };
-  for_each_tensor(add, params);
-  std::vector<Weights> forms(names.size(), options.weights);
-  for (const auto& [pattern, weights] : options.except) {
-    std::vector<bool> selected(names.size());
-    NamePatterns({pattern}).select("freeze", names, selected);
-    for (std::size_t i = 0; i < names.size(); ++i)
-      if (selected[i]) forms[i] = weights;
+[[gnu::noinline]] std::vector<Weights> forms(const FreezeOptions& options, const P& params,
+                                             const std::string& prefix = "") {
+  std::vector<Weights> forms(count_tensors(params), options.weights);
+  if (!options.except.empty()) {
+    std::vector<std::string> names;
+    for_each_tensor(
+        [&](const Name& name, const auto&) {
+          const std::string whole = name.str();
+          names.push_back(whole.substr(whole.starts_with(prefix) ? prefix.size() : 0));
+        },
+        params);
+    for (const auto& [pattern, weights] : options.except) {
+      std::vector<bool> selected(names.size());
+      NamePatterns({pattern}).select("freeze", names, selected);
+      for (std::size_t i = 0; i < names.size(); ++i)
+        if (selected[i]) forms[i] = weights;
+    }
   }
+  auto form = forms.begin();
+  for_each_tensor(
+      [&]<class Tensor>(const Name&, const Tensor& t) {
+        if constexpr (Tensor::rank == 3)
+          if (t.extent(2) == 1) *form = Weights::unchanged;
+        ++form;
+      },
+      params);
   return forms;
 }
 
@@ -73,15 +91,6 @@ void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
     std::apply([&](const auto&... part) { (add_only_multiplied(part, only, all), ...); }, params);
   } else {
     P::each(AddOnlyMultipliedOfPart{only_multiplied<P>, all}, params);
-  }
-}
-
-template <class B>
-auto packed_weights() {
-  if constexpr (requires { typename B::PackedWeights; }) {
-    return std::type_identity<typename B::PackedWeights>{};
-  } else {
-    return std::type_identity<Nothing<float, B>>{};
   }
 }
 
@@ -107,27 +116,40 @@ void keep_packed(C& ctx, Tensor<T, 3, B>& t, const View<const T, 3, B>& weights,
   t.resize_without_memory(address, experts, depth, columns);
 }
 
+/// Freezes parameters with a form for each tensor, in the order of for_each_tensor.
+template <class C, class P>
+FrozenParams<P, typename C::Backend> freeze_as(C& ctx, P&& params, const std::vector<Weights>& forms, bool keep_plain) {
+  using B = typename C::Backend;
+  const auto here = ctx.here();
+  FrozenParams<P, B> frozen{std::move(params), {}};
+  const auto pack = [&]<class T, int Rank, class Of>(auto& t, const View<const T, Rank, Of>& weights, Weights form,
+                                                     bool release) {
+    GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
+                     "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
+                     "float, Cpu> and a Cpu::Context");
+    if constexpr (Rank == 3 && std::is_same_v<Of, B> && requires { &B::template packs_only<T>; })
+      if (release && is_quantised(form) && can_be_only_packed<B, T, Rank>(weights, form))
+        return keep_packed(ctx, t, weights, form, frozen.packed);
+    if constexpr (requires { B::pack(ctx, weights, form, frozen.packed); }) B::pack(ctx, weights, form, frozen.packed);
+  };
+  if constexpr (requires { typename B::PackedWeights; }) {
+    std::vector<bool> release(forms.size());
+    if (!keep_plain) {
+      release.clear();
+      add_only_multiplied(frozen.params, false, release);
+    }
+    std::size_t at = 0;
+    for_each_tensor(
+        [&](const Name&, auto& t) {
+          pack(t, std::as_const(t).view(), forms[at], release[at]);
+          ++at;
+        },
+        frozen.params);
+  }
+  return frozen;
+}
+
 }  // namespace detail_::lookup
-
-/// Parameters for inference only, made by `freeze`. Besides the parameters, it has packed copies of the expert weights
-/// [E, rows, columns], in the order in which the matrix products of the backend read them. You can pass it to `infer`
-/// instead of Params.
-template <class P, class B>
-struct FrozenParams {
-  P params;  // do not change these: the packed copies would keep the old values
-  // Packed copies of the tensors [experts, rows, columns] of params.
-  typename decltype(detail_::lookup::packed_weights<B>())::type packed;
-};
-
-/// Returns the parameters of a model from Params or FrozenParams.
-template <class P>
-const P& model_params(const P& params) {
-  return params;
-}
-template <class P, class B>
-const P& model_params(const FrozenParams<P, B>& frozen) {
-  return frozen.params;
-}
 
 /// Prepares parameters for inference: makes copies of the expert weights in the order in which the matrix products of
 /// the backend read them. Takes ownership of the parameters: freeze(ctx, std::move(params)).
@@ -135,8 +157,9 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
 /// The option `weights` selects the form of the copies. With Weights::unchanged, results have the same bits as with the
 /// original parameters. Weights::bfloat16 rounds weights to 8 significant bits, so by at most 2⁻⁸ of their value. The
 /// forms of 8 and 4 bits (core/weights.hpp) also round the items that they multiply. Fewer bytes are faster to read,
-/// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. A backend without
-/// packed weights neither packs nor rounds.
+/// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. Those with one column
+/// are not rounded, because SigmoidGated reads their elements. A backend without packed weights neither packs nor
+/// rounds.
 ///
 /// `Cuda` and `CudaBf16` store the same weights of 8 and 4 bits as `Cpu`, but their products do not round the items to
 /// 8 bits. Results have the bits of parameters with the weights ŵ, so they differ from those of `Cpu`. `Cuda` computes
@@ -150,54 +173,11 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
   GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
                    "gatefold: freeze takes ownership of the parameters: freeze(ctx, std::move(params)); see "
                    "docs/explanation/performance.md");
-  using B = typename C::Backend;
   if constexpr (!std::is_lvalue_reference_v<P>) {
-    const auto here = ctx.here();
-    FrozenParams<P, B> frozen{std::move(params), {}};
-    const auto pack = [&]<class T, int Rank, class Of>(auto& t, const View<const T, Rank, Of>& weights, Weights form,
-                                                       bool release) {
-      GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
-                       "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
-                       "float, Cpu> and a Cpu::Context");
-      if constexpr (Rank == 3 && std::is_same_v<Of, B> && requires { &B::template packs_only<T>; })
-        if (release && is_quantised(form) && detail_::lookup::can_be_only_packed<B, T, Rank>(weights, form))
-          return detail_::lookup::keep_packed(ctx, t, weights, form, frozen.packed);
-      if constexpr (requires { B::pack(ctx, weights, form, frozen.packed); })
-        B::pack(ctx, weights, form, frozen.packed);
-    };
-    if constexpr (requires { typename B::PackedWeights; }) {
-      const std::vector<Weights> forms = detail_::lookup::forms(options, frozen.params);
-      std::vector<bool> release(forms.size());
-      if (!options.keep_plain) {
-        release.clear();
-        detail_::lookup::add_only_multiplied(frozen.params, false, release);
-      }
-      std::size_t at = 0;
-      for_each_tensor(
-          [&](const Name&, auto& t) {
-            pack(t, std::as_const(t).view(), forms[at], release[at]);
-            ++at;
-          },
-          frozen.params);
-    }
-    return frozen;
+    const std::vector<Weights> forms = detail_::lookup::forms(options, params);
+    return detail_::lookup::freeze_as(ctx, std::move(params), forms, options.keep_plain);
   }
 }
-
-namespace detail_::lookup {
-
-/// Calls run(). During the call, matrix products of the context read the packed weights of `frozen`.
-template <class C, class P, class B, class Run>
-void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
-  if constexpr (requires { ctx.use(frozen.packed); }) {
-    const auto scope = ctx.use(frozen.packed);
-    run();
-  } else {
-    run();
-  }
-}
-
-}  // namespace detail_::lookup
 
 /// Runs a layer for inference with frozen parameters (packed by freeze): `infer(layer, ctx, frozen, x, carry, y)`.
 template <class T, class B, class L, class P>

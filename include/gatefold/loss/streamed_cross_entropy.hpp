@@ -10,6 +10,7 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/frozen_params.hpp"
 #include "gatefold/tensor/table.hpp"
 
 namespace gatefold {
@@ -113,13 +114,14 @@ struct StreamedCrossEntropy {
   }
 
   /// Computes the logits z of (1) for M outputs y of the model, for example to sample tokens from them.
+  /// @param model  parameters of the model, or the frozen ones (FrozenParams) if the output layer was frozen with them
   /// @param y [M, D] in, z [M, V] out
   template <class T, class B, class ModelP>
   void logits(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
               Out<T, 2, B> z) const {
     expect_shape("StreamedCrossEntropy.logits", "y", y, {any_extent, model_dim});
     expect_shape("StreamedCrossEntropy.logits", "z", z, {y.extent(0), vocabulary});
-    block_of_logits(ctx, weights(p, model), y, 0, z);
+    detail_::lookup::with_packed(ctx, model, [&] { block_of_logits<T, B>(ctx, weights(p, model), y, 0, z); });
   }
   /// Writes log_p [M, V], the log-probabilities of all V labels for M outputs y [M, D] of the model. They are the log
   /// softmax of the logits z in (1).
@@ -138,7 +140,8 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy.each", "value", value, {y.extent(0)});
     auto mark = ctx.mark();
     auto top = ctx.template scratch<T>(y.extent(0)), total = ctx.template scratch<T>(y.extent(0));
-    stream(ctx, weights(p, model), y, target, top, total, value);
+    detail_::lookup::with_packed(ctx, model,
+                                 [&] { stream<T, B>(ctx, weights(p, model), y, target, top, total, value); });
   }
 
  private:
@@ -155,7 +158,7 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy", "params.weight", p.weight, {tied ? 0 : vocabulary, model_dim});
     expect_shape("StreamedCrossEntropy", "params.bias", p.bias, {bias ? vocabulary : 0});
     if (!tied) return {p.weight, p.bias};
-    const auto* table = first_table<T, B>(model);
+    const auto* table = first_table<T, B>(model_params(model));
     expect(table, "StreamedCrossEntropy", "model", "a model with an Embedding, because the loss is tied to its Table",
            "no Embedding");
     expect_shape("StreamedCrossEntropy", "the model's first Table", *table, {vocabulary, model_dim});
@@ -212,13 +215,19 @@ struct StreamedCrossEntropy {
   template <class T, class B>
   void block_of_logits(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, Index first,
                        View<T, 2, B> z) const {
-    const View<const T, 2, B> wv = w.weight.rows(first, z.extent(1));
     if (bias) {
-      B::gemm(ctx, y, false, wv, true, false, z,
-              functor::AddBias<T, B>{w.bias.rows(first, z.extent(1)).as(1, z.extent(1))});
+      multiply<T, B>(ctx, w, y, first, z, functor::AddBias<T, B>{w.bias.rows(first, z.extent(1)).as(1, z.extent(1))});
     } else {
-      B::gemm(ctx, y, false, wv, true, false, z, functor::Store{});
+      multiply<T, B>(ctx, w, y, first, z, functor::Store{});
     }
+  }
+  /// Computes a block of logits z, with a packed copy of the weights if the context uses one.
+  template <class T, class B, class E>
+  static void multiply(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, Index first,
+                       View<T, 2, B> z, const E& epilogue) {
+    if constexpr (requires { &B::template packs_transposed<T>; })
+      if (B::gemm_transposed(ctx, y, w.weight, first, z, epilogue)) return;
+    B::gemm(ctx, y, false, w.weight.rows(first, z.extent(1)), true, false, z, epilogue);
   }
   /// Writes the loss of each item to `value`. Also writes `top` and `total` for backward: the largest logit of the
   /// item, and the sum of exponentials relative to it.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -20,6 +21,8 @@
 #include "gatefold/io/save.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/layer/frozen.hpp"
+#include "gatefold/loss/streamed_cross_entropy.hpp"
+#include "gatefold/model/frozen_decoder.hpp"
 #include "gatefold/train/load_parameters.hpp"
 
 /// Files of frozen parameters with weights of 8 or 4 bits.
@@ -40,10 +43,17 @@ namespace gatefold::io {
 /// Tensors with a packed copy of bfloat16 are stored as BF16, others as `save` stores them. load_frozen reads both as
 /// plain floats without a packed copy.
 /// @param metadata  strings kept in the header
-/// @throws FileError as `save`; ArgumentError if a tensor has no elements, and its packed copy is not quantised
+/// @throws FileError as `save`
 /// @cost   memory for the numbers and scales of one tensor
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,
+                 const Metadata& metadata = {}, const SaveOptions& options = {});
+/// Writes a frozen decoder (model/frozen_decoder.hpp). The names of the model's tensors begin with `model.`. A
+/// quantised output layer W [V, D] becomes `loss.weight.int8` [1, D, V] (or int4, mxfp4) and `loss.weight.scale`. An
+/// output layer of bfloat16 becomes `loss.weight`, BF16 [V, D]. If W is tied to the embedding, the table of the
+/// embedding is stored as well.
+template <class C, class ModelP, class LossP, class B>
+void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<ModelP, LossP, B>& frozen,
                  const Metadata& metadata = {}, const SaveOptions& options = {});
 
 /// Returns the frozen float parameters of a model from a file of save_frozen. Quantised tensors exist only in packed
@@ -53,6 +63,14 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P
 /// @cost   memory for the parameters, and for the largest tensor while it runs
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model);
+/// Returns a frozen decoder (FrozenDecoder) from a file of save_frozen, without the folder from which it was made:
+///
+///     io::save_frozen("int8.safetensors", ctx, io::load_frozen_decoder(folder, ctx, config, model, options));
+///     const auto frozen = io::load_frozen("int8.safetensors", ctx, model, config.sizes.loss());
+///
+/// An output layer of bfloat16 is packed again.
+template <class C, class M>
+auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, const StreamedCrossEntropy& loss);
 
 namespace frozen_file {
 
@@ -69,6 +87,13 @@ std::vector<std::uint64_t> shape(const Bytes& of, Index rows) {
           static_cast<std::uint64_t>(of.columns)};
 }
 
+template <class T>
+std::vector<std::uint64_t> extents(const T& tensor) {
+  std::vector<std::uint64_t> shape;
+  for (int i = 0; i < T::rank; ++i) shape.push_back(static_cast<std::uint64_t>(tensor.extent(i)));
+  return shape;
+}
+
 /// A quantised tensor that is written. Its numbers and scales are computed when the first of them is written.
 template <class B>
 struct Quantised {
@@ -76,6 +101,20 @@ struct Quantised {
   typename B::QuantisedBytes bytes;
   bool scales;  // whether this describes the scales
 };
+/// A tensor without elements of its own that is written. Its packed copy is not quantised.
+template <class Matrix>
+struct Unpacked {
+  Matrix matrix;
+  Index depth, columns;
+  bool transposed;  // whether the tensor is [columns, depth] instead of [E, depth, columns]
+
+  typename Matrix::T operator[](Index i) const {
+    if (transposed) return matrix.value(i % depth, i / depth, depth, columns);
+    const Index e = i / (depth * columns), rest = i % (depth * columns);
+    return matrix.expert(e, depth, columns).value(rest / columns, rest % columns, depth, columns);
+  }
+};
+
 /// The context of the functions that copy elements to the file.
 template <class C>
 struct Writing {
@@ -98,6 +137,18 @@ struct Writing {
       to += sizeof(half);
     }
   }
+  template <class Unpacked, class To>
+  static void unpacked(void*, const void* data, Index at, Index count, std::byte* to) {
+    const auto& of = *static_cast<const Unpacked*>(data);
+    for (Index i = 0; i < count; ++i, to += sizeof(To)) {
+      To value{};
+      if constexpr (std::is_same_v<To, Bfloat16>)
+        value = Bfloat16::from(of[at + i]);
+      else
+        value = of[at + i];
+      std::memcpy(to, &value, sizeof(value));
+    }
+  }
   static void quantised(void* self, const void* data, Index at, Index count, std::byte* to) {
     Writing& w = *static_cast<Writing*>(self);
     const auto& of = *static_cast<const Quantised<typename C::Backend>*>(data);
@@ -114,81 +165,201 @@ struct Writing {
   }
 };
 
-/// Returns the packed copy of a tensor, or null.
-template <class B, class T, int Rank>
-auto packed_copy(const typename B::PackedWeights& packed, const View<const T, Rank, B>& t) {
-  if constexpr (Rank == 3 && std::is_same_v<T, float>)
-    return B::packed_copy(packed, t.data());
-  else
-    return decltype(B::template packed_copy<float>(packed, nullptr)){};
-}
-
-/// Reads one quantised tensor into reserved memory, and gives `t` its address.
-template <class B, class T>
-void read_quantised(const TensorFiles& files, const std::string& name, Weights form, Index experts, Index depth,
-                    Index columns, typename B::PackedWeights& packed, Tensor<T, 3, B>& t) {
-  const typename B::QuantisedBytes bytes{form, experts, depth, columns};
-  const std::string of_numbers = name + suffix(form), of_scales = name + ".scale";
-  const auto expect_tensor = [&](const std::string& tensor, const char* type, Index rows) {
-    if (!files.contains(tensor)) files.fail(tensor, "missing");
-    const TensorInfo& info = files.info(tensor);
-    if (info.dtype != type)
-      files.fail(tensor, std::string("dtype: expected ") + type + ", got " + std::string(info.dtype));
-    if (info.shape != shape(bytes, rows))
-      files.fail(tensor, "expected " + safetensors::shape_text(shape(bytes, rows)) + ", got " +
-                             safetensors::shape_text(info.shape));
-  };
-  expect_tensor(of_numbers, dtype(form), bytes.number_rows());
-  expect_tensor(of_scales, "BF16", bytes.scale_rows());
-  const std::vector<std::byte> numbers = files.read_bytes(of_numbers), scales = files.read_bytes(of_scales);
-  if (const Index at = bytes.wrong_number(numbers.data()); at >= 0)
-    files.fail(of_numbers, "expected numbers from -127 to 127, got -128 as number " + std::to_string(at));
-  T* const address = B::template reserve_packed<T>(experts, depth, columns, form, packed);
-  std::vector<Bfloat16> of_groups(static_cast<std::size_t>(bytes.scales()));
-  std::memcpy(of_groups.data(), scales.data(), scales.size());
-  bytes.read(numbers.data(), of_groups.data(), packed.reserved(address));
-  t.resize_without_memory(address, experts, depth, columns);
-}
-
-/// Reads each tensor of a pack, with the extents of the same tensor in another pack.
+/// Collects tensors, and writes them to a file.
 template <class C>
-struct Read {
+class File {
+ public:
   using B = typename C::Backend;
-  C& ctx;
-  const TensorFiles& files;
-  typename B::PackedWeights& packed;
-  mutable const std::string* next;  // the name of the next tensor
-  std::set<std::string>& read;      // the names of the tensors that were read
 
-  template <class To, class Like>
-  void operator()(To& t, const Like& like) const {
-    using T = std::remove_const_t<std::remove_pointer_t<decltype(like.data())>>;
-    const std::string& name = *next++;
-    if constexpr (std::is_same_v<To, Tensor<float, 3, B>>) {
-      bool found = files.contains(name);
-      for (const Weights form : forms) {
-        if (!files.contains(name + suffix(form))) continue;
-        if (found) files.fail(name + suffix(form), "another form of the same tensor");
-        found = true;
-        read.insert(name + suffix(form));
-        read.insert(name + ".scale");
-        read_quantised(files, name, form, like.extent(0), like.extent(1), like.extent(2), packed, t);
-      }
-      if (found && !files.contains(name)) return;
-    }
-    t.resize_like(like);
-    if (!files.contains(name)) {
-      if (like.size() == 0) return;
-      files.fail(name, "missing");
-    }
-    read.insert(name);
-    std::vector<std::uint64_t> shape;
-    for (int i = 0; i < To::rank; ++i) shape.push_back(static_cast<std::uint64_t>(like.extent(i)));
-    if (files.info(name).shape != shape)
-      files.fail(name, "expected " + safetensors::shape_text(shape) + ", got " +
-                           safetensors::shape_text(files.info(name).shape));
-    B::from_host(ctx, t.size(), files.read<T>(name).data(), t.data());
+  explicit File(const typename B::PackedWeights& packed) : packed_(packed) {}
+
+  /// Adds all tensors of a pack except the one with the name `but`. `prefix` begins their names in the file.
+  template <class P>
+  void add(const std::string& prefix, const P& pack, const std::string& but = "") {
+    for_each_tensor(
+        [&](const Name& at, const auto& t) {
+          const std::string name = prefix + at.str();
+          if (name != but) add_tensor(name, t.view());
+        },
+        pack);
   }
+  /// Adds a tensor [E, depth, columns] with a packed copy that is quantised.
+  void add_quantised(const std::string& name, const typename B::QuantisedMatrix& matrix, Index experts, Index depth,
+                     Index columns) {
+    const Weights form = matrix.format->form;
+    const typename B::QuantisedBytes bytes{form, experts, depth, columns};
+    const auto part = [&](bool scales, const std::string& of, const char* type, Index rows, std::size_t element) {
+      quantised_.push_back({matrix, bytes, scales});
+      add_source(of, type, shape(bytes, rows),
+                 {&quantised_.back(), experts * rows * columns, element, &Writing<C>::quantised});
+    };
+    part(false, name + suffix(form), dtype(form), bytes.number_rows(), 1);
+    part(true, name + ".scale", "BF16", bytes.scale_rows(), sizeof(Bfloat16));
+  }
+  /// Adds a tensor with its elements, which are rounded to bfloat16 if `half` is true.
+  template <class T, int Rank>
+  void add_elements(const std::string& name, const View<const T, Rank, B>& t, bool half) {
+    add_source(name, half ? "BF16" : safetensors::dtype<T>(), extents(t),
+               {t.data(), t.size(), half ? sizeof(Bfloat16) : sizeof(T),
+                half ? &Writing<C>::rounded : &Writing<C>::template to_host<T>});
+  }
+  /// Adds a tensor without elements, whose packed copy is not quantised.
+  template <class T, int Rank, class Matrix>
+  void add_unpacked(const std::string& name, const View<const T, Rank, B>& t, const Matrix& matrix) {
+    constexpr bool transposed = Rank == 2;
+    using Of = Unpacked<Matrix>;
+    const auto of = std::make_shared<const Of>(
+        Of{matrix, t.extent(transposed ? 1 : Rank - 2), t.extent(transposed ? 0 : Rank - 1), transposed});
+    unpacked_.push_back(of);
+    if (matrix.half)
+      add_source(name, "BF16", extents(t),
+                 {of.get(), t.size(), sizeof(Bfloat16), &Writing<C>::template unpacked<Of, Bfloat16>});
+    else
+      add_source(name, safetensors::dtype<T>(), extents(t),
+                 {of.get(), t.size(), sizeof(T), &Writing<C>::template unpacked<Of, T>});
+  }
+  void write(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const SaveOptions& options) {
+    Writing<C> writing{ctx};
+    safetensors::write_files(path, metadata, std::move(all_.list), options, &writing, sources_);
+  }
+
+ private:
+  template <class T, int Rank>
+  void add_tensor(const std::string& name, const View<const T, Rank, B>& t) {
+    bool half = false;
+    if constexpr (Rank == 3 && std::is_floating_point_v<T>) {
+      const auto packed = B::packed_copy(packed_, t.data());
+      if (packed.quantised) return add_quantised(name, packed.quantised, t.extent(0), t.extent(1), t.extent(2));
+      if (packed && !has_elements(t.data())) return add_unpacked(name, t, packed);
+      half = static_cast<bool>(packed.half);
+    }
+    add_elements(name, t, half);
+  }
+  void add_source(const std::string& name, const char* type, std::vector<std::uint64_t> shape,
+                  const safetensors::Source& source) {
+    all_.add(Name{nullptr, name}, type, static_cast<std::uint64_t>(source.size) * source.element, std::move(shape));
+    sources_.push_back(source);
+  }
+
+  const typename B::PackedWeights& packed_;
+  safetensors::Entries all_{"io::save_frozen"};
+  std::vector<safetensors::Source> sources_{};
+  // Sources point to these.
+  std::deque<Quantised<B>> quantised_{};
+  std::vector<std::shared_ptr<const void>> unpacked_{};
+};
+
+/// Reads the tensors of a file, and records their names.
+template <class C>
+class Reader {
+ public:
+  using B = typename C::Backend;
+  using Packed = typename B::PackedWeights;
+
+  Reader(const std::filesystem::path& path, C& ctx, Packed& packed) : ctx_(ctx), files_(path), packed_(packed) {}
+
+  /// Gives a pack the structure of another pack, and reads its tensors. `prefix` begins their names in the file.
+  template <class To, class Like>
+  void read_pack(const std::string& prefix, To& to, const Like& like) {
+    std::vector<std::string> names;
+    for_each_tensor([&](const Name& at, const auto&) { names.push_back(prefix + at.str()); }, like);
+    detail_::pack::structure_like(to, like, Leaf{*this, names.data()});
+  }
+  /// Reads a plain tensor with the extents of another tensor.
+  template <class To, class Like>
+  void read_plain(const std::string& name, To& t, const Like& like) {
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(like.data())>>;
+    t.resize_like(like);
+    if (!files_.contains(name)) {
+      if (like.size() == 0) return;
+      files_.fail(name, "missing");
+    }
+    const std::vector<T> values = read_values<T>(name, extents(like));
+    B::from_host(ctx_, t.size(), values.data(), t.data());
+  }
+  /// Reads the elements of a tensor, which must have this shape.
+  template <class T>
+  std::vector<T> read_values(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    read_.insert(name);
+    expect_shape(name, shape);
+    return files_.template read<T>(name);
+  }
+  /// Reads a tensor [E, depth, columns] if the file has a quantised form of it.
+  /// @param reserve  reserve(form) returns the address of memory for the packed copy
+  /// @return whether it was read
+  /// @throws FileError if the file also has another form of it
+  template <class F>
+  bool read_quantised(const std::string& name, Index experts, Index depth, Index columns, const F& reserve) {
+    bool found = false;
+    for (const Weights form : forms) {
+      if (!files_.contains(name + suffix(form))) continue;
+      if (found || files_.contains(name)) files_.fail(name + suffix(form), "another form of the same tensor");
+      found = true;
+      read_form(name, {form, experts, depth, columns}, reserve);
+    }
+    return found;
+  }
+  bool has(const std::string& name, const char* type) const {
+    return files_.contains(name) && files_.info(name).dtype == type;
+  }
+  /// @throws FileError if the file has a tensor that was not read
+  void expect_all_read() const {
+    for (const TensorInfo& info : files_.tensors())
+      if (!read_.contains(info.name)) files_.fail(info.name, "unexpected");
+  }
+
+ private:
+  struct Leaf {
+    Reader& reader;
+    mutable const std::string* next;  // the name of the next tensor
+
+    template <class To, class Like>
+    void operator()(To& t, const Like& like) const {
+      const std::string& name = *next++;
+      if constexpr (std::is_same_v<To, Tensor<float, 3, B>>) {
+        // Matrices with one column are never rounded (freeze), because SigmoidGated reads their elements.
+        const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
+        if (columns != 1 && reader.read_quantised(name, experts, depth, columns, [&](Weights form) {
+              float* const at = B::template reserve_packed<float>(experts, depth, columns, form, reader.packed_);
+              t.resize_without_memory(at, experts, depth, columns);
+              return at;
+            }))
+          return;
+      }
+      reader.read_plain(name, t, like);
+    }
+  };
+
+  void expect_shape(const std::string& name, const std::vector<std::uint64_t>& shape) const {
+    if (files_.info(name).shape != shape)
+      files_.fail(name, "expected " + safetensors::shape_text(shape) + ", got " +
+                            safetensors::shape_text(files_.info(name).shape));
+  }
+  template <class F>
+  void read_form(const std::string& name, const typename B::QuantisedBytes& bytes, const F& reserve) {
+    const std::string of_numbers = name + suffix(bytes.form), of_scales = name + ".scale";
+    const auto expect_tensor = [&](const std::string& tensor, const char* type, Index rows) {
+      if (!files_.contains(tensor)) files_.fail(tensor, "missing");
+      if (!has(tensor, type))
+        files_.fail(tensor, std::string("dtype: expected ") + type + ", got " + std::string(files_.info(tensor).dtype));
+      expect_shape(tensor, shape(bytes, rows));
+      read_.insert(tensor);
+    };
+    expect_tensor(of_numbers, dtype(bytes.form), bytes.number_rows());
+    expect_tensor(of_scales, "BF16", bytes.scale_rows());
+    const std::vector<std::byte> numbers = files_.read_bytes(of_numbers), scales = files_.read_bytes(of_scales);
+    if (const Index at = bytes.wrong_number(numbers.data()); at >= 0)
+      files_.fail(of_numbers, "expected numbers from -127 to 127, got -128 as number " + std::to_string(at));
+    const float* const address = reserve(bytes.form);
+    std::vector<Bfloat16> of_groups(static_cast<std::size_t>(bytes.scales()));
+    std::memcpy(of_groups.data(), scales.data(), scales.size());
+    bytes.read(numbers.data(), of_groups.data(), packed_.reserved(address));
+  }
+
+  C& ctx_;
+  const TensorFiles files_;
+  Packed& packed_;
+  std::set<std::string> read_{};  // the names of the tensors that were read
 };
 
 }  // namespace frozen_file
@@ -196,55 +367,75 @@ struct Read {
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen, const Metadata& metadata,
                  const SaveOptions& options) {
-  using Writing = frozen_file::Writing<C>;
-  safetensors::Entries all("io::save_frozen");
-  std::vector<safetensors::Source> sources;
-  std::deque<frozen_file::Quantised<B>> quantised;  // a deque, because sources point to its elements
-  const auto add = [&]<class T, int Rank>(const Name& at, const View<const T, Rank, B>& t) {
-    const auto packed = frozen_file::packed_copy<B>(frozen.packed, t);
-    if constexpr (Rank == 3)
-      if (const typename B::QuantisedMatrix matrix = packed.quantised) {
-        const Weights form = matrix.format->form;
-        const typename B::QuantisedBytes bytes{form, t.extent(0), t.extent(1), t.extent(2)};
-        const auto part = [&](bool scales, const std::string& name, const char* type, Index rows, std::size_t element) {
-          const Index size = t.extent(0) * rows * t.extent(2);
-          quantised.push_back({matrix, bytes, scales});
-          all.add(Name{nullptr, name}, type, static_cast<std::uint64_t>(size) * element,
-                  frozen_file::shape(bytes, rows));
-          sources.push_back({&quantised.back(), size, element, &Writing::quantised});
-        };
-        part(false, at.str() + frozen_file::suffix(form), frozen_file::dtype(form), bytes.number_rows(), 1);
-        part(true, at.str() + ".scale", "BF16", bytes.scale_rows(), sizeof(Bfloat16));
-        return;
-      }
-    std::vector<std::uint64_t> shape;
-    for (int i = 0; i < Rank; ++i) shape.push_back(static_cast<std::uint64_t>(t.extent(i)));
-    const bool half = static_cast<bool>(packed.half);
-    const std::size_t element = half ? sizeof(Bfloat16) : sizeof(T);
-    all.add(at, half ? "BF16" : safetensors::dtype<T>(), static_cast<std::uint64_t>(t.size()) * element,
-            std::move(shape));
-    sources.push_back({t.data(), t.size(), element, half ? &Writing::rounded : &Writing::template to_host<T>});
-  };
-  for_each_tensor([&](const Name& at, const auto& t) { add(at, t.view()); }, frozen.params);
-  Writing writing{ctx};
-  safetensors::write_files(path, metadata, std::move(all.list), options, &writing, sources);
+  frozen_file::File<C> file(frozen.packed);
+  file.add("", frozen.params);
+  file.write(path, ctx, metadata, options);
+}
+
+template <class C, class ModelP, class LossP, class B>
+void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<ModelP, LossP, B>& frozen,
+                 const Metadata& metadata, const SaveOptions& options) {
+  const std::string output = "loss.weight";
+  const auto w = detail_::frozen_decoder::output_weights(frozen.model.params, frozen.loss);
+  const auto packed = B::packed_transposed(frozen.model.packed, w.data());
+  frozen_file::File<C> file(frozen.model.packed);
+  file.add("model.", frozen.model.params);
+  file.add("loss.", frozen.loss, packed ? output : "");
+  if (packed.quantised)
+    file.add_quantised(output, packed.quantised, 1, w.extent(1), w.extent(0));
+  else if (packed && !has_elements(w.data()))
+    file.add_unpacked(output, w, packed);
+  else if (packed)
+    file.add_elements(output, w, true);
+  file.write(path, ctx, metadata, options);
 }
 
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model) {
-  using B = typename C::Backend;
-  const TensorFiles files(path);
   Shapes::Context of_shapes;
   const auto shapes = init_params<float, Shapes>(detail_::lookup::with_init<float, Shapes>(model), of_shapes, Seed{});
-  std::vector<std::string> names;
-  for_each_tensor([&](const Name& at, const auto&) { names.push_back(at.str()); }, shapes);
-  FrozenParams<ParametersOf<float, C, M>, B> frozen;
+  FrozenParams<ParametersOf<float, C, M>, typename C::Backend> frozen;
   const auto here = ctx.here();
-  std::set<std::string> read;
-  const frozen_file::Read<C> leaf{ctx, files, frozen.packed, names.data(), read};
-  detail_::pack::structure_like(frozen.params, shapes, leaf);
-  for (const TensorInfo& info : files.tensors())
-    if (!read.contains(info.name)) files.fail(info.name, "unexpected");
+  frozen_file::Reader<C> reader(path, ctx, frozen.packed);
+  reader.read_pack("", frozen.params, shapes);
+  reader.expect_all_read();
+  return frozen;
+}
+
+template <class C, class M>
+auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, const StreamedCrossEntropy& loss) {
+  using B = typename C::Backend;
+  Shapes::Context of_shapes;
+  const auto shapes = init_params<float, Shapes>(detail_::lookup::with_init<float, Shapes>(model), of_shapes, Seed{});
+  const auto of_loss = init_params<float, Shapes>(loss, of_shapes, Seed{});
+  FrozenDecoder<ParametersOf<float, C, M>, Params<StreamedCrossEntropy, float, B>, B> frozen;
+  const auto here = ctx.here();
+  frozen_file::Reader<C> reader(path, ctx, frozen.model.packed);
+  reader.read_pack("model.", frozen.model.params, shapes);
+  reader.read_plain("loss.bias", frozen.loss.bias, of_loss.bias);
+  const std::string name = "loss.weight";
+  const Index rows = loss.vocabulary, dim = loss.model_dim;
+  const auto reserve = [&](Weights form) {
+    if (loss.tied) {
+      frozen.loss.weight.resize_like(of_loss.weight);
+      auto* const table = first_table<float, B>(frozen.model.params);
+      expect(table, "io::load_frozen", "model", "a model with an Embedding, because the loss is tied", "no Embedding");
+      return B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed, table->data());
+    }
+    float* const address = B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed);
+    frozen.loss.weight.resize_without_memory(address, rows, dim);
+    return address;
+  };
+  if (reader.read_quantised(name, 1, dim, rows, reserve)) {
+  } else if (reader.has(name, "BF16")) {
+    const std::vector<float> values =
+        reader.template read_values<float>(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(dim)});
+    B::pack_columns(ctx, reserve(Weights::bfloat16), 0, View<const float, 2, B>(values.data(), rows, dim), rows,
+                    frozen.model.packed);
+  } else {
+    reader.read_plain(name, frozen.loss.weight, of_loss.weight);
+  }
+  reader.expect_all_read();
   return frozen;
 }
 

@@ -12,6 +12,7 @@
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/layer/frozen.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
+#include "gatefold/model/frozen_decoder.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/load_decoder.hpp"
@@ -19,18 +20,12 @@
 
 namespace gatefold::io {
 
-/// A decoder for inference only, from load_frozen_decoder. Pass `model` to `infer`, and `loss` and
-/// model_params(frozen.model) to StreamedCrossEntropy::logits.
-template <class ModelP, class LossP, class B>
-struct FrozenDecoder {
-  FrozenParams<ModelP, B> model;
-  LossP loss;
-};
-
 namespace decoder_folder {
 
 template <class B>
 struct ReserveLike;
+template <class T, class C>
+struct PackOutput;
 
 }  // namespace decoder_folder
 
@@ -38,12 +33,15 @@ struct ReserveLike;
 ///
 ///     const auto frozen = io::load_frozen_decoder(folder, ctx, config, model, {.weights = Weights::int8});
 ///     infer(model, ctx, frozen.model, ids, carry, y);
+///     config.sizes.loss().logits(ctx, frozen.loss, frozen.model, y, z);
 ///
-/// The results have the same bits as load_decoder followed by freeze, which needs up to three times the memory, because
-/// it keeps the weights as floats, too. Here, packed tensors [E, rows, columns] have no elements: they cannot be saved
-/// or changed. Matrices with one column keep their elements, because SigmoidGated reads them in place. On Cuda, only
-/// tensors with a form of 8 or 4 bits have no elements. On a backend without packed weights, the function calls
-/// load_decoder and freeze. Patterns of the options are compared with names of the model's tensors, without `model.`.
+/// The results have the same bits as load_decoder followed by freeze (model/frozen_decoder.hpp), which needs up to
+/// three times the memory, because it keeps the weights as floats, too. Here, packed tensors have no elements: they
+/// cannot be changed, and only save_frozen can save them. These are the tensors [E, rows, columns] and a packed output
+/// layer that is not tied. Matrices with one column keep their elements, because SigmoidGated reads them in place. On
+/// Cuda, only tensors with a form of 8 or 4 bits have no elements, and the output layer is not packed. On a backend
+/// without packed weights, the function calls load_decoder and freeze.
+/// @return a FrozenDecoder
 /// @throws FileError as load_decoder; ArgumentError if the parameters are used without their packed copies
 /// @cost   memory of the packed weights (Weights: 2 bytes for each weight in bfloat16, 34 for 32 weights in int8) and
 ///         of the other tensors as T; in addition some megabytes, or the largest matrix, while it runs
@@ -52,7 +50,6 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
                          FreezeOptions options = {}) {
   using B = typename C::Backend;
   using P = ModelAndLoss<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>>;
-  using Frozen = FrozenDecoder<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>, B>;
   if constexpr (requires { &B::template reserve_packed<T>; }) {
     const TensorFiles files(folder / "model.safetensors");
     const TensorMap map = decoder_folder::map_of(files, config);
@@ -60,21 +57,34 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
     const auto here = ctx.here();
     P params;
     typename B::PackedWeights packed;
-    std::vector<Weights> forms = detail_::lookup::forms(options, shapes.model);
-    forms.resize(count_tensors(shapes));
+    const std::vector<Weights> forms = detail_::frozen_decoder::forms(options, shapes);
     auto form = forms.cbegin();
-    detail_::pack::structure_like(params, shapes, decoder_folder::ReserveLike<B>{form, packed});
+    detail_::pack::structure_like(params.model, shapes.model, decoder_folder::ReserveLike<B>{form, packed});
+    const Weights of_output = *form;  // of the tensor loss.weight
+    const Index vocabulary = shapes.loss.weight.extent(0), dim = shapes.loss.weight.extent(1);
+    params.loss.bias.resize_like(shapes.loss.bias);
+    constexpr bool packs_output = requires { &B::template packs_transposed<T>; };
+    T* output = nullptr;  // the address of a packed output layer that is not tied
+    if constexpr (packs_output)
+      if (vocabulary > 0 && B::template packs_transposed<T>(of_output)) {
+        output = B::template reserve_transposed<T>(vocabulary, dim, of_output, packed);
+        params.loss.weight.resize_without_memory(output, vocabulary, dim);
+      }
+    if (!output) params.loss.weight.resize(vocabulary, dim);
+    decoder_folder::PackOutput<T, C> pack_output{ctx, packed, output, vocabulary, dim};
     tensor_map::for_each_block(
         files, map, params,
         [&]<class E, int Rank>(View<E, Rank, B> to, std::size_t first, std::size_t count, const E* values) {
+          const auto at = static_cast<Index>(first), elements = static_cast<Index>(count);
+          if constexpr (packs_output && Rank == 2 && std::is_same_v<E, T>)
+            if (output && to.data() == output) return pack_output.add(values, elements);
           if constexpr (Rank == 3) {
             const Index rows = to.extent(1), columns = to.extent(2), matrix = rows * columns;
-            const auto at = static_cast<Index>(first), elements = static_cast<Index>(count);
             if (!has_elements(to.data()))
               return B::pack_experts(ctx, to.data(), at / matrix,
                                      View<const E, 3, B>(values, elements / matrix, rows, columns), packed);
           }
-          B::from_host(ctx, static_cast<Index>(count), values, to.data() + first);
+          B::from_host(ctx, elements, values, to.data() + first);
         });
     decoder_folder::set_others(ctx, config, params);
     form = forms.cbegin();
@@ -84,11 +94,15 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
           if constexpr (Tensor::rank == 3)
             if (has_elements(t.data())) B::pack(ctx, t.view(), weights, packed);
         },
-        std::as_const(params));
-    return Frozen{{std::move(params.model), std::move(packed)}, std::move(params.loss)};
+        std::as_const(params.model));
+    if constexpr (packs_output)
+      if (!output)
+        B::pack_transposed(ctx, detail_::frozen_decoder::output_weights(params.model, params.loss), of_output, packed);
+    return FrozenDecoder<ParametersOf<T, C, M>, Params<StreamedCrossEntropy, T, B>, B>{
+        {std::move(params.model), std::move(packed)}, std::move(params.loss)};
   } else {
     P params = load_decoder<T>(folder, ctx, config, model);
-    return Frozen{freeze(ctx, std::move(params.model), options), std::move(params.loss)};
+    return freeze(ctx, std::move(params), std::move(options));
   }
 }
 
@@ -115,6 +129,28 @@ struct ReserveLike {
   void operator()(To& t, const Like& like) const {
     ++form;
     t.resize_like(like);
+  }
+};
+
+/// Packs the weights of an output layer, which arrive in blocks of elements in row-major order.
+template <class T, class C>
+struct PackOutput {
+  using B = typename C::Backend;
+  C& ctx;
+  typename B::PackedWeights& packed;
+  const T* address;  // from reserve_transposed
+  Index vocabulary, dim;
+  Index packed_rows = 0;
+  std::vector<T> waiting{};  // elements after the rows that are packed
+
+  void add(const T* values, Index count) {
+    waiting.insert(waiting.end(), values, values + count);
+    Index rows = static_cast<Index>(waiting.size()) / dim;
+    if (packed_rows + rows < vocabulary) rows -= rows % B::template columns_together<T>;
+    if (rows == 0) return;
+    B::pack_columns(ctx, address, packed_rows, View<const T, 2, B>(waiting.data(), rows, dim), vocabulary, packed);
+    waiting.erase(waiting.begin(), waiting.begin() + rows * dim);
+    packed_rows += rows;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -59,6 +60,11 @@ TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel
                   equal = equal && support::value_of_word<P>(word, k) == expected;
                 }
               CHECK(equal);
+              if (k0 == 0 || j0 == 0) continue;
+              // The value of the first weight that is in neither the first block nor the first panel.
+              const T weight = w[static_cast<std::size_t>((e * depth + k0 + 1) * columns + j0)];
+              CHECK(matrix.value(k0 + 1, j0, depth, columns) ==
+                    (first.half || rounds ? T(float(Bfloat16::from(float(weight)))) : weight));
             }
       }
   }
@@ -89,6 +95,45 @@ TEST_CASE_TEMPLATE("PackedWeights: reserved memory gets the bits of add", P, flo
       CHECK(std::memcmp(a.full, b.full, words * sizeof(T)) == 0);
     CHECK_NOTHROW(expect_elements("here", w.data()));
     CHECK_THROWS_AS(expect_elements("here", address), ArgumentError);
+  }
+}
+
+TEST_CASE("PackedWeights: the transpose gets the bits of transposed weights") {
+  constexpr Index width = cpu::Tile<float>::columns;
+  const Index depth = 300, columns = 2 * width + 7;
+  const auto w = naive::random_vector<float>(columns * depth, 3);
+  std::vector<float> transposed(w.size());
+  for (Index j = 0; j < columns; ++j)
+    for (Index k = 0; k < depth; ++k)
+      transposed[static_cast<std::size_t>(k * columns + j)] = w[static_cast<std::size_t>(j * depth + k)];
+  Cpu::Context ctx(2);
+  for (const Weights form : {Weights::unchanged, Weights::bfloat16, Weights::int8, Weights::int4, Weights::mxfp4}) {
+    PackedWeights packed;
+    packed.add<float>(ctx, transposed.data(), 1, depth, columns, form);
+    packed.add_transposed<float>(ctx, w.data(), depth, columns, form);
+    float* const address = packed.reserve<float>(1, depth, columns, form);
+    packed.pack_columns<float>(ctx, address, width, width + 7, w.data() + width * depth, depth, columns);
+    packed.pack_columns<float>(ctx, address, 0, width, w.data(), depth, columns);
+    // Weights that also have elements keep their address.
+    std::vector<float> elements = w;
+    CHECK(packed.reserve<float>(1, depth, columns, form, elements.data()) == elements.data());
+    packed.pack_columns<float>(ctx, elements.data(), 0, columns, w.data(), depth, columns);
+    const auto bytes = [&](const float* at) {
+      const PackedMatrix<float> found = packed.find<float>(at);
+      const auto words = static_cast<std::size_t>(PackedMatrix<float>::size(depth, columns));
+      const auto text = [](const void* data, std::size_t size) {
+        return std::string(static_cast<const char*>(data), size);
+      };
+      if (found.full) return text(found.full, words * sizeof(float));
+      if (found.half) return text(found.half, words * sizeof(Bfloat16));
+      const auto groups = static_cast<std::size_t>(cpu::QuantisedMatrix::size(depth, columns));
+      return text(found.quantised.data, groups * static_cast<std::size_t>(found.quantised.format->group_bytes));
+    };
+    const std::string expected = bytes(transposed.data());
+    CAPTURE(int(form));
+    CHECK((bytes(w.data()) == expected));
+    CHECK((bytes(address) == expected));
+    CHECK((bytes(elements.data()) == expected));
   }
 }
 

@@ -77,15 +77,20 @@ Matrix<B> product(int threads, Weights form, const Slots& slots, const std::vect
   return c;
 }
 
-Index cases() {
-  const char* text = std::getenv("GATEFOLD_QUANTISED_CASES");
-  return text ? std::stoll(text) : 40;
+/// Returns an environment variable that is a number, or `otherwise` if it is not set.
+Index variable(const char* name, Index otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::stoll(text) : otherwise;
 }
+/// The random cases that each test runs: those from first_case() on, below end_of_cases(). Several processes can share
+/// many cases.
+Index first_case() { return variable("GATEFOLD_QUANTISED_FIRST", 0); }
+Index end_of_cases() { return first_case() + variable("GATEFOLD_QUANTISED_CASES", 40); }
 
 }  // namespace
 
 TEST_CASE("quantised products: equal plain loops within their bounds") {
-  for (Index i = 0; i < cases(); ++i) {
+  for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(i));
     const Weights form = naive::quantised_forms[choose.below(3)];
     const Slots slots(choose, 60);
@@ -111,7 +116,7 @@ TEST_CASE("quantised products: equal plain loops within their bounds") {
 }
 
 TEST_CASE("quantised products: threads, other items and CpuBf16 give the same bits") {
-  for (Index i = 0; i < cases(); ++i) {
+  for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(1000000 + i));
     const Weights form = naive::quantised_forms[choose.below(3)];
     const Slots slots(choose, 100);
@@ -166,7 +171,7 @@ TEST_CASE("quantised products: large products are shared between threads") {
 }
 
 TEST_CASE("quantised products: a pair equals two products, bit for bit") {
-  for (Index i = 0; i < cases(); ++i) {
+  for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(2000000 + i));
     const Weights form = naive::quantised_forms[choose.below(3)], last_form = naive::quantised_forms[choose.below(3)];
     const Slots slots(choose, 80);
@@ -209,7 +214,7 @@ TEST_CASE("quantised products: a pair equals two products, bit for bit") {
 }
 
 TEST_CASE("quantised products: the adjoint equals that of the decoded weights") {
-  for (Index i = 0; i < cases(); ++i) {
+  for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(3000000 + i));
     const Weights form = naive::quantised_forms[choose.below(3)];
     const Slots slots(choose, 60);

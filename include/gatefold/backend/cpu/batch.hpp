@@ -23,6 +23,13 @@ struct Problem {
   T* c;
   Index c_stride, rows, columns, depth, first;
   PackedMatrix<P> packed{};  // packed copy of matrix b, if there was one before the call; otherwise null
+  // The number of columns of `packed`, and its column that is column 0 of b. 0 columns: `packed` has the columns of b.
+  Index packed_columns = 0, packed_column = 0;
+
+  /// Returns the part of `packed` from `column` of b on, in the block of `length` rows from row k on.
+  PackedMatrix<P> packed_block(Index k, Index length, Index column) const {
+    return packed.block(packed_columns > 0 ? packed_columns : columns, k, length, packed_column + column);
+  }
 };
 
 /// Returns the nanoseconds that matrix products are expected to take on one thread.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "gatefold/backend/cpu/bfloat16.hpp"
@@ -63,6 +64,13 @@ struct PackedMatrix {
   PackedMatrix block(Index columns, Index k, Index length, Index column) const {
     if (quantised) return of(quantised + QuantisedMatrix::at(columns, k, length, column));
     return *this + at(columns, k, length, column);
+  }
+  /// Returns the weight in row k and column j of a matrix [depth, columns], which must not be quantised.
+  T value(Index k, Index j, Index depth, Index columns) const {
+    const Index row = k % Tile<P>::depth, column = j % Tile<P>::columns;
+    const Index begin = at(columns, k - row, std::min(Tile<P>::depth, depth - (k - row)), j - column);
+    const Index word = begin + row / values_of_word<P> * Tile<P>::columns + column;
+    return half ? T(half[word]) : value_of_word<P>(full[word], row);
   }
   static PackedMatrix of(QuantisedMatrix quantised) { return {nullptr, nullptr, nullptr, quantised}; }
 

@@ -50,15 +50,26 @@ class PackedWeights {
   template <class P, class Context>
   void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, Weights form) {
     if (experts * PackedMatrix<P>::size(depth, columns) == 0) return;
-    pack<P>(ctx, memory(entry<P>(w, experts, depth, columns, form)), 0, experts, w, depth, columns);
+    const Part<SumOf<P>> all{{w, columns, false}, 0, experts, 0, columns};
+    pack<P>(ctx, memory(entry<P>(w, experts, depth, columns, form)), all, depth, columns);
+  }
+  /// Packs the matrix wᵀ [depth, columns] for products of operand type P, like `add`.
+  /// @param w  [columns, depth], for example the weights of an output layer, [V, D]
+  template <class P, class Context>
+  void add_transposed(Context& ctx, const SumOf<P>* w, Index depth, Index columns, Weights form) {
+    if (PackedMatrix<P>::size(depth, columns) == 0) return;
+    const Part<SumOf<P>> all{{w, depth, true}, 0, 1, 0, columns};
+    pack<P>(ctx, memory(entry<P>(w, 1, depth, columns, form)), all, depth, columns);
   }
   /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own. `pack`
   /// writes the copy, some experts at a time.
-  /// @return the address by which products find the copy, as the address of the weights. It is odd, so that it cannot
-  ///         be the address of elements (expect_elements)
+  /// @param w  the address of the weights if they also have elements, for example in an embedding; otherwise null
+  /// @return the address by which products find the copy, as the address of the weights. Without elements, it is odd,
+  ///         so that it cannot be the address of elements (expect_elements)
   template <class P>
-  SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form) {
-    Entry& made = memory(entry<P>(nullptr, experts, depth, columns, form));
+  SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form, SumOf<P>* w = nullptr) {
+    Entry& made = memory(entry<P>(w, experts, depth, columns, form));
+    if (w) return w;
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
     const auto address = reinterpret_cast<SumOf<P>*>(reinterpret_cast<std::uintptr_t>(made.packed) + 1);
     made.plain = address;
@@ -70,7 +81,18 @@ class PackedWeights {
   void pack(Context& ctx, const SumOf<P>* address, Index first, Index count, const SumOf<P>* w, Index depth,
             Index columns) {
     for (const Entry& entry : entries_)
-      if (entry.plain == address) pack<P>(ctx, entry, first, count, w, depth, columns);
+      if (entry.plain == address)
+        pack<P>(ctx, entry, Part<SumOf<P>>{{w, columns, false}, first, count, 0, columns}, depth, columns);
+  }
+  /// Packs the columns from number `first` on of a matrix wᵀ [depth, columns] into reserved memory.
+  /// @param first  a multiple of Tile::columns
+  /// @param w      [count, depth]. count is a multiple of Tile::columns, unless these are the last columns
+  template <class P, class Context>
+  void pack_columns(Context& ctx, const SumOf<P>* address, Index first, Index count, const SumOf<P>* w, Index depth,
+                    Index columns) {
+    for (const Entry& entry : entries_)
+      if (entry.plain == address)
+        pack<P>(ctx, entry, Part<SumOf<P>>{{w, depth, true}, 0, 1, first, count}, depth, columns);
   }
 
   /// Returns the reserved memory of quantised weights: the panels of quantised_matrix.hpp.
@@ -130,38 +152,44 @@ class PackedWeights {
     }
     return made;
   }
-  /// Packs the weights w [count, depth, columns] of the experts from number `first` on into the memory of an entry.
+  /// The weights that one call packs: columns [column, column + columns) of experts [expert, expert + experts).
+  template <class T>
+  struct Part {
+    Operand<T> b;  // of the first expert; column 0 of b is column `column` of the packed matrix
+    Index expert, experts, column, columns;
+  };
+  /// Packs a part of weights [E, depth, columns] into the memory of an entry.
   template <class P, class Context>
-  static void pack(Context& ctx, const Entry& to, Index first, Index count, const SumOf<P>* w, Index depth,
-                   Index columns) {
+  static void pack(Context& ctx, const Entry& to, const Part<SumOf<P>>& part, Index depth, Index columns) {
     using T = SumOf<P>;
     using Matrix = PackedMatrix<P>;
     const Index size = Matrix::size(depth, columns), blocks = divide_up(depth, Tile<P>::depth);
-    parallel_for(ctx.executor(), ctx.threads(), count * blocks, [&](Index i, int) noexcept {
+    parallel_for(ctx.executor(), ctx.threads(), part.experts * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
-      const Operand<T> b{w + e * depth * columns, columns, false};
+      Operand<T> b = part.b;
+      b.data += e * depth * columns;
       if constexpr (std::is_same_v<T, float>)
-        if (to.format) return quantise(b, to, first + e, k, length, depth, columns);
-      const Index at = (first + e) * size + Matrix::at(columns, k, length, 0);
+        if (to.format) return quantise(b, to, part, part.expert + e, k, length, depth, columns);
+      const Index at = (part.expert + e) * size + Matrix::at(columns, k, length, part.column);
       const Index panel = words<P>(length) * Tile<P>::columns;
-      if (!to.half) return pack_panels<P>(b, 0, columns, k, length, static_cast<T*>(to.packed) + at);
+      if (!to.half) return pack_panels<P>(b, 0, part.columns, k, length, static_cast<T*>(to.packed) + at);
       alignas(64) T buffer[Tile<P>::depth * Tile<P>::columns];
       Bfloat16* halves = static_cast<Bfloat16*>(to.packed) + at;
-      for (Index j = 0; j < columns; j += Tile<P>::columns, halves += panel) {
-        pack_panels<P>(b, j, std::min<Index>(Tile<P>::columns, columns - j), k, length, buffer);
+      for (Index j = 0; j < part.columns; j += Tile<P>::columns, halves += panel) {
+        pack_panels<P>(b, j, std::min<Index>(Tile<P>::columns, part.columns - j), k, length, buffer);
         for (Index x = 0; x < panel; ++x) halves[x] = Bfloat16::from(static_cast<float>(buffer[x]));
       }
     });
   }
-  /// Quantises rows k to k + length − 1 of the weights b [depth, columns] of expert e.
-  static void quantise(const Operand<float>& b, const Entry& to, Index e, Index k, Index length, Index depth,
-                       Index columns) {
+  /// Quantises rows k to k + length − 1 of a part of expert e's weights b [depth, columns].
+  static void quantise(const Operand<float>& b, const Entry& to, const Part<float>& part, Index e, Index k,
+                       Index length, Index depth, Index columns) {
     constexpr Index width = Tile<float>::columns, block = Tile<float>::depth;
-    const Index at = e * QuantisedMatrix::size(depth, columns) + QuantisedMatrix::at(columns, k, length, 0);
+    const Index at = e * QuantisedMatrix::size(depth, columns) + QuantisedMatrix::at(columns, k, length, part.column);
     auto* groups = static_cast<std::byte*>(to.packed) + at * to.format->group_bytes;
     alignas(64) float panel[block * width];
-    for (Index j = 0; j < columns; j += width) {
-      pack_panels<float>(b, j, std::min(width, columns - j), k, length, panel);
+    for (Index j = 0; j < part.columns; j += width) {
+      pack_panels<float>(b, j, std::min(width, part.columns - j), k, length, panel);
       std::fill(panel + length * width, panel + QuantisedMatrix::groups(length) * group_size * width, 0.0F);
       for (Index g = 0; g < QuantisedMatrix::groups(length); ++g, groups += to.format->group_bytes)
         to.format->encode(panel + g * group_size * width, groups);

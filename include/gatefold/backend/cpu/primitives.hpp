@@ -78,6 +78,42 @@ struct Primitives {
     packed.template pack<Of<T>>(ctx, address, first, w.extent(0), w.data(), w.extent(1), w.extent(2));
   }
 
+  /// Packs the transpose of w [columns, depth], for example the weights of an output layer [V, D], for gemm_transposed.
+  /// Products with it do not round their operands to bfloat16. With Weights::unchanged, and with Weights::bfloat16 for
+  /// doubles, the function packs nothing, because gemm reads w as fast.
+  /// @throws ArgumentError if double weights should be quantised
+  template <class T>
+  static void pack_transposed(Context& ctx, View<const T, 2, B> w, Weights form, PackedWeights& packed) {
+    if (packs_transposed<T>(form)) packed.template add_transposed<T>(ctx, w.data(), w.extent(1), w.extent(0), form);
+  }
+  /// Returns whether pack_transposed packs weights of this form.
+  template <class T>
+  static bool packs_transposed(Weights form) {
+    return is_quantised(form) || (form == Weights::bfloat16 && std::is_same_v<T, float>);
+  }
+  /// Allocates memory for the packed transpose of w [columns, depth], which pack_columns writes.
+  /// @param w  the address of w, or null if w has no elements of its own
+  /// @return the address by which products find the packed copy
+  template <class T>
+  static T* reserve_transposed(Index columns, Index depth, Weights form, PackedWeights& packed, T* w = nullptr) {
+    return packed.template reserve<T>(1, depth, columns, form, w);
+  }
+  /// Packs rows from number `first` on of w [columns, depth] into memory that reserve_transposed has allocated.
+  /// @param first  a multiple of columns_together
+  /// @param rows   their number is a multiple of columns_together, unless they are the last rows
+  template <class T>
+  static void pack_columns(Context& ctx, const T* address, Index first, View<const T, 2, B> rows, Index columns,
+                           PackedWeights& packed) {
+    packed.template pack_columns<T>(ctx, address, first, rows.extent(0), rows.data(), rows.extent(1), columns);
+  }
+  template <class T>
+  static constexpr Index columns_together = Tile<T>::columns;
+  /// Returns the packed transpose of the weights at an address, or null.
+  template <class T>
+  static PackedMatrix<T> packed_transposed(const PackedWeights& packed, const T* w) {
+    return packed.template find<T>(w);
+  }
+
   static void* allocate(std::size_t bytes) { return cpu::allocate(bytes); }
   static void release(void* p) { cpu::release(p); }
   static void poison(void* p, std::size_t bytes) { std::memset(p, 0xff, bytes); }
@@ -138,6 +174,13 @@ struct Primitives {
   template <class T, class E>
   static void gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, bool accumulate,
                    View<T, 2, B> c, const E& epilogue);
+
+  /// Computes c = a wᵀ for rows [first, first + c.extent(1)) of w, if the context uses a packed copy of w's transpose
+  /// (pack_transposed). `first` is a multiple of columns_together.
+  /// @return whether there is such a copy. Otherwise c is unchanged, and gemm can compute the product
+  template <class T, class E>
+  static bool gemm_transposed(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> w, Index first, View<T, 2, B> c,
+                              const E& epilogue);
 
   /// Computes the matrix product c of a and b (or bᵀ), and calls f for each finished row of c. The rows are divided
   /// into blocks. One thread computes the product of a block, and then calls f for its rows while they are in the
@@ -241,11 +284,26 @@ template <class B, class Operands>
 template <class T, class E>
 void Primitives<B, Operands>::gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb,
                                    bool accumulate, View<T, 2, B> c, const E& epilogue) {
+  expect_elements("Cpu.gemm", b.data());
   auto batch = one_product(a, ta, b, tb, c, 0);
   batch.accumulate = accumulate;
   if constexpr (std::is_same_v<E, functor::Store>)
     if (ta && !tb) return outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
-  Product<Of<T>>::run(ctx, batch, Epilogue<T>::with(epilogue));
+  Product<T>::run(ctx, batch, Epilogue<T>::with(epilogue));
+}
+template <class B, class Operands>
+template <class T, class E>
+bool Primitives<B, Operands>::gemm_transposed(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> w, Index first,
+                                              View<T, 2, B> c, const E& epilogue) {
+  const PackedMatrix<T> packed = ctx.template packed<T>(w.data());
+  if (!packed) return false;
+  Batch<T> batch = one_product(a, false, w, true, c, 0);
+  batch.all.b = {nullptr, w.extent(0), false};  // the product reads only the packed copy
+  batch.all.packed = packed;
+  batch.all.packed_columns = w.extent(0);
+  batch.all.packed_column = first;
+  Product<T>::run(ctx, batch, Epilogue<T>::with(epilogue));
+  return true;
 }
 template <class B, class Operands>
 template <class T, class E>

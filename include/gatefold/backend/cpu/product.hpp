@@ -74,7 +74,7 @@ class Product {
     Index size() const { return width() * blocks(); }
     WeightBlock<P> operator[](Index i) const {
       const Index block = i / width() * kDepth, length = std::min(kDepth, depth - block), x = i % width() * kDepth;
-      const PackedMatrix<P> shared = p.packed ? p.packed.block(p.columns, k + block, length, column + x)
+      const PackedMatrix<P> shared = p.packed ? p.packed_block(k + block, length, column + x)
                                               : PackedMatrix<P>{packed, nullptr}.block(columns, block, length, x);
       return {p.b, shared, k + block, length, column + x, std::min(kDepth, columns - x)};
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
 #include "gatefold/backend/cpu/bfloat16.hpp"
@@ -31,6 +32,15 @@ inline constexpr bool bfloat16_pairs = false;
 
 template <class P>
 inline constexpr int values_of_word = std::is_same_v<P, Bfloat16>&& bfloat16_pairs ? 2 : 1;
+
+/// Returns value i of a row of packed values, which is in the given word.
+template <class P>
+SumOf<P> value_of_word(SumOf<P> word, Index i) {
+  if constexpr (values_of_word<P> == 2)
+    return Bfloat16{static_cast<std::uint16_t>(__builtin_bit_cast(std::uint32_t, word) >> (i % 2 ? 16 : 0))};
+  else
+    return word;
+}
 
 /// True if the matrix unit (AMX, amx.hpp) computes products with operands of type P. It then computes all sums of these
 /// products, because vector registers would add in a different order.
