@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <type_traits>
 
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/optim/adamw.hpp"
@@ -23,12 +24,21 @@ void steps_agree(Golden& g, const O& optimizer) {
   auto grads = zeros_like(ctx, params);
   g.read("params", params);
   auto state = optimizer.begin(ctx, params);
+  // Without momentum, Sgd does not write its moments. The file has m = g + λ p, which no later step reads.
+  bool keeps_moments = true;
+  if constexpr (std::is_same_v<O, optim::Sgd>) keeps_moments = optimizer.momentum > 0;
   for (const std::string t : {"1.", "2.", "3.", "4.", "5."}) {
     CAPTURE(t);
     g.read(t + "grads", grads);
     optimizer.step(ctx, params, grads, state);
     g.compare(t + "params", params);
-    g.compare(t + "state", state);
+    if (keeps_moments) {
+      g.compare(t + "state", state);
+    } else {
+      auto unused = optimizer.begin(ctx, params);
+      g.read(t + "state", unused);
+      CHECK(same_bits(values(state), values(optimizer.begin(ctx, params))));
+    }
   }
   CHECK(g.unread() == "");
 }

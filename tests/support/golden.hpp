@@ -47,8 +47,8 @@ class Golden {
     return {v.begin(), v.end()};
   }
   double option(const std::string& option) { return entry("options." + option).values[0]; }
-  bool flag(const std::string& name) { return option(name) != 0; }
-  Index extent(const std::string& name) { return static_cast<Index>(option(name)); }
+  bool flag(const std::string& of) { return option(of) != 0; }
+  Index extent(const std::string& of) { return static_cast<Index>(option(of)); }
   Index items() { return entry("x").shape[0]; }
   Tensor<double, 2, Cpu> matrix(const std::string& tensor) {
     const auto& shape = entry(tensor).shape;
