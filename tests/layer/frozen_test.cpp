@@ -252,7 +252,7 @@ TEST_CASE_TEMPLATE("freeze: keep_plain = false changes no bit", B, Cpu, CpuBf16)
   }
 }
 
-TEST_CASE("freeze: tensors that a policy reads in place keep their elements") {
+TEST_CASE("freeze: tensors that a policy reads in place stay floats") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 5, 16);
   const auto check = [&](const auto& layer, const auto& in_place) {
@@ -262,6 +262,7 @@ TEST_CASE("freeze: tensors that a policy reads in place keep their elements") {
     };
     const auto plain = freeze_with(true), frozen = freeze_with(false);
     CHECK(has_elements(in_place(frozen.params).data()));
+    CHECK(!plain.packed.template find<float>(in_place(plain.params).data()).quantised);
     Tensor<float, 2, Cpu> expected(5, 16), y(5, 16);
     infer(layer, ctx, plain, x, expected);
     infer(layer, ctx, frozen, x, y);

@@ -14,7 +14,9 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/zero_computation.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/soft_moe.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
@@ -145,6 +147,29 @@ TEST_CASE_TEMPLATE("save_frozen: load_frozen gives the same results", B, Cpu, Cp
     check_round_trip<B>({.weights = form});
     check_round_trip<B>({.weights = form, .except = {{"**.down", Weights::int8}}});
   }
+}
+
+TEST_CASE("save_frozen: weights that a policy reads in place stay floats") {
+  const TempDirectory folder;
+  const auto path = folder.path / "frozen.safetensors";
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 5, 16);
+  const auto check = [&](const auto& layer, const std::string& in_place) {
+    const auto outputs_of = [&](const auto& params) {
+      Tensor<float, 2, Cpu> y(5, 16);
+      infer(layer, ctx, params, x, y);
+      return std::vector<float>(y.data(), y.data() + y.size());
+    };
+    for (const Weights form : naive::quantised_forms) {
+      const auto frozen = freeze(ctx, init_params<float, Cpu>(layer, ctx, Seed{1}), {.weights = form});
+      io::save_frozen(path, ctx, frozen);
+      CHECK(outputs_of(io::load_frozen(path, ctx, layer)) == outputs_of(frozen));
+      CHECK(io::TensorFiles(path).info(in_place).dtype == "F32");
+    }
+  };
+  check(Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{.model_dim = 16}}, "gate.phi");
+  check(Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, ConstantExpert{.model_dim = 16}},
+        "expert.weight");
 }
 
 TEST_CASE_TEMPLATE("save_frozen: a language model gives the same results", B, Cpu, CpuBf16) {

@@ -32,15 +32,34 @@ struct FreezeOptions {
   };
   Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
   std::vector<Exception> except{};
-  // If false, tensors with a form of 8 or 4 bits have only their packed copy, and their memory is released. Tensors of
-  // a policy whose Params do not declare `only_multiplied` (tensor/pack.hpp) keep their memory.
-  bool keep_plain = true;
+  bool keep_plain = true;  // if false, tensors of 8 or 4 bits have only their packed copy, and their memory is released
 };
 
 namespace detail_::lookup {
 
-/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Matrices with one column are
-/// unchanged.
+/// Appends for each tensor of a pack, in the order of for_each_tensor, whether its pack declares `only_multiplied`.
+template <class P>
+void add_only_multiplied(const P& params, bool only, std::vector<bool>& all);
+struct AddOnlyMultipliedOfPart {
+  bool only;
+  std::vector<bool>& all;
+  void operator()(std::string_view, const auto& part) const { add_only_multiplied(part, only, all); }
+};
+template <class P>
+void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
+  if constexpr (detail_::pack::is_tensor<P>) {
+    all.push_back(only);
+  } else if constexpr (detail_::pack::is_vector<P>) {
+    for (const auto& part : params) add_only_multiplied(part, only, all);
+  } else if constexpr (detail_::pack::is_tuple<P>) {
+    std::apply([&](const auto&... part) { (add_only_multiplied(part, only, all), ...); }, params);
+  } else {
+    P::each(AddOnlyMultipliedOfPart{only_multiplied<P>, all}, params);
+  }
+}
+
+/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Matrices with one column are unchanged,
+/// and so are tensors that would have 8 or 4 bits, but whose pack does not declare `only_multiplied`.
 /// @param prefix  removed from the names that begin with it, before patterns are compared with them
 /// @throws ArgumentError if a pattern selects no tensor
 template <class P>
@@ -62,36 +81,17 @@ template <class P>
         if (selected[i]) forms[i] = weights;
     }
   }
-  auto form = forms.begin();
+  std::vector<bool> only;
+  add_only_multiplied(params, false, only);
+  std::size_t at = 0;
   for_each_tensor(
       [&]<class Tensor>(const Name&, const Tensor& t) {
         if constexpr (Tensor::rank == 3)
-          if (t.extent(2) == 1) *form = Weights::unchanged;
-        ++form;
+          if (t.extent(2) == 1 || (is_quantised(forms[at]) && !only[at])) forms[at] = Weights::unchanged;
+        ++at;
       },
       params);
   return forms;
-}
-
-/// Appends for each tensor of a pack, in the order of for_each_tensor, whether its pack declares `only_multiplied`.
-template <class P>
-void add_only_multiplied(const P& params, bool only, std::vector<bool>& all);
-struct AddOnlyMultipliedOfPart {
-  bool only;
-  std::vector<bool>& all;
-  void operator()(std::string_view, const auto& part) const { add_only_multiplied(part, only, all); }
-};
-template <class P>
-void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
-  if constexpr (detail_::pack::is_tensor<P>) {
-    all.push_back(only);
-  } else if constexpr (detail_::pack::is_vector<P>) {
-    for (const auto& part : params) add_only_multiplied(part, only, all);
-  } else if constexpr (detail_::pack::is_tuple<P>) {
-    std::apply([&](const auto&... part) { (add_only_multiplied(part, only, all), ...); }, params);
-  } else {
-    P::each(AddOnlyMultipliedOfPart{only_multiplied<P>, all}, params);
-  }
 }
 
 /// Returns whether weights of type T, with the extents of `like`, can exist on backend B only as a packed copy, without
@@ -122,29 +122,18 @@ FrozenParams<P, typename C::Backend> freeze_as(C& ctx, P&& params, const std::ve
   using B = typename C::Backend;
   const auto here = ctx.here();
   FrozenParams<P, B> frozen{std::move(params), {}};
-  const auto pack = [&]<class T, int Rank, class Of>(auto& t, const View<const T, Rank, Of>& weights, Weights form,
-                                                     bool release) {
+  const auto pack = [&]<class T, int Rank, class Of>(auto& t, const View<const T, Rank, Of>& weights, Weights form) {
     GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
                      "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
                      "float, Cpu> and a Cpu::Context");
     if constexpr (Rank == 3 && std::is_same_v<Of, B> && requires { &B::template packs_only<T>; })
-      if (release && is_quantised(form) && can_be_only_packed<B, T, Rank>(weights, form))
+      if (!keep_plain && is_quantised(form) && can_be_only_packed<B, T, Rank>(weights, form))
         return keep_packed(ctx, t, weights, form, frozen.packed);
     if constexpr (requires { B::pack(ctx, weights, form, frozen.packed); }) B::pack(ctx, weights, form, frozen.packed);
   };
   if constexpr (requires { typename B::PackedWeights; }) {
-    std::vector<bool> release(forms.size());
-    if (!keep_plain) {
-      release.clear();
-      add_only_multiplied(frozen.params, false, release);
-    }
-    std::size_t at = 0;
-    for_each_tensor(
-        [&](const Name&, auto& t) {
-          pack(t, std::as_const(t).view(), forms[at], release[at]);
-          ++at;
-        },
-        frozen.params);
+    auto form = forms.begin();
+    for_each_tensor([&](const Name&, auto& t) { pack(t, std::as_const(t).view(), *form++); }, frozen.params);
   }
   return frozen;
 }
@@ -160,6 +149,10 @@ FrozenParams<P, typename C::Backend> freeze_as(C& ctx, P&& params, const std::ve
 /// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. Those with one column
 /// are not rounded, because SigmoidGated reads their elements. A backend without packed weights neither packs nor
 /// rounds.
+///
+/// The forms of 8 and 4 bits apply only to packs that declare `only_multiplied` (tensor/pack.hpp), because other
+/// policies read elements of their weights, for example SoftMoe. The experts of the library declare it, except
+/// ConstantExpert and PatchMlp. Your own expert must declare it, too.
 ///
 /// `Cuda` and `CudaBf16` store the same weights of 8 and 4 bits as `Cpu`, but their products do not round the items to
 /// 8 bits. Results have the bits of parameters with the weights ŵ, so they differ from those of `Cpu`. `Cuda` computes

@@ -262,8 +262,11 @@ class Reader {
   template <class To, class Like>
   void read_pack(const std::string& prefix, To& to, const Like& like) {
     std::vector<std::string> names;
+    std::vector<bool> only;
     for_each_tensor([&](const Name& at, const auto&) { names.push_back(prefix + at.str()); }, like);
-    detail_::pack::structure_like(to, like, Leaf{*this, names.data()});
+    detail_::lookup::add_only_multiplied(like, false, only);
+    std::size_t next = 0;
+    detail_::pack::structure_like(to, like, Leaf{*this, names, only, next});
   }
   /// Reads a plain tensor with the extents of another tensor.
   template <class To, class Like>
@@ -311,20 +314,23 @@ class Reader {
  private:
   struct Leaf {
     Reader& reader;
-    mutable const std::string* next;  // the name of the next tensor
+    const std::vector<std::string>& names;
+    const std::vector<bool>& only;  // whether a tensor can have 8 or 4 bits (lookup::forms)
+    std::size_t& next;
 
     template <class To, class Like>
     void operator()(To& t, const Like& like) const {
-      const std::string& name = *next++;
+      const std::size_t at = next++;
+      const std::string& name = names[at];
       if constexpr (std::is_same_v<To, Tensor<float, 3, B>>) {
         // Matrices with one column are never rounded (freeze), because SigmoidGated reads their elements.
         const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
-        if (columns != 1 && reader.read_quantised(name, experts, depth, columns, [&](Weights form) {
-              float* const at = B::template reserve_packed<float>(experts, depth, columns, form, reader.packed_);
-              t.resize_without_memory(at, experts, depth, columns);
-              return at;
-            }))
-          return;
+        const auto reserve = [&](Weights form) {
+          float* const packed = B::template reserve_packed<float>(experts, depth, columns, form, reader.packed_);
+          t.resize_without_memory(packed, experts, depth, columns);
+          return packed;
+        };
+        if (only[at] && columns != 1 && reader.read_quantised(name, experts, depth, columns, reserve)) return;
       }
       reader.read_plain(name, t, like);
     }
