@@ -58,8 +58,8 @@ void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
   }
 }
 
-/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Matrices with one column are unchanged,
-/// and so are tensors that would have 8 or 4 bits, but whose pack does not declare `only_multiplied`.
+/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Matrices with one column, and tensors
+/// whose pack does not declare `only_multiplied`, are unchanged.
 /// @param prefix  removed from the names that begin with it, before patterns are compared with them
 /// @throws ArgumentError if a pattern selects no tensor
 template <class P>
@@ -87,7 +87,7 @@ template <class P>
   for_each_tensor(
       [&]<class Tensor>(const Name&, const Tensor& t) {
         if constexpr (Tensor::rank == 3)
-          if (t.extent(2) == 1 || (is_quantised(forms[at]) && !only[at])) forms[at] = Weights::unchanged;
+          if (t.extent(2) == 1 || !only[at]) forms[at] = Weights::unchanged;
         ++at;
       },
       params);
@@ -150,9 +150,9 @@ FrozenParams<P, typename C::Backend> freeze_as(C& ctx, P&& params, const std::ve
 /// are not rounded, because SigmoidGated reads their elements. A backend without packed weights neither packs nor
 /// rounds.
 ///
-/// The forms of 8 and 4 bits apply only to packs that declare `only_multiplied` (tensor/pack.hpp), because other
-/// policies read elements of their weights, for example SoftMoe. The experts of the library declare it, except
-/// ConstantExpert and PatchMlp. Your own expert must declare it, too.
+/// Only tensors of packs that declare `only_multiplied` (tensor/pack.hpp) are rounded, because other policies read
+/// elements of their weights, for example SoftMoe. The experts of the library declare it, except ConstantExpert and
+/// PatchMlp. Your own expert must declare it, too.
 ///
 /// `Cuda` and `CudaBf16` store the same weights of 8 and 4 bits as `Cpu`, but their products do not round the items to
 /// 8 bits. Results have the bits of parameters with the weights ŵ, so they differ from those of `Cpu`. `Cuda` computes

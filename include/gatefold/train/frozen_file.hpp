@@ -176,10 +176,14 @@ class File {
   /// Adds all tensors of a pack except the one with the name `but`. `prefix` begins their names in the file.
   template <class P>
   void add(const std::string& prefix, const P& pack, const std::string& but = "") {
+    std::vector<bool> only;
+    detail_::lookup::add_only_multiplied(pack, false, only);
+    std::size_t next = 0;
     for_each_tensor(
         [&](const Name& at, const auto& t) {
           const std::string name = prefix + at.str();
-          if (name != but) add_tensor(name, t.view());
+          const bool multiplied = only[next++];
+          if (name != but) add_tensor(name, t.view(), multiplied);
         },
         pack);
   }
@@ -224,14 +228,15 @@ class File {
   }
 
  private:
+  // @param multiplied  whether only products read the tensor. They read the packed copy
   template <class T, int Rank>
-  void add_tensor(const std::string& name, const View<const T, Rank, B>& t) {
+  void add_tensor(const std::string& name, const View<const T, Rank, B>& t, bool multiplied) {
     bool half = false;
     if constexpr (Rank == 3 && std::is_floating_point_v<T>) {
       const auto packed = B::packed_copy(packed_, t.data());
       if (packed.quantised) return add_quantised(name, packed.quantised, t.extent(0), t.extent(1), t.extent(2));
       if (packed && !has_elements(t.data())) return add_unpacked(name, t, packed);
-      half = static_cast<bool>(packed.half);
+      half = packed.half && multiplied && t.extent(2) > 1;
     }
     add_elements(name, t, half);
   }
@@ -315,7 +320,7 @@ class Reader {
   struct Leaf {
     Reader& reader;
     const std::vector<std::string>& names;
-    const std::vector<bool>& only;  // whether a tensor can have 8 or 4 bits (lookup::forms)
+    const std::vector<bool>& only;  // whether only products read a tensor, so that it can have 8 or 4 bits
     std::size_t& next;
 
     template <class To, class Like>
