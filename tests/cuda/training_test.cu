@@ -28,8 +28,9 @@ struct OfMixture {
 };
 /// Compares parameters and state after each of three steps with random gradients. In the second step the first expert
 /// has no gradient.
+/// @param of_state  names the tensors of the state that are 0
 template <class T, class OptimizerT>
-void check(const OptimizerT& optimizer) {
+void check(const OptimizerT& optimizer, const Expected& of_state = {}) {
   using P = OfMixture<T, Naive>;
   using CudaP = OfMixture<T, Cuda>;
   Backends on;
@@ -47,7 +48,7 @@ void check(const OptimizerT& optimizer) {
     optimizer.step(on.naive, params, grads, state);
     optimizer.step(on.cuda, cuda_params, cuda_grads, cuda_state);
     expect_same(on, "params", params, cuda_params, {});
-    expect_same(on, "state", state, cuda_state, {});
+    expect_same(on, "state", state, cuda_state, of_state);
     CHECK(state.step == cuda_state.step);
   }
 }
@@ -55,12 +56,13 @@ void check(const OptimizerT& optimizer) {
 template <class T>
 void check_optimizers() {
   const optim::AdamW adamw{.lr = 0.01, .decay = 0.1};
+  const Expected no_moments{.zeros = {"state.m"}};  // of Sgd without momentum
   SUBCASE("Sgd") { check<T>(optim::Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.01}); }
   SUBCASE("AdamW") { check<T>(adamw); }
   SUBCASE("NormalizedGd, per expert") { check<T>(optim::NormalizedGd{.lr = 0.1}); }
   SUBCASE("NormalizedGd, all experts together") { check<T>(optim::NormalizedGd{.lr = 0.1, .per_expert = false}); }
   SUBCASE("Clipped, large gradients") { check<T>(optim::Clipped{adamw, 0.1}); }
-  SUBCASE("Clipped, small gradients") { check<T>(optim::Clipped{optim::Sgd{}, 1e6}); }
+  SUBCASE("Clipped, small gradients") { check<T>(optim::Clipped{optim::Sgd{}, 1e6}, no_moments); }
   SUBCASE("Averaged") {
     check<T>(optim::Clipped{optim::Averaged{adamw, 0.9}, 0.1});
     Backends on;
@@ -79,7 +81,8 @@ void check_optimizers() {
   }
   SUBCASE("ExpertRates") {
     check<T>(optim::ExpertRates{adamw, [](const Name&, Index e) { return e == 0 ? 0.5 : 1.0; }});
-    check<T>(optim::ExpertRates{optim::Sgd{.lr = 0.1}, [](const Name&, Index e) { return e == 0 ? 1.0 : 3.0; }});
+    check<T>(optim::ExpertRates{optim::Sgd{.lr = 0.1}, [](const Name&, Index e) { return e == 0 ? 1.0 : 3.0; }},
+             no_moments);
   }
   SUBCASE("InGroups") {
     const auto is_up = [](const Name& name) { return name.part == "up"; };
