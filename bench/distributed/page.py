@@ -1,12 +1,14 @@
 """page.py [check]: writes the tables of README.md and its picture steps.png, or reports which tables are out of
 date."""
 import pathlib
-import re
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "docs"))
 
 import draw
 import inputs
 import plan
+from generated_parts import filled
 from model import Options
 from table import number, table
 
@@ -73,15 +75,7 @@ def picture():
 
 
 def main():
-    text = PAGE.read_text()
-    stale = []
-    for name, content in SECTIONS.items():
-        begin, end = f"<!-- page.py: {name} -->\n", "<!-- end -->"
-        new = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n{content()}\n\n{end}", text,
-                     flags=re.S)
-        if begin not in text or new != text:
-            stale.append(name)
-        text = new
+    text, stale = filled(PAGE.read_text(), {name: content() for name, content in SECTIONS.items()})
     if sys.argv[1:] == ["check"]:
         if stale:
             sys.exit(f"bench/distributed/README.md: run python3 bench/distributed/page.py for {', '.join(stale)}")

@@ -1,12 +1,14 @@
 """page.py [check]: writes the tables and the conclusions of the pages of the studies from their stored runs, or reports
 which are out of date."""
 import pathlib
-import re
 import statistics
 import sys
 import textwrap
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
 import papers
+from generated_parts import filled
 from intervals import Interval, Measure, Study, verdict
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -382,19 +384,6 @@ def sections():
     """Returns the content of the generated parts: name of the page → name of the part → text."""
     return {f"{name}.md": {"results": page.results(), "tables": page.tables()}
             for name, page in (("momentum", Momentum()), ("graph_of_tokens", Graph()), ("vision", Vision()))}
-
-
-def filled(text, parts):
-    """Returns the text of a page with its parts, and the names of parts that were missing or differed."""
-    stale = []
-    for name, content in parts.items():
-        begin, end = f"<!-- page.py: {name} -->\n", "<!-- end -->"
-        new = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n{content}\n\n{end}", text,
-                     flags=re.S)
-        if begin not in text or new != text:
-            stale.append(name)
-        text = new
-    return text, stale
 
 
 def main():

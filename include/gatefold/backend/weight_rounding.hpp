@@ -23,6 +23,8 @@ namespace gatefold {
 /// A code of mxfp4 has a bit of sign, two bits of exponent and a bit of mantissa.
 struct WeightRounding {
   static constexpr int size = 32;
+  // Groups of int8 and int4, and groups of items (eq. (4)), get the scale 0 if their largest magnitude is below this.
+  static constexpr float least = 0x1p-100F;
   Weights form;
 
   /// Returns whether a number takes four bits, so that a byte contains two of them.
@@ -42,7 +44,7 @@ struct WeightRounding {
       const int exponent = static_cast<int>(a >> 23) - 2 + ((a & 0x7fffff) > 0x400000);
       return number_of(exponent > 0 ? static_cast<std::uint32_t>(exponent) << 23 : 0x400000);
     }
-    if (a < magnitude(0x1p-100F)) return 0;
+    if (a < magnitude(least)) return 0;
     return Bfloat16::from(form == Weights::int8 ? number_of(a) / 127.0F : most / -8.0F);
   }
   /// Returns the number q of a weight in a group with the scale s.

@@ -37,7 +37,8 @@ struct FreezeOptions {
 
 namespace detail_::lookup {
 
-/// Appends for each tensor of a pack, in the order of for_each_tensor, whether its pack declares `only_multiplied`.
+/// Appends for each tensor of a pack, in the order of for_each_tensor, whether only products read its weights: the pack
+/// declares `only_multiplied`, and the matrices have more than one column. SigmoidGated reads matrices of one column.
 template <class P>
 void add_only_multiplied(const P& params, bool only, std::vector<bool>& all);
 struct AddOnlyMultipliedOfPart {
@@ -48,6 +49,7 @@ struct AddOnlyMultipliedOfPart {
 template <class P>
 void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
   if constexpr (detail_::pack::is_tensor<P>) {
+    if constexpr (P::rank == 3) only = only && params.extent(2) != 1;
     all.push_back(only);
   } else if constexpr (detail_::pack::is_vector<P>) {
     for (const auto& part : params) add_only_multiplied(part, only, all);
@@ -58,8 +60,17 @@ void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
   }
 }
 
-/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Matrices with one column, and tensors
-/// whose pack does not declare `only_multiplied`, are unchanged.
+/// Returns for each tensor of a pack, in the order of for_each_tensor, whether only products read its weights. A
+/// rounded or packed copy can then replace the elements.
+template <class P>
+std::vector<bool> only_products_read(const P& params) {
+  std::vector<bool> all;
+  add_only_multiplied(params, false, all);
+  return all;
+}
+
+/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Tensors [E, rows, columns] that not only
+/// products read are unchanged.
 /// @param prefix  removed from the names that begin with it, before patterns are compared with them
 /// @throws ArgumentError if a pattern selects no tensor
 template <class P>
@@ -81,25 +92,24 @@ template <class P>
         if (selected[i]) forms[i] = weights;
     }
   }
-  std::vector<bool> only;
-  add_only_multiplied(params, false, only);
+  const std::vector<bool> only = only_products_read(params);
   std::size_t at = 0;
   for_each_tensor(
-      [&]<class Tensor>(const Name&, const Tensor& t) {
+      [&]<class Tensor>(const Name&, const Tensor&) {
         if constexpr (Tensor::rank == 3)
-          if (t.extent(2) == 1 || !only[at]) forms[at] = Weights::unchanged;
+          if (!only[at]) forms[at] = Weights::unchanged;
         ++at;
       },
       params);
   return forms;
 }
 
-/// Returns whether weights of type T, with the extents of `like`, can exist on backend B only as a packed copy, without
-/// elements. Matrices with one column keep their elements, because SigmoidGated reads them in place.
+/// Returns whether weights of type T that only products read, with the extents of `like`, can exist on backend B only
+/// as a packed copy, without elements.
 template <class B, class T, int Rank, class Like>
 bool can_be_only_packed(const Like& like, Weights form) {
   if constexpr (Rank == 3 && requires { &B::template packs_only<T>; }) {
-    return like.size() > 0 && like.extent(2) > 1 && B::template packs_only<T>(form);
+    return like.size() > 0 && B::template packs_only<T>(form);
   } else {
     return false;
   }

@@ -176,8 +176,7 @@ class File {
   /// Adds all tensors of a pack except the one with the name `but`. `prefix` begins their names in the file.
   template <class P>
   void add(const std::string& prefix, const P& pack, const std::string& but = "") {
-    std::vector<bool> only;
-    detail_::lookup::add_only_multiplied(pack, false, only);
+    const std::vector<bool> only = detail_::lookup::only_products_read(pack);
     std::size_t next = 0;
     for_each_tensor(
         [&](const Name& at, const auto& t) {
@@ -236,7 +235,7 @@ class File {
       const auto packed = B::packed_copy(packed_, t.data());
       if (packed.quantised) return add_quantised(name, packed.quantised, t.extent(0), t.extent(1), t.extent(2));
       if (packed && !has_elements(t.data())) return add_unpacked(name, t, packed);
-      half = packed.half && multiplied && t.extent(2) > 1;
+      half = packed.half && multiplied;
     }
     add_elements(name, t, half);
   }
@@ -267,9 +266,8 @@ class Reader {
   template <class To, class Like>
   void read_pack(const std::string& prefix, To& to, const Like& like) {
     std::vector<std::string> names;
-    std::vector<bool> only;
     for_each_tensor([&](const Name& at, const auto&) { names.push_back(prefix + at.str()); }, like);
-    detail_::lookup::add_only_multiplied(like, false, only);
+    const std::vector<bool> only = detail_::lookup::only_products_read(like);
     std::size_t next = 0;
     detail_::pack::structure_like(to, like, Leaf{*this, names, only, next});
   }
@@ -328,14 +326,13 @@ class Reader {
       const std::size_t at = next++;
       const std::string& name = names[at];
       if constexpr (std::is_same_v<To, Tensor<float, 3, B>>) {
-        // Matrices with one column are never rounded (freeze), because SigmoidGated reads their elements.
         const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
         const auto reserve = [&](Weights form) {
           float* const packed = B::template reserve_packed<float>(experts, depth, columns, form, reader.packed_);
           t.resize_without_memory(packed, experts, depth, columns);
           return packed;
         };
-        if (only[at] && columns != 1 && reader.read_quantised(name, experts, depth, columns, reserve)) return;
+        if (only[at] && reader.read_quantised(name, experts, depth, columns, reserve)) return;
       }
       reader.read_plain(name, t, like);
     }

@@ -58,8 +58,10 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
     P params;
     typename B::PackedWeights packed;
     const std::vector<Weights> forms = detail_::frozen_decoder::forms(options, shapes);
+    const std::vector<bool> only = detail_::lookup::only_products_read(shapes);
     auto form = forms.cbegin();
-    detail_::pack::structure_like(params.model, shapes.model, decoder_folder::ReserveLike<B>{form, packed});
+    auto multiplied = only.cbegin();
+    detail_::pack::structure_like(params.model, shapes.model, decoder_folder::ReserveLike<B>{form, multiplied, packed});
     const Weights of_output = *form;  // of the tensor loss.weight
     const Index vocabulary = shapes.loss.weight.extent(0), dim = shapes.loss.weight.extent(1);
     params.loss.bias.resize_like(shapes.loss.bias);
@@ -112,13 +114,15 @@ namespace decoder_folder {
 /// memory for elements.
 template <class B>
 struct ReserveLike {
-  std::vector<Weights>::const_iterator& form;  // of the next tensor
+  std::vector<Weights>::const_iterator& form;     // of the next tensor
+  std::vector<bool>::const_iterator& multiplied;  // whether only products read the next tensor
   typename B::PackedWeights& packed;
   template <class T, int Rank, class Of>
   void operator()(Tensor<T, Rank, B>& t, const Tensor<T, Rank, Of>& like) const {
     const Weights weights = *form++;
+    const bool only = *multiplied++;
     if constexpr (Rank == 3)
-      if (detail_::lookup::can_be_only_packed<B, T, Rank>(like, weights)) {
+      if (only && detail_::lookup::can_be_only_packed<B, T, Rank>(like, weights)) {
         const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
         T* const address = B::template reserve_packed<T>(experts, depth, columns, weights, packed);
         return t.resize_without_memory(address, experts, depth, columns);
@@ -128,6 +132,7 @@ struct ReserveLike {
   template <class To, class Like>
   void operator()(To& t, const Like& like) const {
     ++form;
+    ++multiplied;
     t.resize_like(like);
   }
 };

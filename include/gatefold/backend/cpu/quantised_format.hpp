@@ -38,9 +38,6 @@ namespace quantised {
 using V = Register<float>;
 inline constexpr int size = V::size, width = Tile<float>::columns, registers = width / size;
 
-/// Groups of int8, of int4 and of items get the scale 0 if their largest magnitude is below this value.
-inline constexpr float least_magnitude = 0x1p-100F;
-
 /// Returns, for each lane, a if `mask` has all bits set, and b if it has none.
 GATEFOLD_INLINE Ints selected(Ints mask, Ints a, Ints b) { return (mask & a) | (~mask & b); }
 GATEFOLD_INLINE V as_floats(Ints v) { return V(__builtin_bit_cast(packet::Of<float>, v)); }
@@ -83,7 +80,7 @@ GATEFOLD_INLINE V quotient(V v, V scale) {
 struct Int8 {
   static constexpr int loads = 8, parts = 1;
   static constexpr std::int32_t offset = signed_offset;
-  static constexpr float least = least_magnitude;
+  static constexpr float least = WeightRounding::least;
   GATEFOLD_INLINE static Ints bytes(Ints loaded, int) { return with_signed_offset(loaded); }
   GATEFOLD_INLINE static Ints dot(Ints s, Ints w, std::int32_t x) { return signed_dot(s, w, x); }
 
@@ -106,7 +103,7 @@ struct FourBits {
 /// Eq. (2). The packed copy contains q + 8.
 struct Int4 : FourBits {
   static constexpr std::int32_t offset = 8;
-  static constexpr float least = least_magnitude;
+  static constexpr float least = WeightRounding::least;
   GATEFOLD_INLINE static Ints bytes(Ints loaded, int part) { return codes(loaded, part); }
 
   static constexpr int stored_code(int q) { return q + 8; }
@@ -246,7 +243,7 @@ inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
     spread(largest);
     const float a = __builtin_bit_cast(float, *std::max_element(lanes, lanes + size));
     if (!(a <= std::numeric_limits<float>::max())) row.scale[g] = std::numeric_limits<float>::quiet_NaN();
-    if (!(a >= least_magnitude && a <= std::numeric_limits<float>::max())) continue;
+    if (!(a >= WeightRounding::least && a <= std::numeric_limits<float>::max())) continue;
     row.scale[g] = a / 127.0F;
     const V inverse(127.0F / a);
     Ints sum = filled_ints(0);

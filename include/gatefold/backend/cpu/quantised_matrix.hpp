@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/weight_rounding.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/core/weights.hpp"
@@ -14,7 +15,7 @@
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The number of weights, or of numbers of an item, that share a scale.
-inline constexpr Index group_size = 32;
+inline constexpr Index group_size = WeightRounding::size;
 
 /// One row of the left factor of a product with quantised weights: at most Tile::depth numbers of an item, rounded to
 /// 8 bits in groups of 32 (core/weights.hpp, eq. (4)).
