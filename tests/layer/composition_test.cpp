@@ -4,11 +4,16 @@
 
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/recompute.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
 #include "gatefold/layer/with_shared.hpp"
+#include "gatefold/update/plain.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -17,6 +22,18 @@ using namespace gatefold::support;
 namespace {
 
 const OneExpert linear{Linear{.model_dim = 4, .output_dim = 3}};
+
+/// A gate that counts how often a mixture around it calls validate. Its own passes do not call this function.
+struct CountedGate : SoftmaxTopK {
+  inline static int calls = 0;
+  template <class T, class B>
+  void validate(const SoftmaxTopK::Params<T, B>& p, Index items, const SoftmaxTopK::Extra<T, B>& extra) const {
+    ++calls;
+    SoftmaxTopK::validate(p, items, extra);
+  }
+  CountedGate with_model_dim(Index width) const { return {SoftmaxTopK::with_model_dim(width)}; }
+  CountedGate with_experts(Index count) const { return {SoftmaxTopK::with_experts(count)}; }
+};
 
 }  // namespace
 
@@ -56,6 +73,21 @@ TEST_CASE("Composition: forward and backward name the composition in errors") {
   u.resize(2, 3);
   CHECK_THROWS_WITH_AS(branch.backward(ctx, p, x, saved, u, dx, grads, none, none),
                        "PreNorm.backward: dx: expected [2, 4], got [2, 3]", ArgumentError);
+}
+
+TEST_CASE("Composition: each pass validates a nested mixture once") {
+  Cpu::Context ctx(1);
+  const Mixture mixture{CountedGate{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}},
+                        Linear{.model_dim = 4, .output_dim = 4}};
+  const Stack model{Recompute{Residual{update::Plain{}, PreNorm{LayerNorm{}, mixture}}, false}, 1};
+  auto run = pass<double>(ctx, model, 5);
+  CountedGate::calls = 0;
+  run.forward();
+  CHECK(CountedGate::calls == 1);
+  run.backward();
+  CHECK(CountedGate::calls == 2);
+  run.infer();
+  CHECK(CountedGate::calls == 3);
 }
 
 TEST_CASE("keep_or_scratch: returns the saved tensor or scratch memory") {

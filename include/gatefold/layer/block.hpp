@@ -94,7 +94,7 @@ struct Block {
     auto between = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::between, x.extent(0), attention.out_dim());
     const auto run_with = [&](gatefold::Saved<First<T, B>, T, B>& saved) {
       Nothing<T, B> none;
-      as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, saved, traced(extra));
+      passes::run_layer<T, B>(as_layer<T, B>(attention), ctx, p.attention, x, none, between, &saved, traced(extra));
       update::follow_pass(carry, x.data(), between.data());
       passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y,
                               passes::part_of(keep, &Saved<T, B>::layer), joined(p, saved, extra));
@@ -117,16 +117,16 @@ struct Block {
     AttentionTrace<T, B> dtrace = zero_trace(ctx, as_layer<T, B>(attention).trace(p.attention, saved.attention));
     gatefold::ExtraGrad<Second<T, B>, T, B> dlayer{};
     set_trace(dlayer, dtrace);
-    as_layer<T, B>(layer).backward(ctx, p.layer, saved.between, saved.layer, dy, dcarry, dbetween, grads.layer,
-                                   joined(p, saved.attention, extra), dlayer);
+    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, saved.between, saved.layer, dy,
+                                              dcarry, dbetween, grads.layer, joined(p, saved.attention, extra), dlayer);
     auto dattention = dextra.attention;
     if constexpr (requires { dattention = dtrace; })
       dattention = dtrace;
     else
       dattention.trace = dtrace;
     Nothing<T, B> none;
-    as_layer<T, B>(attention).backward(ctx, p.attention, x, saved.attention, dbetween, none, dx, grads.attention,
-                                       traced(extra), dattention);
+    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(attention), ctx, p.attention, x, saved.attention, dbetween,
+                                              none, dx, grads.attention, traced(extra), dattention);
   }
   void expect_options() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim",

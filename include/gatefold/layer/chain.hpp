@@ -161,9 +161,10 @@ struct Chain {
     View<const T, 2, B> from = dy;
     for_each_reversed<T, B>([&]<std::size_t At>(const auto& layer) {
       const auto run = [&](const auto& to) {
-        layer.backward(ctx, std::get<At>(p.layers), input<At>(x, saved), std::get<At>(saved.layers), from,
-                       state<At, T, B>(dcarry), to, std::get<At>(grads.layers), std::get<At>(extra.layers),
-                       std::get<At>(dextra.layers));
+        detail_::passes::run_layer_backward<T, B>(layer, ctx, std::get<At>(p.layers), input<At>(x, saved),
+                                                  std::get<At>(saved.layers), from, state<At, T, B>(dcarry), to,
+                                                  std::get<At>(grads.layers), std::get<At>(extra.layers),
+                                                  std::get<At>(dextra.layers));
       };
       if constexpr (At == 0) {
         run(dx);

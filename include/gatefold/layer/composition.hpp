@@ -78,7 +78,11 @@
 // infer call run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), and backward calls run_backward<T, B> with its
 // own arguments; the branch or layer must have both. The argument `keep` is &saved in forward and nullptr in infer.
 // `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer (below).
+#define GATEFOLD_CHECKED_HERE(Part) \
+  using CheckedHere = Part;         \
+  friend struct ::gatefold::detail_::passes::Inside;
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
+  GATEFOLD_CHECKED_HERE(Branch)                                                                                   \
   template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
   void forward(typename B::Context& ctx, const Params<T, B>& p,                                                   \
                ::gatefold::NonDeduced<::gatefold::Items<Branch, T, B>> x, ::gatefold::Out<T, 2, B> u,             \
@@ -107,34 +111,37 @@
     ::gatefold::expect_backward(#Branch ".backward", *this, p, x, du, dx, grads, extra);                          \
     run_backward<T, B>(ctx, p, x, saved, du, dx, grads, extra, dextra);                                           \
   }
-#define GATEFOLD_LAYER_PASSES(Layer)                                                                                 \
-  template <class T, class B>                                                                                        \
-  void forward(typename B::Context& ctx, const Params<T, B>& p,                                                      \
-               ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x, ::gatefold::NonDeduced<Carry<T, B>>& carry, \
-               ::gatefold::Out<T, 2, B> y, ::gatefold::NonDeduced<Saved<T, B>>& saved,                               \
-               const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const {                                        \
-    const auto here = ctx.here();                                                                                    \
-    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                                \
-    run<T, B>(ctx, p, x, carry, y, &saved, extra);                                                                   \
-  }                                                                                                                  \
-  template <class T, class B>                                                                                        \
-  void infer(typename B::Context& ctx, const Params<T, B>& p,                                                        \
-             ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x, ::gatefold::NonDeduced<Carry<T, B>>& carry,   \
-             ::gatefold::Out<T, 2, B> y, const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const {              \
-    const auto here = ctx.here();                                                                                    \
-    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                                \
-    run<T, B>(ctx, p, x, carry, y, nullptr, extra);                                                                  \
-  }                                                                                                                  \
-  template <class T, class B>                                                                                        \
-  void backward(                                                                                                     \
-      typename B::Context& ctx, const Params<T, B>& p, ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x,     \
-      const ::gatefold::NonDeduced<Saved<T, B>>& saved, ::gatefold::In<T, 2, B> dy,                                  \
-      ::gatefold::NonDeduced<Carry<T, B>>& dcarry, ::gatefold::NonDeduced<::gatefold::ItemsGrad<Layer, T, B>> dx,    \
-      Params<T, B>& grads, const ::gatefold::NonDeduced<Extra<T, B>>& extra,                                         \
-      ::gatefold::NonDeduced<::gatefold::ExtraGrad<Layer, T, B>>& dextra) const {                                    \
-    const auto here = ctx.here();                                                                                    \
-    ::gatefold::expect_backward(#Layer ".backward", *this, p, x, dy, dx, grads, dcarry, extra);                      \
-    run_backward<T, B>(ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);                                      \
+#define GATEFOLD_LAYER_PASSES(Layer)                                                                             \
+  GATEFOLD_CHECKED_HERE(Layer)                                                                                   \
+  template <class T, class B>                                                                                    \
+  void forward(                                                                                                  \
+      typename B::Context& ctx, const Params<T, B>& p, ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x, \
+      ::gatefold::NonDeduced<::gatefold::Carry<Layer, T, B>>& carry, ::gatefold::Out<T, 2, B> y,                 \
+      ::gatefold::NonDeduced<Saved<T, B>>& saved, const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const { \
+    const auto here = ctx.here();                                                                                \
+    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                            \
+    run<T, B>(ctx, p, x, carry, y, &saved, extra);                                                               \
+  }                                                                                                              \
+  template <class T, class B>                                                                                    \
+  void infer(typename B::Context& ctx, const Params<T, B>& p,                                                    \
+             ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x,                                           \
+             ::gatefold::NonDeduced<::gatefold::Carry<Layer, T, B>>& carry, ::gatefold::Out<T, 2, B> y,          \
+             const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const {                                      \
+    const auto here = ctx.here();                                                                                \
+    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                            \
+    run<T, B>(ctx, p, x, carry, y, nullptr, extra);                                                              \
+  }                                                                                                              \
+  template <class T, class B>                                                                                    \
+  void backward(typename B::Context& ctx, const Params<T, B>& p,                                                 \
+                ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x,                                        \
+                const ::gatefold::NonDeduced<Saved<T, B>>& saved, ::gatefold::In<T, 2, B> dy,                    \
+                ::gatefold::NonDeduced<::gatefold::Carry<Layer, T, B>>& dcarry,                                  \
+                ::gatefold::NonDeduced<::gatefold::ItemsGrad<Layer, T, B>> dx, Params<T, B>& grads,              \
+                const ::gatefold::NonDeduced<Extra<T, B>>& extra,                                                \
+                ::gatefold::NonDeduced<::gatefold::ExtraGrad<Layer, T, B>>& dextra) const {                      \
+    const auto here = ctx.here();                                                                                \
+    ::gatefold::expect_backward(#Layer ".backward", *this, p, x, dy, dx, grads, dcarry, extra);                  \
+    run_backward<T, B>(ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);                                  \
   }
 
 namespace gatefold::detail_::passes {
@@ -164,23 +171,69 @@ M* part_of(S* keep, M S::*member) {
   return &(keep->*member);
 }
 std::nullptr_t part_of(std::nullptr_t, auto) { return nullptr; }
+/// Calls the private functions run and run_backward of a composition that is part of another one. They do not check
+/// their arguments, because the outermost composition has checked those of all its parts (`validate`).
+struct Inside {
+  template <class T, class B>
+  static void run(const auto& part, auto&... arguments) {
+    part.template run<T, B>(arguments...);
+  }
+  template <class T, class B>
+  static void run_backward(const auto& part, auto&... arguments) {
+    part.template run_backward<T, B>(arguments...);
+  }
+};
+/// True for a branch or layer whose forward, infer and backward are those of GATEFOLD_BRANCH_PASSES or
+/// GATEFOLD_LAYER_PASSES. A derived class is none, because it can have other functions.
+template <class L>
+concept ChecksHere = requires {
+  requires std::is_same_v<typename L::CheckedHere, L>;
+};
+
 /// Runs a branch. Saves the values for backward in *keep. If keep is nullptr, saves no values (inference).
 template <class T, class B, class L, class Keep, class Step = functor::NoStep<T>>
 void run_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                 Out<T, 2, B> u, Keep keep, const Extra<L, T, B>& extra, const Step& step = {}) {
-  if constexpr (std::is_null_pointer_v<Keep>) {
+  if constexpr (ChecksHere<L>) {
+    Inside::run<T, B>(branch, ctx, p, x, u, keep, extra, step);
+  } else if constexpr (std::is_null_pointer_v<Keep>) {
     infer_branch<T, B>(branch, ctx, p, x, u, extra, step);
   } else {
     branch.forward(ctx, p, x, u, *keep, extra, step);
   }
 }
+template <class T, class B, class L>
+void run_branch_backward(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
+                         NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
+                         NonDeduced<ItemsGrad<L, T, B>> dx, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
+                         ExtraGrad<L, T, B>& dextra) {
+  if constexpr (ChecksHere<L>) {
+    Inside::run_backward<T, B>(branch, ctx, p, x, saved, du, dx, grads, extra, dextra);
+  } else {
+    branch.backward(ctx, p, x, saved, du, dx, grads, extra, dextra);
+  }
+}
+/// Runs a layer. Saves the values for backward in *keep. If keep is nullptr, saves no values (inference).
 template <class T, class B, class L, class Keep>
 void run_layer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                Carry<L, T, B>& carry, Out<T, 2, B> y, Keep keep, const Extra<L, T, B>& extra) {
-  if constexpr (std::is_null_pointer_v<Keep>) {
+  if constexpr (ChecksHere<L>) {
+    Inside::run<T, B>(layer, ctx, p, x, carry, y, keep, extra);
+  } else if constexpr (std::is_null_pointer_v<Keep>) {
     infer<T, B>(layer, ctx, p, x, carry, y, extra);
   } else {
     layer.forward(ctx, p, x, carry, y, *keep, extra);
+  }
+}
+template <class T, class B, class L>
+void run_layer_backward(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p,
+                        NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> dy,
+                        Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx, Params<L, T, B>& grads,
+                        const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+  if constexpr (ChecksHere<L>) {
+    Inside::run_backward<T, B>(layer, ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);
+  } else {
+    layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);
   }
 }
 /// Runs an expert. Saves the values for backward in *keep. If keep is nullptr, saves no values (inference).

@@ -68,11 +68,13 @@ struct Dropout {
   void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
                     Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
     if (!drops(extra.noise))
-      return branch.backward(ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);
+      return detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, x, saved, du, dx, grads.branch,
+                                                        extra.branch, dextra);
     auto mark = ctx.mark();
     auto kept = ctx.template scratch<T>(du.extent(0), du.extent(1));
     B::for_rows(ctx, du.extent(0), rows<T, B>(extra.noise, du, kept));
-    branch.backward(ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
+    detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch,
+                                               dextra);
   }
   void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }
   bool drops(const Noise& noise) const { return rate > 0 && noise.random.has_value(); }

@@ -79,9 +79,12 @@ struct Either {
   template <class T, class B>
   void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
                     Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
-    if (!use_second) return first.backward(ctx, p.first, x, saved.first, du, dx, grads.first, extra, dextra);
+    if (!use_second)
+      return detail_::passes::run_branch_backward<T, B>(first, ctx, p.first, x, saved.first, du, dx, grads.first, extra,
+                                                        dextra);
     gatefold::ExtraGrad<SecondT, T, B> none{};
-    second.backward(ctx, p.second, x, saved.second, du, dx, grads.second, gatefold::Extra<SecondT, T, B>{}, none);
+    detail_::passes::run_branch_backward<T, B>(second, ctx, p.second, x, saved.second, du, dx, grads.second,
+                                               gatefold::Extra<SecondT, T, B>{}, none);
   }
   void expect_options() const {
     expect(second.in_dim() == in_dim(), "Either", "second.in_dim", Joined{in_dim(), " (from first.in_dim)"},

@@ -96,7 +96,7 @@ struct LatentMixture {
     const auto combined =
         passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::combined, x.extent(0), mixture.out_dim());
     const functor::NoStep<T> no_step{};
-    infer_branch<T, B>(down(), ctx, p.down, x, latent, Nothing<T, B>{});
+    detail_::passes::run_branch<T, B>(down(), ctx, p.down, x, latent, nullptr, Nothing<T, B>{});
     if constexpr (std::is_null_pointer_v<Keep>) {
       auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
       infer_gate<T, B>(gate(), ctx, p.mixture.gate, x, *plan, mixture.of_gate(extra));
@@ -107,7 +107,7 @@ struct LatentMixture {
       mixture.template run_experts<T, B>(ctx, p.mixture, keep->mixture.plan, latent, combined, &keep->mixture, extra,
                                          no_step);
     }
-    infer_branch<T, B>(up(), ctx, p.up, combined, u, Nothing<T, B>{}, step);
+    detail_::passes::run_branch<T, B>(up(), ctx, p.up, combined, u, nullptr, Nothing<T, B>{}, step);
   }
   template <class T, class B>
   void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
@@ -124,10 +124,11 @@ struct LatentMixture {
     Nothing<T, B> none;
     fill(ctx, dlatent, 0);
     fill(ctx, dcombined, 0);
-    up().backward(ctx, p.up, saved.combined, none, du, dcombined, grads.up, none, none);
+    detail_::passes::run_branch_backward<T, B>(up(), ctx, p.up, saved.combined, none, du, dcombined, grads.up, none,
+                                               none);
     mixture.backward_experts(ctx, p.mixture, saved.latent, saved.mixture, dcombined, dlatent, grads.mixture, extra,
                              dplan);
-    down().backward(ctx, p.down, x, none, dlatent, dx, grads.down, none, none);
+    detail_::passes::run_branch_backward<T, B>(down(), ctx, p.down, x, none, dlatent, dx, grads.down, none, none);
     gate().backward(ctx, p.mixture.gate, x, saved.mixture.plan, saved.mixture.gate, dplan, dx, grads.mixture.gate,
                     mixture.of_gate(extra), dextra);
   }

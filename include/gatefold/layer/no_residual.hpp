@@ -44,32 +44,45 @@ struct NoResidual {
     gatefold::validate(branch, p.branch, items, extra);
   }
 
+  GATEFOLD_CHECKED_HERE(NoResidual)
+  // The branch checks the arguments of forward and infer, so that messages name the branch.
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Nothing<T, B>&,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    validate(p, x.extent(0), Nothing<T, B>{}, extra);
     branch.forward(ctx, p.branch, x, y, saved.branch, extra, functor::NoStep<T>{});
     saved.batch.take(x);
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Nothing<T, B>&, Out<T, 2, B> y,
              const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    validate(p, x.extent(0), Nothing<T, B>{}, extra);
     infer_branch<T, B>(branch, ctx, p.branch, x, y, extra);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, Nothing<T, B>&, NonDeduced<ItemsGrad<BranchT, T, B>> dx, Params<T, B>& grads,
+                In<T, 2, B> dy, Nothing<T, B>& dcarry, NonDeduced<ItemsGrad<BranchT, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     const auto here = ctx.here();
     expect_backward("NoResidual.backward", *this, p, x, dy, dx, grads, Nothing<T, B>{}, extra);
-    saved.batch.expect_same("NoResidual.backward", x);
-    branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
+    run_backward<T, B>(ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);
   }
-
   GATEFOLD_TRACE_OF_BRANCH(BranchT, saved.branch)
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Nothing<T, B>&, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
+    if constexpr (!std::is_null_pointer_v<Keep>) keep->batch.take(x);
+    passes::run_branch<T, B>(branch, ctx, p.branch, x, y, passes::part_of(keep, &Saved<T, B>::branch), extra);
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
+                    In<T, 2, B> dy, Nothing<T, B>&, NonDeduced<ItemsGrad<BranchT, T, B>> dx, Params<T, B>& grads,
+                    const Extra<T, B>& extra, auto& dextra) const {
+    saved.batch.expect_same("NoResidual.backward", x);
+    detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra,
+                                               dextra);
+  }
 };
 template <class Br>
 NoResidual(Br) -> NoResidual<Br>;

@@ -94,8 +94,10 @@ struct NormedPoint {
     auto dh = ctx.template scratch<T>(x.extent(0), in_dim());
     copy_scaled(ctx, -1, dy, dh);
     Nothing<T, B> none;
-    as_layer<T, B>(layer).backward(ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh, grads.layer, extra, dextra);
-    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dh, dx, grads.norm, none, none);
+    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh,
+                                              grads.layer, extra, dextra);
+    detail_::passes::run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, x, saved.norm, dh, dx, grads.norm,
+                                               none, none);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

@@ -74,8 +74,9 @@ struct PerToken {
   void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
                     Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
                     auto& dextra) const {
-    as_layer<T, B>(layer).backward(ctx, p.layer, tokens(x, layer.in_dim()), saved.layer, tokens(dy, layer.out_dim()),
-                                   dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer, of_items(extra), dextra);
+    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()),
+                                              saved.layer, tokens(dy, layer.out_dim()), dcarry.tokens,
+                                              tokens(dx, layer.in_dim()), grads.layer, of_items(extra), dextra);
   }
   void expect_options() const { expect(length >= 1, "PerToken", "length", "at least 1", length); }
   /// Returns a copy of the extra inputs in which every sequence length that is 0 is set to the number of tokens of an

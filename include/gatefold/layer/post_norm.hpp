@@ -83,8 +83,10 @@ struct PostNorm {
     auto dz = ctx.template scratch<T>(x.extent(0), out_dim());
     fill(ctx, dz, 0);
     Nothing<T, B> none;
-    filled_norm<T, B>().backward(ctx, p.norm, saved.z, saved.norm, dy, dz, grads.norm, none, none);
-    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra, dextra);
+    detail_::passes::run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, saved.z, saved.norm, dy, dz,
+                                               grads.norm, none, none);
+    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved.layer, dz, dcarry, dx,
+                                              grads.layer, extra, dextra);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

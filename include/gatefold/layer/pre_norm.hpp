@@ -75,8 +75,10 @@ struct PreNorm {
     auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dnormed, 0);
     Nothing<T, B> none;
-    branch.backward(ctx, p.branch, saved.normed, saved.branch, du, dnormed, grads.branch, extra, dextra);
-    filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
+    detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, saved.normed, saved.branch, du, dnormed,
+                                               grads.branch, extra, dextra);
+    detail_::passes::run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm,
+                                               none, none);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

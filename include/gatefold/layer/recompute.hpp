@@ -63,45 +63,43 @@ struct Recompute {
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x,
-               NonDeduced<Carry<T, B>>& carry, Out<T, 2, B> y, Saved<T, B>& saved,
-               const NonDeduced<Extra<T, B>>& extra = {}) const {
-    if (!enabled) return as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved.layer, extra);
-    const auto here = ctx.here();
-    expect_forward("Recompute.forward", *this, p, x, "y", y, carry, extra);
-    saved.batch.take(x);
-    shape_like(saved.carry, carry);
-    copy_carry(ctx, carry, saved.carry);
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
-    update::leave_pass(carry);
+  GATEFOLD_LAYER_PASSES(Recompute)
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
+    if constexpr (!std::is_null_pointer_v<Keep>) {
+      if (!enabled)
+        return passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, &keep->layer, extra);
+      keep->batch.take(x);
+      shape_like(keep->carry, carry);
+      copy_carry(ctx, carry, keep->carry);
+    }
+    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, nullptr, extra);
+    if constexpr (!std::is_null_pointer_v<Keep>) update::leave_pass(carry);
   }
   template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, NonDeduced<ItemsGrad<Inner<T, B>, T, B>> dx,
-                Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("Recompute.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+  void run_backward(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
+                    In<T, 2, B> dy, auto& dcarry, NonDeduced<ItemsGrad<Inner<T, B>, T, B>> dx, Params<T, B>& grads,
+                    const Extra<T, B>& extra, auto& dextra) const {
+    namespace passes = detail_::passes;
+    const auto& inner = as_layer<T, B>(layer);
     if (!enabled)
-      return as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dy, dcarry, dx, grads.layer, extra, dextra);
+      return passes::run_layer_backward<T, B>(inner, ctx, p.layer, x, saved.layer, dy, dcarry, dx, grads.layer, extra,
+                                              dextra);
     saved.batch.expect_same("Recompute.backward", x);
     auto mark = ctx.mark();
     auto again = ctx.template acquire<gatefold::Saved<Inner<T, B>, T, B>>();
     auto carry = ctx.template acquire<Carry<T, B>>();
-    as_layer<T, B>(layer).begin(ctx, p.layer, x.extent(0), *carry);
+    inner.begin(ctx, p.layer, x.extent(0), *carry);
     expect_like("Recompute.backward", "saved.carry", *carry, saved.carry);
     copy_carry(ctx, saved.carry, *carry);
     auto y = ctx.template scratch<T>(x.extent(0), out_dim());
-    as_layer<T, B>(layer).forward(ctx, p.layer, x, *carry, y, *again, extra);
-    as_layer<T, B>(layer).backward(ctx, p.layer, x, *again, dy, dcarry, dx, grads.layer, extra, dextra);
+    passes::run_layer<T, B>(inner, ctx, p.layer, x, *carry, y, &*again, extra);
+    passes::run_layer_backward<T, B>(inner, ctx, p.layer, x, *again, dy, dcarry, dx, grads.layer, extra, dextra);
   }
-
- private:
   template <class C, class CarryT>
   static void copy_carry(C& ctx, const CarryT& from, CarryT& to) {
     copy_pack(ctx, from, to);

@@ -75,30 +75,22 @@ struct RelativeKeys {
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, with_keys(p, extra));
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    validate(p, x.extent(0), carry, extra);
-    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved, with_keys(p, extra));
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    expect_shape("RelativeKeys", "params.relative", p.relative, {window, head_dim});
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, with_keys(p, extra));
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
-                In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
-                const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    const auto here = ctx.here();
-    expect_backward("RelativeKeys.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    ExtraGrad<T, B> to = dextra;
-    if (!grads.relative.is_skipped()) detail_::lookup::set_relative(to, grads.relative.view());
-    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, with_keys(p, extra), to);
-  }
+  GATEFOLD_LAYER_PASSES(RelativeKeys)
 
  private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, with_keys(p, extra));
+  }
+  template <class T, class B>
+  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+    ExtraGrad<T, B> to = dextra;
+    if (!grads.relative.is_skipped()) detail_::lookup::set_relative(to, grads.relative.view());
+    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved, dy, dcarry, dx,
+                                              grads.layer, with_keys(p, extra), to);
+  }
   void expect_options() const {
     expect(window >= 1, "RelativeKeys", "window", "at least 1", window);
     expect(head_dim >= 1, "RelativeKeys", "head_dim", "at least 1", head_dim);

@@ -80,10 +80,11 @@ struct Residual {
     update::enter_pass(carry, keeps ? "Residual.forward" : "Residual.infer", &p, x, y);
     auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
       const Extra<T, B> of_call = call == 0 ? extra : without_auxiliary(extra);
-      if constexpr (std::is_null_pointer_v<Keep>) {
-        infer_branch<T, B>(branch, ctx, p.branch, point, u, of_call, step);
+      if constexpr (keeps) {
+        auto& saved = keep->calls[place_of("Residual.forward", call)];
+        detail_::passes::run_branch<T, B>(branch, ctx, p.branch, point, u, &saved, of_call, step);
       } else {
-        branch.forward(ctx, p.branch, point, u, keep->calls[place_of("Residual.forward", call)], of_call, step);
+        detail_::passes::run_branch<T, B>(branch, ctx, p.branch, point, u, keep, of_call, step);
       }
     });
     if constexpr (keeps) {
@@ -98,8 +99,9 @@ struct Residual {
   void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
                     auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
     auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
-      branch.backward(ctx, p.branch, point, saved.calls[place_of("Residual.backward", call)], du, dpoint, grads.branch,
-                      call == 0 ? extra : without_auxiliary(extra), dextra);
+      const auto& of_call = saved.calls[place_of("Residual.backward", call)];
+      detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, point, of_call, du, dpoint, grads.branch,
+                                                 call == 0 ? extra : without_auxiliary(extra), dextra);
     };
     saved.batch.expect_same("Residual.backward", x);
     filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);

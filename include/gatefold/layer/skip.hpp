@@ -53,7 +53,8 @@ struct Skip {
   void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
                     auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
     add(ctx, dy, dx);
-    as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
+    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved, dy, dcarry, dx,
+                                              grads.layer, extra, dextra);
   }
 };
 template <class L>

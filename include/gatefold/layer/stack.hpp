@@ -74,6 +74,7 @@ struct Stack {
   template <class T, class B, class Keep>
   void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
            const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
     auto mark = ctx.mark();
     View<T, 2, B> even, odd;
     if constexpr (std::is_null_pointer_v<Keep>) {
@@ -88,13 +89,14 @@ struct Stack {
     for (Index l = 0; l < depth; ++l) {
       View<T, 2, B> out = l + 1 == depth ? y : l % 2 ? odd : even;
       if constexpr (std::is_null_pointer_v<Keep>) {
-        gatefold::infer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, at_layer(extra, l));
+        passes::run_layer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, keep, at_layer(extra, l));
       } else {
         if (l + 1 < depth) {
           at(keep->between, l).resize(x.extent(0), out_dim());
           out = at(keep->between, l);
         }
-        number<T, B>(l).forward(ctx, at(p.layers, l), in, carry, out, at(keep->layers, l), at_layer(extra, l));
+        passes::run_layer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, &at(keep->layers, l),
+                                at_layer(extra, l));
       }
       in = out;
     }
@@ -117,8 +119,8 @@ struct Stack {
         to = l % 2 ? odd : even;
         fill(ctx, to, 0);
       }
-      number<T, B>(l).backward(ctx, at(p.layers, l), in, at(saved.layers, l), from, dcarry, to, at(grads.layers, l),
-                               at_layer(extra, l), dextra);
+      detail_::passes::run_layer_backward<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, at(saved.layers, l), from,
+                                                dcarry, to, at(grads.layers, l), at_layer(extra, l), dextra);
       from = to;
     }
   }

@@ -81,7 +81,8 @@ struct WithShared {
     copy_scaled(ctx, T(weight), du, dshared);
     backward_overlapping<T, B>(branch, ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra, [&] {
       Nothing<T, B> none;
-      one().backward(ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);
+      detail_::passes::run_branch_backward<T, B>(one(), ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none,
+                                                 none);
     });
   }
   OneExpert<SharedT> one() const { return {shared}; }
