@@ -36,19 +36,7 @@ struct Block {
   template <class T, class B>
   using Second = AsLayer<LayerT, T, B>;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<First<T, B>, T, B> attention;
-    gatefold::Params<Second<T, B>, T, B> layer;
-    GATEFOLD_PACK(attention, layer)
-  };
-  template <class T, class B>
-  struct Saved {
-    gatefold::Saved<First<T, B>, T, B> attention;
-    gatefold::Saved<Second<T, B>, T, B> layer;
-    Tensor<T, 2, B> between;  // [N, D]
-    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
-  };
+  GATEFOLD_TWO_PARTS(attention, First, layer, Second, between)
   template <class T, class B>
   using Carry = gatefold::Carry<Second<T, B>, T, B>;
   template <class T, class B>

@@ -51,6 +51,25 @@
     ::gatefold::Params<__VA_ARGS__, T, B> part;                  \
     static void each(auto&& f, auto&... p) { f("", p.part...); } \
   };
+// Defines Params and Saved of a composition that runs two parts, one after the other. Saved also has the values between
+// the parts [N, …]. Each part is named and has an alias template <T, B> of its type.
+#define GATEFOLD_TWO_PARTS(first, First, second, Second, between) \
+  template <class T, class B>                                     \
+  struct Params {                                                 \
+    ::gatefold::Params<First<T, B>, T, B> first;                  \
+    ::gatefold::Params<Second<T, B>, T, B> second;                \
+    GATEFOLD_PACK(first, second)                                  \
+  };                                                              \
+  template <class T, class B>                                     \
+  struct Saved {                                                  \
+    ::gatefold::Saved<First<T, B>, T, B> first;                   \
+    ::gatefold::Saved<Second<T, B>, T, B> second;                 \
+    ::gatefold::Tensor<T, 2, B> between;                          \
+    void mixtures(auto&& f) const {                               \
+      ::gatefold::for_each_mixture(first, f);                     \
+      ::gatefold::for_each_mixture(second, f);                    \
+    }                                                             \
+  };
 // Defines init of a composition: checks the types of the parts, calls expect_options() if the composition has this
 // function, and then initialises the parameters of the parts, which are the other arguments of the macro, in the order
 // of Params. A single part gets `seed`; part i of several gets seed.fork(i).
@@ -111,6 +130,15 @@
     ::gatefold::expect_backward(#Branch ".backward", *this, p, x, du, dx, grads, extra);                          \
     run_backward<T, B>(ctx, p, x, saved, du, dx, grads, extra, dextra);                                           \
   }
+// Declares the functions run and run_backward of a branch that are defined after its class.
+#define GATEFOLD_DECLARE_RUN                                                                                       \
+  template <class T, class B, class Keep, class Step>                                                              \
+  void run(typename B::Context& ctx, const Params<T, B>& p, ::gatefold::In<T, 2, B> x, ::gatefold::Out<T, 2, B> u, \
+           Keep keep, const Extra<T, B>& extra, const Step& step) const;                                           \
+  template <class T, class B>                                                                                      \
+  void run_backward(typename B::Context& ctx, const Params<T, B>& p, ::gatefold::In<T, 2, B> x,                    \
+                    const Saved<T, B>& saved, ::gatefold::In<T, 2, B> du, ::gatefold::Out<T, 2, B> dx,             \
+                    Params<T, B>& grads, const Extra<T, B>& extra, ::gatefold::Nothing<T, B>&) const;
 #define GATEFOLD_LAYER_PASSES(Layer)                                                                             \
   GATEFOLD_CHECKED_HERE(Layer)                                                                                   \
   template <class T, class B>                                                                                    \

@@ -120,13 +120,7 @@ struct LatentAttention {
   GATEFOLD_BRANCH_PASSES(LatentAttention)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
-           const Extra<T, B>& extra, const Step& step) const;
-  template <class T, class B>
-  void run_backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                    In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
-                    Nothing<T, B>&) const;
+  GATEFOLD_DECLARE_RUN
 
   /// Computes the attention of the current items to the keys and values in a cache (expanded_cache).
   template <class T, class B>

@@ -46,19 +46,7 @@ struct NormedPoint {
   using Norm = AsBranch<NormT, T, B>;
   GATEFOLD_AROUND_LAYER(LayerT, layer)
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<Norm<T, B>, T, B> norm;
-    gatefold::Params<Inner<T, B>, T, B> layer;
-    GATEFOLD_PACK(norm, layer)
-  };
-  template <class T, class B>
-  struct Saved {
-    gatefold::Saved<Norm<T, B>, T, B> norm;
-    gatefold::Saved<Inner<T, B>, T, B> layer;
-    Tensor<T, 2, B> h;  // [N, D]
-    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
-  };
+  GATEFOLD_TWO_PARTS(norm, Norm, layer, Inner, h)
 
   GATEFOLD_INIT_OF(NormedPoint, filled_norm<T, B>(), as_layer<T, B>(layer))
   template <class T, class B>

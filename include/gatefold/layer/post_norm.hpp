@@ -30,19 +30,7 @@ struct PostNorm {
   template <class T, class B>
   using Norm = AsBranch<NormT, T, B>;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<Inner<T, B>, T, B> layer;
-    gatefold::Params<Norm<T, B>, T, B> norm;
-    GATEFOLD_PACK(layer, norm)
-  };
-  template <class T, class B>
-  struct Saved {
-    gatefold::Saved<Inner<T, B>, T, B> layer;
-    gatefold::Saved<Norm<T, B>, T, B> norm;
-    Tensor<T, 2, B> z;  // [N, out_dim]
-    void mixtures(auto&& f) const { for_each_mixture(layer, f); }
-  };
+  GATEFOLD_TWO_PARTS(layer, Inner, norm, Norm, z)
 
   GATEFOLD_INIT_OF(PostNorm, as_layer<T, B>(layer), filled_norm<T, B>())
   template <class T, class B>

@@ -27,20 +27,10 @@ struct PreNorm {
 
   template <class T, class B>
   using Norm = AsBranch<NormT, T, B>;
+  template <class T, class B>
+  using Branch = BranchT;
 
-  template <class T, class B>
-  struct Params {
-    gatefold::Params<Norm<T, B>, T, B> norm;
-    gatefold::Params<BranchT, T, B> branch;
-    GATEFOLD_PACK(norm, branch)
-  };
-  template <class T, class B>
-  struct Saved {
-    gatefold::Saved<Norm<T, B>, T, B> norm;
-    gatefold::Saved<BranchT, T, B> branch;
-    Tensor<T, 2, B> normed;  // [N, D]
-    void mixtures(auto&& f) const { for_each_mixture(branch, f); }
-  };
+  GATEFOLD_TWO_PARTS(norm, Norm, branch, Branch, normed)
 
   GATEFOLD_BRANCH_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
