@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <gatefold/gatefold.hpp>
-#include <gatefold/papers/dispatch_entropy.hpp>
+#include <gatefold/papers/specialisation.hpp>
 #include <gatefold/papers/three_stage.hpp>
 #include <nlohmann/json.hpp>
 #include <numeric>

@@ -7,7 +7,6 @@
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/papers/corruption.hpp"
-#include "gatefold/papers/dispatch_entropy.hpp"
 #include "gatefold/papers/eigenvalues.hpp"
 #include "gatefold/papers/expert_outputs.hpp"
 #include "gatefold/papers/in_stages.hpp"

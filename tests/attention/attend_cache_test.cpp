@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gatefold/attention/attend_window.hpp"
-#include "gatefold/attention/cached_sequence.hpp"
+#include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "support/engine_cases.hpp"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
-#include "gatefold/papers/dispatch_entropy.hpp"
 #include "gatefold/papers/expert_outputs.hpp"
 #include "gatefold/papers/norm_rank.hpp"
 #include "gatefold/papers/pareto_gap.hpp"

@@ -11,7 +11,7 @@
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
-#include "gatefold/routing/slot_weights.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 #include "support/experts.hpp"
 
 using namespace gatefold;

@@ -11,7 +11,7 @@
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/mixing/token_similarity.hpp"
-#include "gatefold/gate/scores/fixed_scores.hpp"
+#include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/scores/patch_scores.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
-#include "gatefold/gate/auxiliary/gshard.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"
 #include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"

@@ -10,7 +10,6 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
-#include "gatefold/gate/auxiliary/gshard.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"
 #include "gatefold/gate/auxiliary/load.hpp"
 #include "gatefold/gate/auxiliary/z_loss.hpp"

@@ -21,7 +21,6 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/routing/slot_weights.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/tables.hpp"
 

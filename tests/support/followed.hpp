@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/attention/following.hpp"
+#include "gatefold/attention/blocks.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/tensor.hpp"
 

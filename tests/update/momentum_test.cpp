@@ -6,6 +6,8 @@
 
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
+#include "support/pass.hpp"
+#include "support/rounded.hpp"
 #include "support/rules.hpp"
 
 using namespace gatefold;
@@ -79,4 +81,21 @@ TEST_CASE("momentum: a Chain keeps one state for each rule") {
   CHECK(difference(values(p.y), x3 + last) <= 1e-14);
   CHECK(difference(values(std::get<Carry<update::HeavyBall, double, Cpu>>(p.carry.states)), last) <= 1e-14);
   CHECK(difference(values(std::get<Carry<Ahead, double, Cpu>>(p.carry.states)), q) <= 1e-14);
+}
+
+TEST_CASE("InnerProduct, RowInnerProduct: sums over everything, and over each row") {
+  Cpu::Context ctx(2);
+  const auto a = matrix<double>({{1, 2, 3}, {-1, 0, 2}}), b = matrix<double>({{2, 0.5, 1}, {4, 7, -3}});
+  double total = 100;  // reduce adds
+  Cpu::reduce<double>(ctx, a.size(), functor::InnerProduct<double>{a.data(), b.data()}, &total);
+  CHECK(total == 100 + 6 - 10);
+  auto rows = constant_tensor<double>(ctx, quiet_nan, 2);
+  Cpu::for_rows(ctx, 2, functor::RowInnerProduct<double, Cpu>{a, b, rows});
+  CHECK(values(rows) == std::vector<double>{6, -10});
+  const auto large = matrix<float>({{1e20, -1e20}});  // whose squares no float holds
+  Cpu::for_rows(ctx, 1, functor::RowInnerProduct<float, Cpu, double>{large, large, rows});
+  CHECK(rows(0) == rounded(2.0 * 1e20f * 1e20f));
+  total = 0;
+  Cpu::reduce<double>(ctx, 2, functor::InnerProduct<float, double>{large.data(), large.data()}, &total);
+  CHECK(total == rounded(2.0 * 1e20f * 1e20f));
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <gatefold/gatefold.hpp>
-#include <gatefold/papers/dispatch_entropy.hpp>
 #include <gatefold/papers/routed_trainer.hpp>
 #include <gatefold/papers/signal_mixture.hpp>
+#include <gatefold/papers/specialisation.hpp>
 #include <limits>
 #include <utility>
 

@@ -5,7 +5,6 @@
 #include "gatefold/attention/attend.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/mask.hpp"
-#include "gatefold/attention/places.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/attention/blocks.hpp"
-#include "gatefold/attention/following.hpp"
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"

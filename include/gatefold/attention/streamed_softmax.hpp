@@ -5,8 +5,8 @@
 
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/mask.hpp"
-#include "gatefold/attention/places.hpp"
 #include "gatefold/attention/products.hpp"
+#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/math.hpp"
 
 /// Computes weighted means of values under a softmax of scores, as in attention, without an N × N matrix for N items.
@@ -138,7 +138,7 @@ struct Sums {
 };
 
 /// Position keys (a key for each place in the window of an attention), in addition to the keys of items. See
-/// attention/places.hpp.
+/// attention/window.hpp.
 template <class T, class B>
 struct Places {
   View<const T, 2, B> keys{};  // [width, F] position keys; empty: none

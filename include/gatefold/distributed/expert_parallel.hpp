@@ -15,7 +15,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/routing/slot_weights.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

@@ -7,7 +7,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/probe.hpp"
-#include "gatefold/routing/slot_weights.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 
 /// Defines what an expert policy is: a struct with these members that evaluates E experts of one kind. A slot is one
 /// row of work, one item for one expert; the slots are grouped by expert:

@@ -7,7 +7,7 @@
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/probe.hpp"
-#include "gatefold/routing/slot_weights.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

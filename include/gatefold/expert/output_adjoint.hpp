@@ -5,7 +5,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/routing/slot_weights.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

@@ -4,7 +4,7 @@
 
 #include "gatefold/attention/attend.hpp"
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/attention/projections.hpp"
+#include "gatefold/attention/heads.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/layer/layer.hpp"

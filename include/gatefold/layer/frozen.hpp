@@ -15,7 +15,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/frozen_params.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/name_patterns.hpp"
+#include "gatefold/tensor/find.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 

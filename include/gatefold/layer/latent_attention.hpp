@@ -5,7 +5,6 @@
 
 #include "gatefold/attention/attend_cache.hpp"
 #include "gatefold/attention/attend_window.hpp"
-#include "gatefold/attention/cached_sequence.hpp"
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/rotary.hpp"
 #include "gatefold/backend/groups.hpp"

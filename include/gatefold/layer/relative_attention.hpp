@@ -4,7 +4,7 @@
 
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/attention/projections.hpp"
+#include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/segment_memory.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/layer/attention.hpp"

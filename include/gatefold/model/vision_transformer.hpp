@@ -17,7 +17,6 @@
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/layer/token_mean.hpp"
 #include "gatefold/update/plain.hpp"
-#include "gatefold/update/plain_ahead.hpp"
 #include "gatefold/update/robust.hpp"
 
 /// The vision transformers of papers 001 and 002, as compositions of layers. The input of a model is images

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gatefold/policy/gradient_memory.hpp"
-#include "gatefold/tensor/name_patterns.hpp"
+#include "gatefold/tensor/find.hpp"
 #include "gatefold/train/parameter_group.hpp"
 
 namespace gatefold {

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "gatefold/update/adaptive_root.hpp"
 #include "gatefold/update/momentum.hpp"
 #include "gatefold/update/pass.hpp"
+#include "gatefold/update/rms_prop.hpp"
 
 namespace gatefold {
 

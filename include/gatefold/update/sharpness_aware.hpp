@@ -4,7 +4,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold {

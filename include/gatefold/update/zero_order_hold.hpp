@@ -6,9 +6,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/learned_momentum.hpp"
-#include "gatefold/update/linear_scalar.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold {

@@ -7,7 +7,7 @@
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/gate/scores/fixed_scores.hpp"
+#include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "support/pass.hpp"

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
-#include "gatefold/gate/auxiliary/cv_squared.hpp"
+#include "gatefold/gate/auxiliary/importance.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 
 namespace gatefold {

@@ -4,7 +4,6 @@
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/blocks.hpp"
-#include "gatefold/attention/following.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/backend.hpp"

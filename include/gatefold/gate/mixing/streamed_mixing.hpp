@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "gatefold/attention/following.hpp"
+#include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/attention/window.hpp"
