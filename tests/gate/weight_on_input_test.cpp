@@ -103,7 +103,7 @@ TEST_CASE("WeightOnInput: names, options and picks are those inside") {
   Cpu::Context ctx(1);
   const Mixture layer{WeightOnInput{softmax(0)}, Linear{.model_dim = 4}};
   Mixture filled = layer;
-  filled.gate = filled.gate.with_experts(3);
+  filled.gate = with_experts(filled.gate, 3);
   auto params = init_params<double, Cpu>(filled, ctx, Seed{1});
   std::vector<std::string> names;
   for_each_tensor([&](const Name& name, const auto&) { names.push_back(name.str()); }, params);

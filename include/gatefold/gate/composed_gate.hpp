@@ -58,8 +58,7 @@ struct ComposedGate {
                               "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
                               "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
-  // The members below are not options. If an option of a part is set on the gate itself, they cause a compile error
-  // with a clear message.
+  // The members below are not options. If an option of a part is set on the gate itself, the compiler prints their text.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate: SoftmaxTopK{.scores = {.experts = 8}, "
       ".selection = {.k = 2}}; count_experts(gate) returns it; see docs/how-to/extending_parts.md#parts-of-a-gate">
@@ -93,53 +92,30 @@ struct ComposedGate {
   /// Additional inputs of the parts of a gate, and the mask `valid` of padding. An item that is padding goes to no
   /// expert, so the mixture writes 0 for it. Auxiliary losses do not count it. Its values affect no other item and no
   /// gradient of the gate and the experts.
-  template <class T, class B>
-  struct Extra {
+  template <class T, class B, class ExtraOfMixing>
+  struct Inputs {
     gatefold::Extra<Scores, T, B> scores{};
-    gatefold::Extra<Mixing, T, B> mixing{};
+    ExtraOfMixing mixing{};
     gatefold::Extra<Selection, T, B> selection{};
     View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding
     bool count_auxiliary = true;
 
-    Extra without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
-
-    struct Rest {
-      gatefold::Extra<Scores, T, B> scores{};
-      gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>> mixing{};
-      gatefold::Extra<Selection, T, B> selection{};
-      View<const T, 1, B> valid{};
-      bool count_auxiliary = true;
-
-      Rest without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
-    };
-    /// The members of Extra without the attention trace (tensors of the preceding attention). The caller passes this
-    /// type if a Block supplies the trace. It is Extra itself if the mixing needs no trace.
-    using WithoutTrace = std::conditional_t<
-        std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra,
-        Rest>;
-    static Extra with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
-      return {rest.scores, gatefold::with_trace<gatefold::Extra<Mixing, T, B>>(rest.mixing, trace), rest.selection,
-              rest.valid, rest.count_auxiliary};
+    Inputs without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
+    /// The same inputs without the attention trace (tensors of the preceding attention). The caller passes this type if
+    /// a Block supplies the trace.
+    using WithoutTrace = Inputs<T, B, gatefold::WithoutTrace<ExtraOfMixing>>;
+    static Inputs with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
+      return {rest.scores, gatefold::with_trace<ExtraOfMixing>(rest.mixing, trace), rest.selection, rest.valid,
+              rest.count_auxiliary};
     }
   };
+  template <class T, class B>
+  using Extra = Inputs<T, B, gatefold::Extra<Mixing, T, B>>;
   template <class T, class B>
   struct ExtraGrad {
     gatefold::ExtraGrad<Mixing, T, B> mixing;
     void set_trace(const AttentionTrace<T, B>& trace) { gatefold::set_trace(mixing, trace); }
   };
-
-  ComposedGate with_model_dim(Index width) const {
-    ComposedGate filled = *this;
-    filled.scores = gatefold::with_model_dim(scores, width);
-    filled.mixing = gatefold::with_model_dim(mixing, width);
-    filled.selection = gatefold::with_model_dim(selection, width);
-    return filled;
-  }
-  ComposedGate with_experts(Index count) const {
-    ComposedGate filled = *this;
-    filled.scores = gatefold::with_experts(scores, count);
-    return filled;
-  }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -171,12 +147,12 @@ struct ComposedGate {
     const auto g = filled();
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-    saved.logits.resize(x.extent(0), count_experts(scores));
-    saved.probabilities.resize(x.extent(0), count_experts(scores));
+    for (auto* t : {&saved.logits, &saved.probabilities}) t->resize(x.extent(0), count_experts(scores));
     if constexpr (row_by_row<T, B>) {
       route_rows(ctx, g, p, clean, saved.logits.view(), saved.probabilities.view(), plan, extra);
     } else {
-      score(ctx, p, clean, saved.logits.view(), extra);
+      with_extra_of_scores(
+          extra, [&](const auto&... of) { scores.forward(ctx, p.scores, clean, saved.logits.view(), of...); });
       g.mixing.forward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing,
                        with_valid(extra.mixing, extra.valid));
       g.selection.forward(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
@@ -269,22 +245,14 @@ struct ComposedGate {
                         grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
     }
     if (from_auxiliary.data()) add(ctx, from_auxiliary, dz);
-    if constexpr (detail_::named::Extra<Scores>()) {
-      scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, extra.scores);
-    } else {
-      scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
-    }
+    with_extra_of_scores(
+        extra, [&](const auto&... of) { scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, of...); });
   }
 
  private:
   void for_each_auxiliary(auto&& f) const {
     if constexpr (sizeof...(AuxiliaryT) > 0)
-      std::apply(
-          [&](const auto&... loss) {
-            Index i = 0;
-            (f(loss, i++), ...);
-          },
-          auxiliary);
+      std::apply([&, i = Index(0)](const auto&... loss) mutable { (f(loss, i++), ...); }, auxiliary);
   }
   /// The mixing and the selection of the gate with all options filled in. Options that were 0, for example `experts`,
   /// have the values of the scores.
@@ -319,12 +287,12 @@ struct ComposedGate {
     if (item_width(scores) > 0) expect_shape("Gate.forward", "x", x, {any_extent, item_width(scores)});
     validate(p, x.extent(0), extra);
   }
-  template <class T, class B>
-  void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z, const Extra<T, B>& extra) const {
+  /// Calls f with the extra inputs of the scores, or without an argument if the scores have none.
+  static void with_extra_of_scores(const auto& extra, const auto& f) {
     if constexpr (detail_::named::Extra<Scores>()) {
-      scores.forward(ctx, p.scores, x, z, extra.scores);
+      f(extra.scores);
     } else {
-      scores.forward(ctx, p.scores, x, z);
+      f();
     }
   }
   /// Computes scores, mixing and selection row by row, and writes the plan. The probabilities q can be in the same
@@ -339,7 +307,7 @@ struct ComposedGate {
     if constexpr (in_one_pass<T, B>) {
       scores.forward_rows(ctx, p.scores, x, z, functor::RouteRowAnywhere{mix, pick, q});
     } else {
-      score(ctx, p, x, z, extra);
+      with_extra_of_scores(extra, [&](const auto&... of) { scores.forward(ctx, p.scores, x, z, of...); });
       B::for_rows(ctx, x.extent(0), functor::RouteRow{mix, pick});
     }
     if (extra.valid.data()) {

@@ -85,9 +85,6 @@ struct HierarchicalGate {
 
   Index groups() const { return count_experts(primary); }
   Index experts() const { return groups() * count_experts(secondary); }
-  HierarchicalGate with_model_dim(Index width) const {
-    return {gatefold::with_model_dim(primary, width), gatefold::with_model_dim(secondary, width)};
-  }
   HierarchicalGate with_experts(Index count) const {
     expect(groups() >= 1 && count % groups() == 0, "HierarchicalGate", "groups",
            Joined{"a divisor of ", count, " (the number of experts in the other parts of the model)"}, groups());

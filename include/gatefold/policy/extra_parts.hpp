@@ -38,9 +38,18 @@ GATEFOLD_INPUT(relative, "View<const T, 2, B> with the T and B of the model")
 
 namespace detail_::lookup {
 
-/// Calls f(part) for each part of the extra inputs, in a fixed order: the elements of the tuple `layers`, then the
-/// members attention, layer, branch, primary, secondary, scores, mixing, selection, noise. Skips members that do not
-/// exist.
+/// Calls f(part) for each part of a gate or of its extra inputs, in a fixed order: the members primary, secondary,
+/// scores, mixing, selection. Skips members that do not exist.
+template <class G, class F>
+void for_each_gate_part(G& of, F&& f) {
+  if constexpr (requires { of.primary; }) f(of.primary);
+  if constexpr (requires { of.secondary; }) f(of.secondary);
+  if constexpr (requires { of.scores; }) f(of.scores);
+  if constexpr (requires { of.mixing; }) f(of.mixing);
+  if constexpr (requires { of.selection; }) f(of.selection);
+}
+/// Calls f(part) for each part of the extra inputs, in a fixed order: the elements of the tuple `layers`, the members
+/// attention, layer, branch, those of for_each_gate_part, and noise. Skips members that do not exist.
 template <class E, class F>
 void for_each_part(E& extra, F&& f) {
   if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
@@ -48,11 +57,7 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.attention; }) f(extra.attention);
   if constexpr (requires { extra.layer; }) f(extra.layer);
   if constexpr (requires { extra.branch; }) f(extra.branch);
-  if constexpr (requires { extra.primary; }) f(extra.primary);
-  if constexpr (requires { extra.secondary; }) f(extra.secondary);
-  if constexpr (requires { extra.scores; }) f(extra.scores);
-  if constexpr (requires { extra.mixing; }) f(extra.mixing);
-  if constexpr (requires { extra.selection; }) f(extra.selection);
+  for_each_gate_part(extra, f);
   if constexpr (detail_::hook::input::noise<E, Noise>()) f(extra.noise);
 }
 /// Calls f for the extra inputs, for each of their parts, and recursively for the parts of the parts.

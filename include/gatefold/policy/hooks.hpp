@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 
@@ -66,10 +67,10 @@ namespace gatefold::detail_::hook {
         whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; }) \
   }
 // GATEFOLD_ALL defines all<P, T, B>() of a family, which looks up each member of the family.
-#define GATEFOLD_ALL(...)              \
-  template <class P, class T, class B> \
-  constexpr bool all() {               \
-    return look_up(__VA_ARGS__);       \
+#define GATEFOLD_ALL(...)                                      \
+  template <class P, class T, class B>                         \
+  constexpr bool all() {                                       \
+    return std::initializer_list<int>{__VA_ARGS__}.size() > 0; \
   }
 // GATEFOLD_MEMBER_OF_NESTED takes the arguments of GATEFOLD_MEMBER and defines name<P, V...>(). It returns true if P, a
 // nested type of a policy, has the member function `name` for arguments of types V. P is const if the function is
@@ -83,10 +84,6 @@ namespace gatefold::detail_::hook {
 /// Declares a value of type V for unevaluated calls, like std::declval.
 template <class V>
 V& some();
-template <class... Found>
-constexpr bool look_up(Found...) {
-  return true;
-}
 
 namespace any {
 
@@ -106,10 +103,7 @@ GATEFOLD_FLAG(
     "a policy", bool, items_adjoint_is_optional, false,
     "allows an empty dx in backward (for an expert: empty dslots), which then skips the gradient of the items")
 
-template <class P>
-constexpr bool all() {
-  return look_up(with_model_dim<P>(), with_experts<P>(), experts<P>(), items_adjoint_is_optional<P>());
-}
+GATEFOLD_ALL(with_model_dim<P>(), with_experts<P>(), experts<P>(), items_adjoint_is_optional<P>())
 
 }  // namespace any
 
@@ -134,7 +128,7 @@ GATEFOLD_MEMBER(
 GATEFOLD_FLAG("an update rule", int, evaluations, 1, "states how often forward evaluates the branch")
 
 GATEFOLD_ALL(begin<P, T, B>(), validate<P, T, B>(), infer<P, T, B>(), advance<P, T, B>(), advance_backward<P, T, B>(),
-             evaluations<P>(), any::all<P>())
+             evaluations<P>(), any::all<P, T, B>())
 
 }  // namespace rule
 
@@ -147,7 +141,7 @@ GATEFOLD_MEMBER("a gate", infer, "infer(ctx, params, x, plan, extra) const",
                 "runs forward without keeping values for backward; writes the same plan",
                 policy.infer(ctx, params, in, plan, extra))
 
-GATEFOLD_ALL(validate<P, T, B>(), infer<P, T, B>(), any::all<P>())
+GATEFOLD_ALL(validate<P, T, B>(), infer<P, T, B>(), any::all<P, T, B>())
 
 }  // namespace gate
 
@@ -160,7 +154,7 @@ GATEFOLD_MEMBER(
     "computes z and calls f(lanes, n, row) for each row; stores z only if the view z has memory (only without Extra)",
     policy.forward_rows(ctx, params, in, out, some<detail_::backend::AnyFunctor>()))
 
-GATEFOLD_ALL(validate<P, T, B>(), forward_rows<P, T, B>(), any::all<P>())
+GATEFOLD_ALL(validate<P, T, B>(), forward_rows<P, T, B>(), any::all<P, T, B>())
 
 }  // namespace scores
 
@@ -175,7 +169,7 @@ GATEFOLD_MEMBER("a mixing", rows_backward, "rows_backward(q, dq, dz) const, whic
                 "returns f, which writes dz[n,:]", { policy.rows_backward(in, in, out) } -> detail_::policy::OfRows)
 GATEFOLD_FLAG("a mixing", bool, ranks_are_logits, false, "states that rank returns the logits")
 
-GATEFOLD_ALL(validate<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(), ranks_are_logits<P>(), any::all<P>())
+GATEFOLD_ALL(validate<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(), ranks_are_logits<P>(), any::all<P, T, B>())
 
 }  // namespace mixing
 
@@ -217,7 +211,7 @@ GATEFOLD_FLAG("a selection", bool, shows_noise, false, "states that auxiliary lo
 
 GATEFOLD_ALL(validate_options<P>(), validate<P, T, B>(), noisy<P, T, B>(), rows<P, T, B>(), rows_backward<P, T, B>(),
              auxiliary_loss<P, T, B>(), complete_picks<P>(), picks_by_item<P>(), needs_logits<P>(), shows_noise<P>(),
-             any::all<P>())
+             any::all<P, T, B>())
 
 }  // namespace selection
 
@@ -230,10 +224,7 @@ GATEFOLD_FLAG("an auxiliary loss", bool, needs_picks_by_item, false,
 GATEFOLD_FLAG("an auxiliary loss", bool, needs_noise, false,
               "requires a selection with shows_noise; a gate with another selection does not compile")
 
-template <class P>
-constexpr bool all() {
-  return look_up(validate<P>(), needs_picks_by_item<P>(), needs_noise<P>());
-}
+GATEFOLD_ALL(validate<P>(), needs_picks_by_item<P>(), needs_noise<P>())
 
 }  // namespace auxiliary
 
@@ -262,7 +253,7 @@ GATEFOLD_PLAIN_MEMBER(
     { policy.with_noise(some<const Noise>()) } -> std::same_as<P>)
 
 GATEFOLD_ALL(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), stores_slots<P>(), with_noise<P>(),
-             any::all<P>())
+             any::all<P, T, B>())
 
 }  // namespace expert
 

@@ -77,34 +77,37 @@ Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed
   }
 }
 
-/// Returns a copy of the policy. If its model dimension is 0, sets it to `model_dim`. A policy without the function
-/// with_model_dim is returned unchanged.
-/// @throws ArgumentError if the policy has a different model dimension
+/// Returns a copy of the policy. If its model dimension is 0, sets it to `model_dim`: by the function `with_model_dim`
+/// if the policy has one, otherwise in the parts of the gate.
+/// @throws ArgumentError if the policy or a part has a different model dimension
 template <class P>
 P with_model_dim(const P& policy, Index model_dim) {
   if constexpr (detail_::hook::any::with_model_dim<P>()) {
     return policy.with_model_dim(model_dim);
   } else {
-    return policy;
+    P filled = policy;
+    detail_::lookup::for_each_gate_part(filled, [&](auto& part) { part = with_model_dim(part, model_dim); });
+    return filled;
   }
 }
 
 /// Returns a copy of the policy. If its number of experts is 0, sets it to `experts`: by the function `with_experts` if
-/// the policy has one, otherwise by the option `experts`. A policy without both is returned unchanged.
-/// @throws ArgumentError if the policy has a different number of experts
+/// the policy has one, otherwise by the option `experts` and in the parts of the gate.
+/// @throws ArgumentError if the policy or a part has a different number of experts
 template <class P>
 P with_experts(const P& policy, Index experts) {
   if constexpr (detail_::hook::any::with_experts<P>()) {
     return policy.with_experts(experts);
-  } else if constexpr (requires(P p) { p.experts = experts; }) {
-    expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts",
-           Joined{experts, " (the number of experts in the other parts of the model), or 0 to take that number"},
-           policy.experts);
-    P filled = policy;
-    filled.experts = experts;
-    return filled;
   } else {
-    return policy;
+    P filled = policy;
+    if constexpr (requires { filled.experts = experts; }) {
+      expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts",
+             Joined{experts, " (the number of experts in the other parts of the model), or 0 to take that number"},
+             policy.experts);
+      filled.experts = experts;
+    }
+    detail_::lookup::for_each_gate_part(filled, [&](auto& part) { part = with_experts(part, experts); });
+    return filled;
   }
 }
 

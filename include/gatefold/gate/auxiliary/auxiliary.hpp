@@ -86,7 +86,8 @@ constexpr bool check_gate_parts() {
                       (!detail_::named::Extra<AuxiliaryT>() && ...),
                   "gatefold: an auxiliary loss reads only its options and a GateOutcome: it must not have Params, "
                   "Saved or Extra; see docs/how-to/extending_parts.md#parts-of-a-gate")
-  return check_parts<ScoresT, MixingT, SelectionT, T, B>() && (detail_::hook::auxiliary::all<AuxiliaryT>() && ...);
+  return check_parts<ScoresT, MixingT, SelectionT, T, B>() &&
+         (detail_::hook::auxiliary::all<AuxiliaryT, T, B>() && ...);
 }
 
 }  // namespace detail_::policy

@@ -38,8 +38,6 @@ struct Jitter {
   using Extra = Noise;
 
   Index experts() const { return count_experts(scores); }
-  Jitter with_model_dim(Index width) const { return {gatefold::with_model_dim(scores, width), epsilon}; }
-  Jitter with_experts(Index count) const { return {gatefold::with_experts(scores, count), epsilon}; }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

@@ -149,8 +149,6 @@ struct Fixed {
   };
 
   Index experts() const { return count_experts(scores); }
-  Fixed with_model_dim(Index width) const { return {gatefold::with_model_dim(scores, width)}; }
-  Fixed with_experts(Index count) const { return {gatefold::with_experts(scores, count)}; }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

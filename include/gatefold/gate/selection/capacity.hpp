@@ -76,16 +76,6 @@ struct Capacity {
   /// picks.
   Index room(Index items, Index picks, Index experts) const;
 
-  Capacity with_model_dim(Index item_width) const {
-    Capacity filled = *this;
-    filled.selection = gatefold::with_model_dim(selection, item_width);
-    return filled;
-  }
-  Capacity with_experts(Index experts) const {
-    Capacity filled = *this;
-    filled.selection = gatefold::with_experts(selection, experts);
-    return filled;
-  }
   template <class T, class B>
   auto init(typename B::Context& ctx, Seed seed) const {
     return init_params<T, B>(selection, ctx, seed);

@@ -72,18 +72,6 @@ struct GlobalBalance {
   template <class T, class B>
   using Extra = gatefold::Extra<SelectionT, T, B>;
 
-  GlobalBalance with_model_dim(Index item_width) const {
-    GlobalBalance filled = *this;
-    filled.selection = gatefold::with_model_dim(selection, item_width);
-    return filled;
-  }
-  GlobalBalance with_experts(Index count) const {
-    GlobalBalance filled = *this;
-    filled.selection = gatefold::with_experts(selection, count);
-    filled.experts = count;
-    return filled;
-  }
-
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     validate_options(experts);
