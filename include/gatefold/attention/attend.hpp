@@ -29,6 +29,8 @@
 ///         block, causal or not, and the values of padding must be finite
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), AttendFinish, AttendMean);
+
 namespace detail_::attending {
 
 /// The options of an attention over sequences of `length` items (tokens), with its mask of padding.
@@ -47,61 +49,6 @@ struct Form {
   /// scores of all their heads fit in one block.
   BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
 };
-
-}  // namespace detail_::attending
-
-namespace functor {
-
-/// Finishes a streamed softmax (attention/streamed_softmax.hpp) for item n. For each head, writes the context, which is
-/// the weighted sum of the values / sum of the weights, and the log-sum-exp of the scores. Also writes the entropy of
-/// the weights if `entropy` is not empty. All three are 0 for a row without keys.
-template <class T, class B>
-struct AttendFinish {
-  detail_::attending::HeadRows rows;
-  T scale;
-  detail_::attending::Sums<T, B> of;
-  View<T, 2, B> context, log_sum_exp, entropy;  // entropy: empty if it is not computed
-
-  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
-    const Index width = of.sums.extent(1);
-    for (Index h = 0; h < rows.heads; ++h) {
-      const Index row = rows.row(n, h);
-      const T total = of.total(row), divisor = total == 0 ? T(1) : total;
-      each_column<T>(lanes, width, [&](auto at, Index c) {
-        at.store(&context(n, h * width + c), at.load(&of.sums(row, c)) / divisor);
-      });
-      if (lanes.lane != 0) continue;
-      log_sum_exp(n, h) = total == 0 ? T(0) : scale * of.top(row) + std::log(divisor);
-      if (entropy.data()) entropy(n, h) = std::log(divisor) - of.scored(row) / divisor;
-    }
-  }
-};
-/// Prepares the backward pass of the attention weights A. Writes mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i for
-/// each item i and head. The gradient of a score is then A[i,j] (⟨dcontext_i, v_j⟩ − mean_i), with v_j the value of key
-/// j. Also copies log_sum_exp to rows by head (HeadRows).
-template <class T, class B>
-struct AttendMean {
-  detail_::attending::HeadRows rows;
-  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if it is 0
-  View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
-
-  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
-    const Index width = context.extent(1) / rows.heads;
-    for (Index h = 0; h < rows.heads; ++h) {
-      const T dot = sum_columns<T>(lanes, width, [&](auto at, Index c) {
-        return at.load(&dcontext(n, h * width + c)) * at.load(&context(n, h * width + c));
-      });
-      if (lanes.lane != 0) continue;
-      const Index row = rows.row(n, h);
-      mean(row) = dlog_sum_exp.data() ? dot - dlog_sum_exp(n, h) : dot;
-      split_log_sum_exp(row) = log_sum_exp(n, h);
-    }
-  }
-};
-
-}  // namespace functor
-
-namespace detail_::attending {
 
 /// A range of whole sequences in a call of an attention: the items [first, first + count). `of` returns the rows of an
 /// input or output of the call that belong to these items. `split` also orders these rows by head.
@@ -194,4 +141,56 @@ void expect_saved(const char* where, const auto& saved, Index items, Index keys,
 }
 
 }  // namespace detail_::attending
+
+namespace functor {
+
+/// Finishes a streamed softmax (attention/streamed_softmax.hpp) for item n. For each head, writes the context, which is
+/// the weighted sum of the values / sum of the weights, and the log-sum-exp of the scores. Also writes the entropy of
+/// the weights if `entropy` is not empty. All three are 0 for a row without keys.
+template <class T, class B>
+struct AttendFinish {
+  detail_::attending::HeadRows rows;
+  T scale;
+  detail_::attending::Sums<T, B> of;
+  View<T, 2, B> context, log_sum_exp, entropy;  // entropy: empty if it is not computed
+
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
+    const Index width = of.sums.extent(1);
+    for (Index h = 0; h < rows.heads; ++h) {
+      const Index row = rows.row(n, h);
+      const T total = of.total(row), divisor = total == 0 ? T(1) : total;
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        at.store(&context(n, h * width + c), at.load(&of.sums(row, c)) / divisor);
+      });
+      if (lanes.lane != 0) continue;
+      log_sum_exp(n, h) = total == 0 ? T(0) : scale * of.top(row) + std::log(divisor);
+      if (entropy.data()) entropy(n, h) = std::log(divisor) - of.scored(row) / divisor;
+    }
+  }
+};
+/// Prepares the backward pass of the attention weights A. Writes mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i for
+/// each item i and head. The gradient of a score is then A[i,j] (⟨dcontext_i, v_j⟩ − mean_i), with v_j the value of key
+/// j. Also copies log_sum_exp to rows by head (HeadRows).
+template <class T, class B>
+struct AttendMean {
+  detail_::attending::HeadRows rows;
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp: empty if it is 0
+  View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
+
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
+    const Index width = context.extent(1) / rows.heads;
+    for (Index h = 0; h < rows.heads; ++h) {
+      const T dot = sum_columns<T>(lanes, width, [&](auto at, Index c) {
+        return at.load(&dcontext(n, h * width + c)) * at.load(&context(n, h * width + c));
+      });
+      if (lanes.lane != 0) continue;
+      const Index row = rows.row(n, h);
+      mean(row) = dlog_sum_exp.data() ? dot - dlog_sum_exp(n, h) : dot;
+      split_log_sum_exp(row) = log_sum_exp(n, h);
+    }
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -23,6 +23,8 @@
 ///         order, from the same first key
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), StoreKeyValue);
+
 namespace detail_::attending {
 
 /// The shape of an attention to the keys in a KV cache.
@@ -61,41 +63,6 @@ struct CacheMask {
     return of.window.columns(item(block, row) % of.window.length, block.key % of.capacity, block.keys);
   }
 };
-
-}  // namespace detail_::attending
-
-namespace functor {
-
-/// Copies keys and values of item n to the matrices of their heads in a KV cache. If a value of a head is not finite,
-/// the values become 0 and the key NaN: then the weight of the key is NaN in all items that attend to it, and the
-/// values have no effect on other items.
-template <class T, class B>
-struct StoreKeyValue {
-  detail_::attending::CachePlaces places;
-  Index kv_heads, sequences;
-  View<const T, 2, B> k, v;  // [N, kv_heads · F]
-  View<T, 2, B> to;          // [2 · sequences · kv_heads · capacity, F]
-
-  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
-    const Index width = to.extent(1), sequence = n / places.length, row = places(n) - sequence * places.capacity;
-    for (Index h = 0; h < kv_heads; ++h) {
-      const T *const key = &k(n, h * width), *const value = &v(n, h * width);
-      const Index matrix = sequence * kv_heads + h;
-      T* const to_key = &to(matrix * places.capacity + row, 0);
-      T* const to_value = &to((matrix + sequences * kv_heads) * places.capacity + row, 0);
-      const T nan = sum_columns<T>(lanes, width, [&](auto at, Index c) { return at.load(value + c) * T(0); });
-      each_column<T>(lanes, width, [&](auto at, Index c) {
-        using V = typename decltype(at)::Value;
-        at.store(to_key + c, nan == 0 ? at.load(key + c) : V(nan));
-        at.store(to_value + c, nan == 0 ? at.load(value + c) : V(T(0)));
-      });
-    }
-  }
-};
-
-}  // namespace functor
-
-namespace detail_::attending {
 
 /// Divides the query rows of the matrices first … first + count − 1 of the cache into blocks, and calls f(block) for
 /// each. A matrix has the keys of one head of one sequence. A block has all keys in the windows of its rows. If a
@@ -177,4 +144,36 @@ void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_h
 }
 
 }  // namespace detail_::attending
+
+namespace functor {
+
+/// Copies keys and values of item n to the matrices of their heads in a KV cache. If a value of a head is not finite,
+/// the values become 0 and the key NaN: then the weight of the key is NaN in all items that attend to it, and the
+/// values have no effect on other items.
+template <class T, class B>
+struct StoreKeyValue {
+  detail_::attending::CachePlaces places;
+  Index kv_heads, sequences;
+  View<const T, 2, B> k, v;  // [N, kv_heads · F]
+  View<T, 2, B> to;          // [2 · sequences · kv_heads · capacity, F]
+
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
+    const Index width = to.extent(1), sequence = n / places.length, row = places(n) - sequence * places.capacity;
+    for (Index h = 0; h < kv_heads; ++h) {
+      const T *const key = &k(n, h * width), *const value = &v(n, h * width);
+      const Index matrix = sequence * kv_heads + h;
+      T* const to_key = &to(matrix * places.capacity + row, 0);
+      T* const to_value = &to((matrix + sequences * kv_heads) * places.capacity + row, 0);
+      const T nan = sum_columns<T>(lanes, width, [&](auto at, Index c) { return at.load(value + c) * T(0); });
+      each_column<T>(lanes, width, [&](auto at, Index c) {
+        using V = typename decltype(at)::Value;
+        at.store(to_key + c, nan == 0 ? at.load(key + c) : V(nan));
+        at.store(to_value + c, nan == 0 ? at.load(value + c) : V(T(0)));
+      });
+    }
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -31,6 +31,8 @@
 ///         be finite
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), DropWindow);
+
 namespace detail_::attending {
 
 /// The mask of a block for functor::SoftmaxBlock: which keys of the block each row attends to. They are a range of
@@ -68,34 +70,6 @@ struct WindowForm {
 
   bool drops() const { return rate > 0 && noise.random.has_value(); }
 };
-
-}  // namespace detail_::attending
-
-namespace functor {
-
-/// Dropout of attention weights: w[i,j] ← ξ w[i,j] / (1 − rate), with ξ 0 or 1 at random (functor::Drop). For item n,
-/// head h of H and place o in the window, ξ uses draw (n·H + h)·width + o of the random stream.
-template <class T, class B>
-struct DropWindow {
-  detail_::attending::Window window;
-  detail_::attending::Block block;
-  detail_::attending::HeadRows rows;
-  Index first_item;
-  Drop<T> drop;
-  View<T, 2, B> w;  // [rows, keys] weights of the block
-
-  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
-    const Index of_head = block.row + row;
-    const auto [first, count, place] = window.seen(block, of_head);
-    const Index number = ((first_item + rows.item(of_head)) * rows.heads + rows.head(of_head)) * window.width + place;
-    T* const seen = w.data() + row * block.keys + first;
-    drop(lanes, number, count, seen, seen);
-  }
-};
-
-}  // namespace functor
-
-namespace detail_::attending {
 
 /// A range of sequences [first, first + count) in a call of an attention to a window. `items` and `keys` return the
 /// rows of a view that belong to these sequences, for views with one row per item or one row per key.
@@ -259,4 +233,29 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
 }
 
 }  // namespace detail_::attending
+
+namespace functor {
+
+/// Dropout of attention weights: w[i,j] ← ξ w[i,j] / (1 − rate), with ξ 0 or 1 at random (functor::Drop). For item n,
+/// head h of H and place o in the window, ξ uses draw (n·H + h)·width + o of the random stream.
+template <class T, class B>
+struct DropWindow {
+  detail_::attending::Window window;
+  detail_::attending::Block block;
+  detail_::attending::HeadRows rows;
+  Index first_item;
+  Drop<T> drop;
+  View<T, 2, B> w;  // [rows, keys] weights of the block
+
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
+    const Index of_head = block.row + row;
+    const auto [first, count, place] = window.seen(block, of_head);
+    const Index number = ((first_item + rows.item(of_head)) * rows.heads + rows.head(of_head)) * window.width + place;
+    T* const seen = w.data() + row * block.keys + first;
+    drop(lanes, number, count, seen, seen);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -7,6 +7,9 @@
 /// memory.
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class B, class F), RowsInUse);
+GATEFOLD_FUNCTORS((class B), FollowingKey, InvertOrder);
+
 namespace detail_::attending {
 
 /// The largest number of rows (queries) and keys of a block of attention scores. It also determines how many short
@@ -90,26 +93,6 @@ void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize si
   });
 }
 
-}  // namespace detail_::attending
-
-namespace functor {
-
-/// Calls f(lanes, row) if `row` is in the range of rows that an attention computes (InUse). `lanes` are the threads
-/// that compute a row together.
-template <class B, class F>
-struct RowsInUse {
-  detail_::attending::InUse<B> in_use;
-  F f;
-
-  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
-    if (in_use.has(row)) f(lanes, row);
-  }
-};
-
-}  // namespace functor
-
-namespace detail_::attending {
-
 /// Calls f(lanes, row) for the rows in [0, n) that are in the range `in_use`. `lanes` are the threads that compute a
 /// row together.
 template <class C, class B, class F>
@@ -149,30 +132,6 @@ struct Following {
   GATEFOLD_HD Index key_for(Index i, Index j) const { return heads > 1 ? key(j, head(i)) : j; }
 };
 
-}  // namespace detail_::attending
-
-namespace functor {
-
-/// Writes the number by which items are sorted, key[n] = block(n) · heads + head(n): items are sorted by block, and
-/// within a block by head.
-template <class B>
-struct FollowingKey {
-  detail_::attending::Following<B> following;
-  View<Index, 1, B> key;
-  GATEFOLD_HD void operator()(Index n) const { key(n) = following.block(n) * following.heads + following.head(n); }
-};
-/// Writes the inverse of a permutation of the items: rows[items[r]] = r.
-template <class B>
-struct InvertOrder {
-  View<const Index, 1, B> items;
-  View<Index, 1, B> rows;
-  GATEFOLD_HD void operator()(Index r) const { rows(items(r)) = r; }
-};
-
-}  // namespace functor
-
-namespace detail_::attending {
-
 /// Returns an order of items for attentions in which each item uses only one head: within each block of scores, the
 /// items are sorted by this head. The order is in scratch memory.
 /// @param head  [N] in, the head that each item uses, in [0, heads)
@@ -192,5 +151,36 @@ Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index 
 }
 
 }  // namespace detail_::attending
+
+namespace functor {
+
+/// Calls f(lanes, row) if `row` is in the range of rows that an attention computes (InUse). `lanes` are the threads
+/// that compute a row together.
+template <class B, class F>
+struct RowsInUse {
+  detail_::attending::InUse<B> in_use;
+  F f;
+
+  GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
+    if (in_use.has(row)) f(lanes, row);
+  }
+};
+/// Writes the number by which items are sorted, key[n] = block(n) · heads + head(n): items are sorted by block, and
+/// within a block by head.
+template <class B>
+struct FollowingKey {
+  detail_::attending::Following<B> following;
+  View<Index, 1, B> key;
+  GATEFOLD_HD void operator()(Index n) const { key(n) = following.block(n) * following.heads + following.head(n); }
+};
+/// Writes the inverse of a permutation of the items: rows[items[r]] = r.
+template <class B>
+struct InvertOrder {
+  View<const Index, 1, B> items;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index r) const { rows(items(r)) = r; }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -11,6 +11,8 @@
 
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), SplitHeads);
+
 namespace detail_::attending {
 
 /// The order of rows in which every head of every sequence has contiguous rows, which a product can read as a matrix.
@@ -25,6 +27,41 @@ struct HeadRows {
   GATEFOLD_HD Index item(Index row) const { return heads == 1 ? row : row / (length * heads) * length + row % length; }
   GATEFOLD_HD Index head(Index row) const { return row / length % heads; }
 };
+
+/// Returns a copy of x [N, H · width] in which each of H heads has separate rows [N · H, width] (see HeadRows), in
+/// scratch memory. Returns x itself if there is one head.
+/// @param in_use  which of the N items are in use; the rows of all other items are not written
+template <class C, class T, class B>
+View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {
+  if (rows.heads == 1) return x;
+  const auto split = ctx.template scratch<T>(x.extent(0) * rows.heads, x.extent(1) / rows.heads);
+  for_rows(ctx, x.extent(0), in_use, functor::SplitHeads<T, B>{rows, x, split});
+  return split;
+}
+
+inline void expect_heads(const char* where, Index model_dim, Index heads) {
+  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+  expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);
+}
+void expect_projections(const char* where, const auto& p, std::initializer_list<Index> extents) {
+  expect_shape(where, "params.query", p.query, extents);
+  expect_shape(where, "params.key", p.key, extents);
+  expect_shape(where, "params.value", p.value, extents);
+  expect_shape(where, "params.output", p.output, extents);
+}
+
+/// Writes the matrix product y = x w.
+template <class T, class B>
+void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
+  B::gemm(ctx, x, false, w.view(), false, false, y, functor::Store{});
+}
+/// Backward pass of y = x w: adds dy wᵀ to dx, and xᵀ dy to dw unless dw is skipped (marked as not needed).
+template <class T, class B>
+void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
+                      Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {
+  if (!dw.is_skipped()) B::gemm(ctx, x, true, dy, false, true, dw.view(), functor::Store{});
+  B::gemm(ctx, dy, false, w.view(), true, true, dx, functor::Store{});
+}
 
 }  // namespace detail_::attending
 
@@ -138,44 +175,5 @@ struct ApplySinksBackward {
 };
 
 }  // namespace functor
-
-namespace detail_::attending {
-
-/// Returns a copy of x [N, H · width] in which each of H heads has separate rows [N · H, width] (see HeadRows), in
-/// scratch memory. Returns x itself if there is one head.
-/// @param in_use  which of the N items are in use; the rows of all other items are not written
-template <class C, class T, class B>
-View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {
-  if (rows.heads == 1) return x;
-  const auto split = ctx.template scratch<T>(x.extent(0) * rows.heads, x.extent(1) / rows.heads);
-  for_rows(ctx, x.extent(0), in_use, functor::SplitHeads<T, B>{rows, x, split});
-  return split;
-}
-
-inline void expect_heads(const char* where, Index model_dim, Index heads) {
-  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-  expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);
-}
-void expect_projections(const char* where, const auto& p, std::initializer_list<Index> extents) {
-  expect_shape(where, "params.query", p.query, extents);
-  expect_shape(where, "params.key", p.key, extents);
-  expect_shape(where, "params.value", p.value, extents);
-  expect_shape(where, "params.output", p.output, extents);
-}
-
-/// Writes the matrix product y = x w.
-template <class T, class B>
-void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
-  B::gemm(ctx, x, false, w.view(), false, false, y, functor::Store{});
-}
-/// Backward pass of y = x w: adds dy wᵀ to dx, and xᵀ dy to dw unless dw is skipped (marked as not needed).
-template <class T, class B>
-void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
-                      Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {
-  if (!dw.is_skipped()) B::gemm(ctx, x, true, dy, false, true, dw.view(), functor::Store{});
-  B::gemm(ctx, dy, false, w.view(), true, true, dx, functor::Store{});
-}
-
-}  // namespace detail_::attending
 
 }  // namespace gatefold

@@ -6,6 +6,7 @@
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/window.hpp"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/routing/sequence.hpp"
 
 /// The KV cache of a decoder: keys and values of the earlier items (tokens) of each sequence. An attention writes the
@@ -65,14 +66,11 @@ class KvCache {
   /// Creates an empty cache.
   /// @throws ArgumentError unless all sizes are at least 1, except `keep`, which is at least 0
   KvCache(typename B::Context& ctx, const CacheSize& size) : ctx_(&ctx), size_(size) {
-    const auto at_least_1 = [](const char* name, Index value) {
-      expect(value >= 1, "KvCache", name, "at least 1", value);
-    };
-    at_least_1("layers", size.layers);
-    at_least_1("sequences", size.sequences);
-    at_least_1("parts", size.parts);
-    at_least_1("width", size.width);
-    at_least_1("longest", size.longest);
+    expect_sizes("KvCache", {{"layers", size.layers},
+                             {"sequences", size.sequences},
+                             {"parts", size.parts},
+                             {"width", size.width},
+                             {"longest", size.longest}});
     expect(size.keep >= 0, "KvCache", "keep", "at least 0", size.keep);
     allocate(size.capacity());
   }

@@ -9,6 +9,8 @@
 
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), CleanKeys);
+
 namespace detail_::attending {
 
 /// The mask of a block of attention scores, in a form that needs no branch in a loop over columns. The visible columns
@@ -49,6 +51,22 @@ struct Mask {
   }
 };
 
+/// The mask and the values of the keys of an attention, in scratch memory. functor::CleanKeys computes them: all values
+/// of a key are 0 if one of them is not finite.
+template <class T, class B>
+struct Keys {
+  View<T, 1, B> mask;    // [M]
+  View<T, 2, B> values;  // [M, E]
+
+  /// Cleans the values of all keys and computes their mask.
+  /// @param of  [M, E] in, the values of the keys, with the rows of all heads
+  template <class C>
+  Keys(C& ctx, View<const T, 1, B> valid, View<const T, 2, B> of, HeadRows heads = {}, const InUse<B>& in_use = {})
+      : mask(ctx.template scratch<T>(of.extent(0))), values(ctx.template scratch<T>(of.extent(0), of.extent(1))) {
+    for_rows(ctx, of.extent(0), in_use, functor::CleanKeys<T, B>{heads, valid, of, mask, values});
+  }
+};
+
 }  // namespace detail_::attending
 
 namespace functor {
@@ -78,23 +96,4 @@ struct CleanKeys {
 
 }  // namespace functor
 
-namespace detail_::attending {
-
-/// The mask and the values of the keys of an attention, in scratch memory. functor::CleanKeys computes them: all values
-/// of a key are 0 if one of them is not finite.
-template <class T, class B>
-struct Keys {
-  View<T, 1, B> mask;    // [M]
-  View<T, 2, B> values;  // [M, E]
-
-  /// Cleans the values of all keys and computes their mask.
-  /// @param of  [M, E] in, the values of the keys, with the rows of all heads
-  template <class C>
-  Keys(C& ctx, View<const T, 1, B> valid, View<const T, 2, B> of, HeadRows heads = {}, const InUse<B>& in_use = {})
-      : mask(ctx.template scratch<T>(of.extent(0))), values(ctx.template scratch<T>(of.extent(0), of.extent(1))) {
-    for_rows(ctx, of.extent(0), in_use, functor::CleanKeys<T, B>{heads, valid, of, mask, values});
-  }
-};
-
-}  // namespace detail_::attending
 }  // namespace gatefold

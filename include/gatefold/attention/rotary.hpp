@@ -9,6 +9,9 @@
 
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), RotaryTable, Rotate, ScaleByPosition);
+GATEFOLD_FUNCTORS((class B), RotaryFrequency);
+
 /// Selects how Rotary changes its frequencies for sequences that are longer than the training sequences.
 enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 
@@ -114,6 +117,67 @@ struct Rotary {
   GATEFOLD_HD static double clamp(double v) { return v < 0 ? 0 : v > 1 ? 1 : v; }
 };
 
+namespace detail_::attending {
+
+/// Returns the table [length, R] of cosines and sines for the positions [position, position + length), in scratch
+/// memory.
+template <class T, class C>
+auto rotary_table(C& ctx, const Rotary& of, Index head_dim, Index position, Index length) {
+  using B = typename C::Backend;
+  const Index rotated = of.rotated(head_dim);
+  const View<double, 1, B> frequency = ctx.template scratch<double>(rotated / 2);
+  const View<T, 2, B> table = ctx.template scratch<T>(length, rotated);
+  B::for_each(ctx, rotated / 2, functor::RotaryFrequency<B>{of, frequency});
+  B::for_each(ctx, length * (rotated / 2), functor::RotaryTable<T, B>{of.amplitude(), frequency, position, table});
+  return View<const T, 2, B>(table);
+}
+/// Rotates the rows of x [N, heads · head_dim] in place (functor::Rotate).
+/// @param first  the first rotated value of each head
+/// @param back   if true, rotates by −θ, for the backward pass
+template <class T, class C, class B>
+void rotate(C& ctx, const Rotary& of, View<const T, 2, B> table, Index head_dim, Index first, bool back,
+            View<T, 2, B> x) {
+  if (table.extent(1) == 0) return;
+  B::for_rows(ctx, x.extent(0), functor::Rotate<T, B>{table, head_dim, first, of.interleaved, back, x});
+}
+
+}  // namespace detail_::attending
+
+/// A factor of the queries that grows with the position, so that attention over many keys stays as sharp as over few.
+///
+///     q'_t = τ(t) q_t,   τ(t) = 1 + attn_scale · ln(1 + ⌊(t + 1) / floor_scale⌋)                         (1)
+///
+/// t is the position of the item in its sequence, from 0. The factor is 1 for the first floor_scale − 1 positions.
+///
+/// Source: Nakanishi 2025, arXiv:2501.19399, as Llama 4 uses it (transformers' modeling_llama4.py); the options have
+/// the names of config.json.
+struct QueryTemperature {
+  Index floor_scale = 0;  // 0: all factors are 1
+  double attn_scale = 0.1;
+
+  GATEFOLD_HD double factor(Index position) const {
+    if (floor_scale == 0) return 1;
+    return 1 + attn_scale * std::log1p(static_cast<double>((position + 1) / floor_scale));
+  }
+  /// @throws ArgumentError unless floor_scale >= 0 and attn_scale is finite
+  void validate(const char* where) const {
+    expect(floor_scale >= 0, where, "temperature.floor_scale", "at least 0", floor_scale);
+    expect_finite(where, "temperature.attn_scale", attn_scale);
+  }
+};
+
+namespace detail_::attending {
+
+/// Multiplies the queries x [N, ·] by the factors τ of their positions, in place. The same function multiplies the
+/// gradients of queries in backward.
+template <class C, class T, class B>
+void scale_by_position(C& ctx, const QueryTemperature& of, Index position, Index length, View<T, 2, B> x) {
+  if (of.floor_scale == 0) return;
+  B::for_rows(ctx, x.extent(0), functor::ScaleByPosition<T, B>{of, position, length, x});
+}
+
+}  // namespace detail_::attending
+
 namespace functor {
 
 /// Writes the table of the cosines and sines in (1) of Rotary. For row t and pair i of the R/2 pairs of a head, with
@@ -171,60 +235,6 @@ struct Rotate {
     }
   }
 };
-
-}  // namespace functor
-
-namespace detail_::attending {
-
-/// Returns the table [length, R] of cosines and sines for the positions [position, position + length), in scratch
-/// memory.
-template <class T, class C>
-auto rotary_table(C& ctx, const Rotary& of, Index head_dim, Index position, Index length) {
-  using B = typename C::Backend;
-  const Index rotated = of.rotated(head_dim);
-  const View<double, 1, B> frequency = ctx.template scratch<double>(rotated / 2);
-  const View<T, 2, B> table = ctx.template scratch<T>(length, rotated);
-  B::for_each(ctx, rotated / 2, functor::RotaryFrequency<B>{of, frequency});
-  B::for_each(ctx, length * (rotated / 2), functor::RotaryTable<T, B>{of.amplitude(), frequency, position, table});
-  return View<const T, 2, B>(table);
-}
-/// Rotates the rows of x [N, heads · head_dim] in place (functor::Rotate).
-/// @param first  the first rotated value of each head
-/// @param back   if true, rotates by −θ, for the backward pass
-template <class T, class C, class B>
-void rotate(C& ctx, const Rotary& of, View<const T, 2, B> table, Index head_dim, Index first, bool back,
-            View<T, 2, B> x) {
-  if (table.extent(1) == 0) return;
-  B::for_rows(ctx, x.extent(0), functor::Rotate<T, B>{table, head_dim, first, of.interleaved, back, x});
-}
-
-}  // namespace detail_::attending
-
-/// A factor of the queries that grows with the position, so that attention over many keys stays as sharp as over few.
-///
-///     q'_t = τ(t) q_t,   τ(t) = 1 + attn_scale · ln(1 + ⌊(t + 1) / floor_scale⌋)                         (1)
-///
-/// t is the position of the item in its sequence, from 0. The factor is 1 for the first floor_scale − 1 positions.
-///
-/// Source: Nakanishi 2025, arXiv:2501.19399, as Llama 4 uses it (transformers' modeling_llama4.py); the options have
-/// the names of config.json.
-struct QueryTemperature {
-  Index floor_scale = 0;  // 0: all factors are 1
-  double attn_scale = 0.1;
-
-  GATEFOLD_HD double factor(Index position) const {
-    if (floor_scale == 0) return 1;
-    return 1 + attn_scale * std::log1p(static_cast<double>((position + 1) / floor_scale));
-  }
-  /// @throws ArgumentError unless floor_scale >= 0 and attn_scale is finite
-  void validate(const char* where) const {
-    expect(floor_scale >= 0, where, "temperature.floor_scale", "at least 0", floor_scale);
-    expect_finite(where, "temperature.attn_scale", attn_scale);
-  }
-};
-
-namespace functor {
-
 /// Multiplies row n of x by the factor τ of its position (QueryTemperature), in place. Each sequence has `length` rows,
 /// and the first row of a sequence has the position `position`. The same functor also computes the backward pass.
 template <class T, class B>
@@ -242,15 +252,4 @@ struct ScaleByPosition {
 
 }  // namespace functor
 
-namespace detail_::attending {
-
-/// Multiplies the queries x [N, ·] by the factors τ of their positions, in place. The same function multiplies the
-/// gradients of queries in backward.
-template <class C, class T, class B>
-void scale_by_position(C& ctx, const QueryTemperature& of, Index position, Index length, View<T, 2, B> x) {
-  if (of.floor_scale == 0) return;
-  B::for_rows(ctx, x.extent(0), functor::ScaleByPosition<T, B>{of, position, length, x});
-}
-
-}  // namespace detail_::attending
 }  // namespace gatefold

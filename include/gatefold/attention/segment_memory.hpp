@@ -4,6 +4,7 @@
 
 #include "gatefold/attention/window.hpp"
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 /// The memory of a RelativeAttention, which holds items (tokens) of the segments of a text before the current one. The
@@ -37,9 +38,7 @@ class SegmentMemory {
   /// Creates a memory without remembered items.
   /// @throws ArgumentError if a size is less than 1, or `most` is negative
   SegmentMemory(typename B::Context& ctx, const MemorySize& size) : size_(size) {
-    expect(size.layers >= 1, "SegmentMemory", "layers", "at least 1", size.layers);
-    expect(size.sequences >= 1, "SegmentMemory", "sequences", "at least 1", size.sequences);
-    expect(size.width >= 1, "SegmentMemory", "width", "at least 1", size.width);
+    expect_sizes("SegmentMemory", {{"layers", size.layers}, {"sequences", size.sequences}, {"width", size.width}});
     expect(size.most >= 0, "SegmentMemory", "most", "at least 0", size.most);
     const auto here = ctx.here();
     for (auto* kept : {&past_, &next_}) resize(*kept, size.most);

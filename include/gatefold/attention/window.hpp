@@ -9,6 +9,8 @@
 /// and the scores of position keys.
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), WindowScores, WindowPlaces);
+
 namespace detail_::attending {
 
 /// The window of an item is the range of keys to which it attends: the last `width` keys up to the item. These keys
@@ -100,6 +102,31 @@ void for_each_window_block(const Window& window, Index sequences, const auto& f)
     }
 }
 
+/// Returns the scores of position keys for the rows of a block, ⟨queries_i, places_o⟩ [rows, width], in scratch memory.
+/// Returns an empty view if there are no position keys.
+/// @param places  [width, F] the position keys
+template <class C, class T, class B>
+View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2, B> queries, In<T, 2, B> places) {
+  if (places.empty()) return {};
+  auto position = ctx.template scratch<T>(block.all_rows(), places.extent(0));
+  B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, functor::Store{});
+  return position;
+}
+/// Backward pass of position_scores. Returns the gradient of the position scores, [rows, width], in scratch memory.
+/// Adds the gradient of the queries to dqueries.
+/// @param dscore  [rows, keys] gradient of the block's scores; 0 for keys that are not visible to a row
+template <class C, class T, class B>
+View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const Window& window,
+                                             const Following<B>& following, View<const T, 2, B> dscore,
+                                             In<T, 2, B> places, View<T, 2, B> dqueries) {
+  const View<T, 2, B> dposition = ctx.template scratch<T>(block.all_rows(), places.extent(0));
+  fill(ctx, dposition, 0);
+  B::for_rows(ctx, block.all_rows(), functor::WindowPlaces<T, B>{window, block, dscore, dposition, following});
+  B::gemm(ctx, View<const T, 2, B>(dposition), false, places, false, true, dqueries.rows(block.row, block.all_rows()),
+          functor::Store{});
+  return dposition;
+}
+
 }  // namespace detail_::attending
 
 namespace functor {
@@ -152,34 +179,5 @@ struct WindowPlaces {
 };
 
 }  // namespace functor
-
-namespace detail_::attending {
-
-/// Returns the scores of position keys for the rows of a block, ⟨queries_i, places_o⟩ [rows, width], in scratch memory.
-/// Returns an empty view if there are no position keys.
-/// @param places  [width, F] the position keys
-template <class C, class T, class B>
-View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2, B> queries, In<T, 2, B> places) {
-  if (places.empty()) return {};
-  auto position = ctx.template scratch<T>(block.all_rows(), places.extent(0));
-  B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, functor::Store{});
-  return position;
-}
-/// Backward pass of position_scores. Returns the gradient of the position scores, [rows, width], in scratch memory.
-/// Adds the gradient of the queries to dqueries.
-/// @param dscore  [rows, keys] gradient of the block's scores; 0 for keys that are not visible to a row
-template <class C, class T, class B>
-View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const Window& window,
-                                             const Following<B>& following, View<const T, 2, B> dscore,
-                                             In<T, 2, B> places, View<T, 2, B> dqueries) {
-  const View<T, 2, B> dposition = ctx.template scratch<T>(block.all_rows(), places.extent(0));
-  fill(ctx, dposition, 0);
-  B::for_rows(ctx, block.all_rows(), functor::WindowPlaces<T, B>{window, block, dscore, dposition, following});
-  B::gemm(ctx, View<const T, 2, B>(dposition), false, places, false, true, dqueries.rows(block.row, block.all_rows()),
-          functor::Store{});
-  return dposition;
-}
-
-}  // namespace detail_::attending
 
 }  // namespace gatefold

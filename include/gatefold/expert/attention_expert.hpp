@@ -143,9 +143,7 @@ struct AttentionExpert {
         });
   }
   void expect_options(const char* where) const {
-    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-    expect(length >= 1, where, "length", "at least 1", length);
-    expect(outputs >= 1, where, "outputs", "at least 1", outputs);
+    expect_sizes(where, {{"model_dim", model_dim}, {"length", length}, {"outputs", outputs}});
   }
 };
 

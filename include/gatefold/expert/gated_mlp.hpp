@@ -69,8 +69,7 @@ struct GatedMlp {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
-    expect(model_dim >= 1, "GatedMlp.init", "model_dim", "at least 1", model_dim);
-    expect(hidden_dim >= 1, "GatedMlp.init", "hidden_dim", "at least 1", hidden_dim);
+    expect_sizes("GatedMlp.init", {{"model_dim", model_dim}, {"hidden_dim", hidden_dim}});
     return {initial_weights<T>(ctx, initial, seed.fork(0), experts, model_dim, hidden_dim),
             initial_weights<T>(ctx, initial, seed.fork(1), experts, model_dim, hidden_dim),
             initial_weights<T>(ctx, initial, seed.fork(2), experts, hidden_dim, model_dim),

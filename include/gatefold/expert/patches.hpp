@@ -6,6 +6,7 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/positions.hpp"
+#include "gatefold/policy/options.hpp"
 
 /// The computations that the experts PatchCnn and PatchMlp share: apply filters to every patch of an item, and sum the
 /// activations over the patches.
@@ -17,9 +18,7 @@ GATEFOLD_FUNCTORS((class Act, class T, class B), SumFiltersBackward);
 /// Checks the sizes that are options of the experts PatchCnn and PatchMlp.
 /// @throws ArgumentError unless all sizes are at least 1 and outputs divides filters
 inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
-  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-  expect(patches >= 1, where, "patches", "at least 1", patches);
-  expect(filters >= 1, where, "filters", "at least 1", filters);
+  expect_sizes(where, {{"model_dim", model_dim}, {"patches", patches}, {"filters", filters}});
   expect(outputs >= 1 && filters % outputs == 0, where, "outputs", Joined{"a divisor of filters = ", filters}, outputs);
 }
 

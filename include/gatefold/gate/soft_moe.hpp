@@ -77,9 +77,7 @@ struct SoftMoe {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(model_dim >= 1, "SoftMoe.init", "model_dim", "at least 1", model_dim);
-    expect(count >= 1, "SoftMoe.init", "count", "at least 1", count);
-    expect(slots >= 1, "SoftMoe.init", "slots", "at least 1", slots);
+    expect_sizes("SoftMoe.init", {{"model_dim", model_dim}, {"count", count}, {"slots", slots}});
     if (norm != UnitNorm::none) expect_positive("SoftMoe.init", "epsilon", epsilon);
     Params<T, B> p{Tensor<T, 3, B>(count, slots, model_dim), constant_tensor<T>(ctx, 1, 1)};
     fill_normal(ctx, seed, 1 / std::sqrt(static_cast<double>(model_dim)), p.phi);

@@ -11,22 +11,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-/// Returns the expert of pick p, or E (the number of experts) if the pick was dropped. Returns −1 if the item is
-/// padding or if entry p of the plan is unused.
-template <class T, class B>
-struct ExpertOrDropped {
-  View<const Index, 1, B> item, expert;
-  Index experts;
-  IsItem<T, B> is_item;
-  GATEFOLD_HD Index operator()(Index p) const {
-    if (!is_item(item(p)) || expert(p) == no_pick) return -1;
-    return expert(p) >= 0 ? expert(p) : experts;
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), ExpertOrDropped, ItemEntropy);
 
 namespace metric {
 
@@ -87,26 +72,6 @@ Load load(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 1, B> va
   return l;
 }
 
-}  // namespace metric
-
-namespace functor {
-
-/// Returns the entropy −Σ_e q[n,e] ln q[n,e] of the probabilities q of item n, with 0 ln 0 = 0.
-template <class T, class B>
-struct ItemEntropy {
-  View<const T, 2, B> q;
-  GATEFOLD_HD double operator()(Index n) const {
-    double h = 0;
-    for (Index e = 0; e < q.extent(1); ++e)
-      if (const double v = static_cast<double>(q(n, e)); v != 0) h -= v * std::log(v);
-    return h;
-  }
-};
-
-}  // namespace functor
-
-namespace metric {
-
 /// Returns the entropy of the router's probabilities for each item.
 ///
 ///     H[n] = −Σ_e q[n,e] ln q[n,e],   0 ln 0 = 0                                                        (1)
@@ -135,5 +100,33 @@ double entropy(typename B::Context& ctx, View<T, 2, B> q, In<std::remove_const_t
 }
 
 }  // namespace metric
+
+namespace functor {
+
+/// Returns the expert of pick p, or E (the number of experts) if the pick was dropped. Returns −1 if the item is
+/// padding or if entry p of the plan is unused.
+template <class T, class B>
+struct ExpertOrDropped {
+  View<const Index, 1, B> item, expert;
+  Index experts;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD Index operator()(Index p) const {
+    if (!is_item(item(p)) || expert(p) == no_pick) return -1;
+    return expert(p) >= 0 ? expert(p) : experts;
+  }
+};
+/// Returns the entropy −Σ_e q[n,e] ln q[n,e] of the probabilities q of item n, with 0 ln 0 = 0.
+template <class T, class B>
+struct ItemEntropy {
+  View<const T, 2, B> q;
+  GATEFOLD_HD double operator()(Index n) const {
+    double h = 0;
+    for (Index e = 0; e < q.extent(1); ++e)
+      if (const double v = static_cast<double>(q(n, e)); v != 0) h -= v * std::log(v);
+    return h;
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -11,6 +11,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/philox.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -164,8 +165,7 @@ struct Corrupt {
   void validate() const {
     const auto last = static_cast<Index>(of_kind().level.size());
     expect(0 <= severity && severity <= last, "Corrupt", "severity", Joined{"0 to ", last}, severity);
-    expect(rows >= 1, "Corrupt", "rows", "at least 1", rows);
-    expect(columns >= 1, "Corrupt", "columns", "at least 1", columns);
+    expect_sizes("Corrupt", {{"rows", rows}, {"columns", columns}});
   }
 
   /// Writes the corrupted images.

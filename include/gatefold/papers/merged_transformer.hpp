@@ -154,9 +154,7 @@ struct MergedTransformer {
     return saved.context.view().as(saved.context.extent(0) / length, in_dim());
   }
   void expect_options(const char* where) const {
-    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-    expect(length >= 1, where, "length", "at least 1", length);
-    expect(heads >= 1, where, "heads", "at least 1", heads);
+    expect_sizes(where, {{"model_dim", model_dim}, {"length", length}, {"heads", heads}});
     expect(filters >= 2 && filters % 2 == 0, where, "filters", "an even number, at least 2", filters);
   }
 };

@@ -10,6 +10,9 @@
 
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), Gram, LeastNorm, WeightsOfItem);
+GATEFOLD_FUNCTORS((class B), MemberOf);
+
 namespace metric {
 
 /// The measurements of `pareto_gap` for one item, or their means over all items. m is the output of the mixture, w_e
@@ -59,6 +62,43 @@ struct ParetoGap {
 template <class T, class B>
 ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::remove_const_t<T>, 2, B> weights,
                      const ParetoOptions& options = {}, In<std::remove_const_t<T>, 1, B> valid = {});
+
+template <class T, class B>
+ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::remove_const_t<T>, 2, B> weights,
+                     const ParetoOptions& options, In<std::remove_const_t<T>, 1, B> valid) {
+  using U = std::remove_const_t<T>;
+  const Index items = outputs.extent(0), experts = outputs.extent(1);
+  expect(experts >= 1, "pareto_gap", "outputs.extent(1)", "at least 1", experts);
+  expect_shape("pareto_gap", "weights", weights, {items, experts});
+  expect(options.iterations >= 0, "pareto_gap", "iterations", "at least 0", options.iterations);
+  expect(options.tolerance >= 0, "pareto_gap", "tolerance", "at least 0", options.tolerance);
+  auto mark = ctx.mark();
+  auto gram = ctx.template scratch<double>(items, experts, experts);
+  const auto table = [&] { return ctx.template scratch<double>(items, experts); };
+  auto norm = table(), alpha = table(), slope = table();
+  auto results = ctx.template scratch<Pareto>(items);
+  B::for_each(ctx, gram.size(), functor::Tabulate<functor::Gram<U, B>, double, B>{{outputs}, gram.as(gram.size())});
+  B::for_rows(
+      ctx, items,
+      functor::LeastNorm<U, B>{weights, gram, norm, alpha, slope, results, options.iterations, options.tolerance});
+  const auto at = [&](double Pareto::*member) {
+    return mean<U, B>(ctx, items, functor::MemberOf<B>{results, member}, valid);
+  };
+  return {to_vector(ctx, results),
+          {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
+}
+
+/// Returns the weights with which the gate combined the experts, as a table of items and experts.
+/// @return [N, E]; 0 if the gate did not pick the expert for the item
+template <class T, class B>
+Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
+  const auto here = ctx.here();
+  Tensor<T, 2, B> weights(plan.items(), plan.experts());
+  B::for_each(
+      ctx, plan.items(),
+      functor::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, weights});
+  return weights;
+}
 
 }  // namespace metric
 
@@ -180,44 +220,4 @@ struct MemberOf {
 
 }  // namespace functor
 
-namespace metric {
-
-template <class T, class B>
-ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::remove_const_t<T>, 2, B> weights,
-                     const ParetoOptions& options, In<std::remove_const_t<T>, 1, B> valid) {
-  using U = std::remove_const_t<T>;
-  const Index items = outputs.extent(0), experts = outputs.extent(1);
-  expect(experts >= 1, "pareto_gap", "outputs.extent(1)", "at least 1", experts);
-  expect_shape("pareto_gap", "weights", weights, {items, experts});
-  expect(options.iterations >= 0, "pareto_gap", "iterations", "at least 0", options.iterations);
-  expect(options.tolerance >= 0, "pareto_gap", "tolerance", "at least 0", options.tolerance);
-  auto mark = ctx.mark();
-  auto gram = ctx.template scratch<double>(items, experts, experts);
-  const auto table = [&] { return ctx.template scratch<double>(items, experts); };
-  auto norm = table(), alpha = table(), slope = table();
-  auto results = ctx.template scratch<Pareto>(items);
-  B::for_each(ctx, gram.size(), functor::Tabulate<functor::Gram<U, B>, double, B>{{outputs}, gram.as(gram.size())});
-  B::for_rows(
-      ctx, items,
-      functor::LeastNorm<U, B>{weights, gram, norm, alpha, slope, results, options.iterations, options.tolerance});
-  const auto at = [&](double Pareto::*member) {
-    return mean<U, B>(ctx, items, functor::MemberOf<B>{results, member}, valid);
-  };
-  return {to_vector(ctx, results),
-          {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
-}
-
-/// Returns the weights with which the gate combined the experts, as a table of items and experts.
-/// @return [N, E]; 0 if the gate did not pick the expert for the item
-template <class T, class B>
-Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
-  const auto here = ctx.here();
-  Tensor<T, 2, B> weights(plan.items(), plan.experts());
-  B::for_each(
-      ctx, plan.items(),
-      functor::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, weights});
-  return weights;
-}
-
-}  // namespace metric
 }  // namespace gatefold

@@ -17,31 +17,6 @@ namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T), SumOverExperts);
 
-/// The options of ThreeStage: the lengths of its three training stages, and the optimizers.
-/// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
-/// @param ffn, attention, fine  the optimizers of stages I, II and III
-/// @param router  the optimizer of the gate, in every stage
-/// @param shared_attention  if true, all experts share one attention and differ only in the other tensors. This is the
-///                          baseline of paper 000's fig. 4, a mixture of feed-forward networks
-/// @param attends  returns whether the tensor of this name belongs to attention, see InStages; names are relative to
-///                 the parameters of the expert
-template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
-          class RouterT = optim::Sgd>
-struct Stages {
-  Index first = 0, second = 0;
-  FfnT ffn{};
-  AttentionT attention{};
-  FineT fine{};
-  RouterT router{};
-  bool shared_attention = false;
-  bool (*attends)(const Name&) = is_attention;
-
-  InStages<FfnT, AttentionT, FineT> of_experts() const { return {first, second, ffn, attention, fine, attends}; }
-};
-template <class F = optim::NormalizedGd, class A = optim::Sgd, class E = optim::Sgd, class R = optim::Sgd>
-Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const Name&) = {})
-    -> Stages<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<A>, optim::OrNoOptimizer<E>, optim::OrNoOptimizer<R>>;
-
 /// Trains a mixture of transformers in three stages, and its router (gate) in all of them. t counts the epochs; L_e is
 /// the loss of the experts, L_r the loss of the router, and Θ the parameters of the router.
 ///
@@ -190,6 +165,31 @@ template <class C, class M, class L, class S>
 ThreeStage(C&, M, L, S, Seed) -> ThreeStage<float, C, M, L, S>;
 template <class C, class M, class L, class S, class T>
 ThreeStage(C&, M, L, S, Seed, Element<T>) -> ThreeStage<T, C, M, L, S>;
+
+/// The options of ThreeStage: the lengths of its three training stages, and the optimizers.
+/// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
+/// @param ffn, attention, fine  the optimizers of stages I, II and III
+/// @param router  the optimizer of the gate, in every stage
+/// @param shared_attention  if true, all experts share one attention and differ only in the other tensors. This is the
+///                          baseline of paper 000's fig. 4, a mixture of feed-forward networks
+/// @param attends  returns whether the tensor of this name belongs to attention, see InStages; names are relative to
+///                 the parameters of the expert
+template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
+          class RouterT = optim::Sgd>
+struct Stages {
+  Index first = 0, second = 0;
+  FfnT ffn{};
+  AttentionT attention{};
+  FineT fine{};
+  RouterT router{};
+  bool shared_attention = false;
+  bool (*attends)(const Name&) = is_attention;
+
+  InStages<FfnT, AttentionT, FineT> of_experts() const { return {first, second, ffn, attention, fine, attends}; }
+};
+template <class F = optim::NormalizedGd, class A = optim::Sgd, class E = optim::Sgd, class R = optim::Sgd>
+Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const Name&) = {})
+    -> Stages<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<A>, optim::OrNoOptimizer<E>, optim::OrNoOptimizer<R>>;
 
 namespace functor {
 

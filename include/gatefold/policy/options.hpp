@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <initializer_list>
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
@@ -39,6 +40,16 @@ struct Initial {
 /// Checks of options that several families of policies use.
 namespace gatefold {
 
+/// A size among the options of a policy, with its name for error messages.
+struct NamedSize {
+  const char* name;
+  Index value;
+};
+/// Requires that all sizes are at least 1.
+/// @throws ArgumentError that names the first smaller size
+inline void expect_sizes(const char* where, std::initializer_list<NamedSize> sizes) {
+  for (const NamedSize& size : sizes) expect(size.value >= 1, where, size.name, "at least 1", size.value);
+}
 /// Requires that an option is finite.
 /// @throws ArgumentError unless the option is a finite number
 inline void expect_finite(const char* where, Printed option, double value) {

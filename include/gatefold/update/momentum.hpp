@@ -14,6 +14,7 @@
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T), HeavyBallStep, HeavyBallBackward, LookAheadBackward);
+GATEFOLD_FUNCTORS((class T, class B, class Sum = T), RowInnerProduct);
 
 namespace update {
 
@@ -96,6 +97,23 @@ void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Te
   B::for_each(ctx, dy.size(), functor::LookAheadBackward<T>{T(ahead), dpoint.data(), dp.data(), dx.data()});
 }
 
+/// The default for an argument that sums values over all parts of a batch, for example over processes. WholeBatch is
+/// for a batch with one part and does nothing.
+struct WholeBatch {
+  template <class C, class T>
+  void operator()(C&, T*, Index) const {}
+};
+
+/// Adds the inner product of two matrices, Σ_n ⟨a[n], b[n]⟩, to *out. The sum has the type `Sum`.
+/// @order  row by row, then the rows in a fixed order
+template <class C, class T, class Sum, class B>
+void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {
+  auto mark = ctx.mark();
+  auto rows = ctx.template scratch<Sum>(a.extent(0));
+  B::for_rows(ctx, a.extent(0), functor::RowInnerProduct<T, B, Sum>{a, b, rows});
+  B::template reduce<Sum>(ctx, a.extent(0), functor::Term<Sum>{rows.data()}, out);
+}
+
 }  // namespace update
 
 namespace functor {
@@ -163,7 +181,7 @@ struct InnerProduct {
   GATEFOLD_HD Sum operator()(Index i) const { return Sum(a[i]) * Sum(b[i]); }
 };
 /// Writes the inner product of row n of two matrices: out[n] = ⟨a[n], b[n]⟩, summed in the type `Sum`.
-template <class T, class B, class Sum = T>
+template <class T, class B, class Sum>
 struct RowInnerProduct {
   View<const T, 2, B> a, b;
   View<Sum, 1, B> out;
@@ -174,26 +192,5 @@ struct RowInnerProduct {
 };
 
 }  // namespace functor
-
-namespace update {
-
-/// The default for an argument that sums values over all parts of a batch, for example over processes. WholeBatch is
-/// for a batch with one part and does nothing.
-struct WholeBatch {
-  template <class C, class T>
-  void operator()(C&, T*, Index) const {}
-};
-
-/// Adds the inner product of two matrices, Σ_n ⟨a[n], b[n]⟩, to *out. The sum has the type `Sum`.
-/// @order  row by row, then the rows in a fixed order
-template <class C, class T, class Sum, class B>
-void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {
-  auto mark = ctx.mark();
-  auto rows = ctx.template scratch<Sum>(a.extent(0));
-  B::for_rows(ctx, a.extent(0), functor::RowInnerProduct<T, B, Sum>{a, b, rows});
-  B::template reduce<Sum>(ctx, a.extent(0), functor::Term<Sum>{rows.data()}, out);
-}
-
-}  // namespace update
 
 }  // namespace gatefold

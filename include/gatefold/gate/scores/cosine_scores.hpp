@@ -55,9 +55,7 @@ struct CosineScores {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(model_dim >= 1, "CosineScores.init", "model_dim", "at least 1", model_dim);
-    expect(experts >= 1, "CosineScores.init", "experts", "at least 1", experts);
-    expect(dim >= 1, "CosineScores.init", "dim", "at least 1", dim);
+    expect_sizes("CosineScores.init", {{"model_dim", model_dim}, {"experts", experts}, {"dim", dim}});
     expect_options();
     Params<T, B> p{uniform_tensor<T>(ctx, seed.fork(0), 1 / std::sqrt(static_cast<double>(model_dim)), model_dim, dim),
                    Tensor<T, 2, B>(experts, dim), constant_tensor<T>(ctx, temperature, has_temperature())};

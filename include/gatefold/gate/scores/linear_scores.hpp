@@ -55,9 +55,7 @@ struct LinearScores {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(model_dim >= 1, "LinearScores.init", "model_dim", "at least 1", model_dim);
-    expect(experts >= 1, "LinearScores.init", "experts", "at least 1", experts);
-    expect(length >= 1, "LinearScores.init", "length", "at least 1", length);
+    expect_sizes("LinearScores.init", {{"model_dim", model_dim}, {"experts", experts}, {"length", length}});
     return {initial_weights<T>(ctx, initial, seed.fork(0), model_dim, experts),
             initial_biases<T>(ctx, initial, seed.fork(1), model_dim, bias ? experts : 0)};
   }

@@ -47,9 +47,7 @@ struct PatchScores {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(model_dim >= 1, "PatchScores.init", "model_dim", "at least 1", model_dim);
-    expect(experts >= 1, "PatchScores.init", "experts", "at least 1", experts);
-    expect(length >= 1, "PatchScores.init", "length", "at least 1", length);
+    expect_sizes("PatchScores.init", {{"model_dim", model_dim}, {"experts", experts}, {"length", length}});
     return {initial_weights<T>(ctx, initial, seed, length, model_dim, experts)};
   }
   template <class T, class B>

@@ -81,8 +81,7 @@ struct NoisyTopK {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if (!learned) return {};
-    expect(model_dim >= 1, "NoisyTopK.init", "model_dim", "at least 1", model_dim);
-    expect(experts >= 1, "NoisyTopK.init", "experts", "at least 1", experts);
+    expect_sizes("NoisyTopK.init", {{"model_dim", model_dim}, {"experts", experts}});
     return {initial_weights<T>(ctx, initial, seed, model_dim, experts)};
   }
   void validate_options(Index count) const {

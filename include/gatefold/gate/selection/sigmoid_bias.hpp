@@ -48,11 +48,6 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 /// After a mixing, rank = log q, so the sigmoid s = q / (1 + q) is at most 1/2. Weights are computed from log s. With
 /// renormalise, they therefore sum to `scale` even if every s underflows. With k = 1 and renormalise, the task loss
 /// gives the router no gradient, as in TopK.
-/// @param speed  initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training
-/// @param groups  number of groups of adjacent experts, all of one size; 1: no limit
-/// @param top_groups  number of best groups, whose experts can be picked
-/// @param group_terms  1 or 2: number of terms in the score of a group
-/// @param centred  if true, (5) follows each step (3)
 /// @param rank [N, E] in   logits;  q [N, E] in  probabilities, read only if score is softmax
 /// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, group_terms is 1 or 2,
 ///         speed >= 0, and scale and speed are finite
@@ -63,12 +58,15 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 struct SigmoidBias {
   Index k = 2;
   bool renormalise = true;
+  // `speed` is the initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training.
   double scale = 1, speed = 0.001;
+  // The number of groups of adjacent experts, all of one size (1: no limit), and of best groups, whose experts can be
+  // picked.
   Index groups = 1, top_groups = 1;
   Index experts = 0;
   RouterScore score = RouterScore::sigmoid;
-  bool centred = false;
-  Index group_terms = 2;
+  bool centred = false;   // if true, (5) follows each step (3)
+  Index group_terms = 2;  // 1 or 2: number of terms in the score of a group
 
   template <class T, class B>
   struct Params {
