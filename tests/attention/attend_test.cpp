@@ -79,7 +79,7 @@ std::vector<double> mask_of(Index items) {
 
 }  // namespace
 
-TEST_CASE("attend (1): equals loops for any heads, lengths and masks") {
+TEST_CASE("attend (1): softmax attention for any heads, lengths, masks") {
   for (const bool causal : {false, true})
     for (const Index heads : {1, 2, 5})
       for (const Index length : {1, 3, 16, 300})

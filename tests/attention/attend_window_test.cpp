@@ -102,7 +102,7 @@ const Noise noise{Random{Seed{9}, 4}};
 
 }  // namespace
 
-TEST_CASE("window attention (1), (2): equals loops, with positions and dropout") {
+TEST_CASE("window attention (1), (2): window, position keys and dropout") {
   for (const auto* windows : {&small, &large})
     for (const Window& window : *windows)
       for (const Index heads : {1, 2, 5})

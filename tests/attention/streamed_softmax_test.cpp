@@ -92,7 +92,7 @@ struct Weighted {
 
 }  // namespace
 
-TEST_CASE("streamed softmax (1), (2): mean, log-sum-exp and entropy equal loops") {
+TEST_CASE("streamed softmax (1), (2): mean, log-sum-exp, entropy over blocks") {
   for (const Reach& reach :
        {Reach{false}, Reach{true}, Reach{true, 2}, Reach{true, 2, false}, Reach{true, 200}, Reach{true, 700, false}})
     for (const Index length : {1, 3, 40, 128, 129, 600})

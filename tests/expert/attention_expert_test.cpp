@@ -36,7 +36,7 @@ Row softmax_of_query(const X& x, const K& k, Index l) {
 
 }  // namespace
 
-TEST_CASE("AttentionExpert (1): equals loops for empty, full and many experts") {
+TEST_CASE("AttentionExpert (1): summed attention for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const Index outputs : {1, 2})
     for (const auto& counts : uneven_counts()) {

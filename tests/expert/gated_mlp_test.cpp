@@ -49,7 +49,7 @@ std::vector<double> gated(const P& p, Index e, const std::vector<double>& x, dou
 
 }  // namespace
 
-TEST_CASE("GatedMlp (1): equals loops for empty, full and many experts") {
+TEST_CASE("GatedMlp (1): gated layers for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {false, true})
     for (const auto& counts : uneven_counts()) {

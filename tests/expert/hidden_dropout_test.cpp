@@ -47,7 +47,7 @@ struct Bank {
 
 }  // namespace
 
-TEST_CASE("HiddenDropout (1): with an Mlp it equals loops") {
+TEST_CASE("HiddenDropout (1): drops and rescales values of an Mlp") {
   Bank b;
   for (const double rate : {0.2, 0.7}) {
     const auto dropped = HiddenDropout{rate, mlp}.with_noise(noise);
@@ -74,7 +74,7 @@ TEST_CASE("HiddenDropout (1): with an Mlp it equals loops") {
   }
 }
 
-TEST_CASE("HiddenDropout (1): with a GatedMlp it equals loops") {
+TEST_CASE("HiddenDropout (1): drops and rescales values of a GatedMlp") {
   Bank b;
   const double rate = 0.4;
   const auto dropped = HiddenDropout{rate, gated}.with_noise(noise);

@@ -124,7 +124,7 @@ TEST_CASE("LayerNorm: sizes have 64 bits: item 2^31 + 1 works") {
   CHECK(inverse.data()[n] == 0.5f);
 }
 
-TEST_CASE("LayerNorm (1): as an expert it equals loops") {
+TEST_CASE("LayerNorm (1): each expert has a gain and bias") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, LayerNorm> b(ctx, {.model_dim = 5, .epsilon = 0.1}, counts, 6);

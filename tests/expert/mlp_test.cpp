@@ -33,7 +33,7 @@ struct TanhOfRegisters {
 
 }  // namespace
 
-TEST_CASE("Mlp (1): equals loops for empty, full and many experts") {
+TEST_CASE("Mlp (1): two layers for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const auto& counts : uneven_counts()) {

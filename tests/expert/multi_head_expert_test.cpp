@@ -20,7 +20,7 @@ MultiHeadExpert expert(Index heads, bool causal) {
 
 }  // namespace
 
-TEST_CASE("MultiHeadExpert (1): equals loops for empty, full and many experts") {
+TEST_CASE("MultiHeadExpert (1): attention for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool causal : {false, true})
     for (const Index heads : {1, 3})

@@ -28,7 +28,7 @@ PatchCnn<Act> wide(Index outputs, bool bias) {
 
 }  // namespace
 
-TEST_CASE("PatchCnn (1): equals loops for empty, full and many experts") {
+TEST_CASE("PatchCnn (1): shared filters for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index outputs : {1, 3})

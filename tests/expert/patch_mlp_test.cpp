@@ -30,7 +30,7 @@ PatchMlp<> wide(Index outputs, bool bias) {
 
 }  // namespace
 
-TEST_CASE("PatchMlp (1): equals loops for empty, full and many experts") {
+TEST_CASE("PatchMlp (1): separate filters for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index outputs : {1, 3})

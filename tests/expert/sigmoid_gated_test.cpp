@@ -19,7 +19,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("SigmoidGated (1): equals loops, with a gate per expert") {
+TEST_CASE("SigmoidGated (1): multiplies outputs by each expert's sigmoid gate") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, SigmoidGated<Linear>> b(ctx, {.expert = {.model_dim = 6, .output_dim = 3}}, counts, 6);

@@ -43,7 +43,7 @@ Row normed(const P& p, Index e, Row x) {
 
 }  // namespace
 
-TEST_CASE("TransformerExpert (1): equals loops for empty, full and many experts") {
+TEST_CASE("TransformerExpert (1): pre-norm block for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool causal : {false, true})
     for (const auto& counts : uneven_counts()) {

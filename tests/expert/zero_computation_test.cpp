@@ -35,7 +35,7 @@ TEST_CASE("ZeroExpert (1), CopyExpert (2): write zeros and the items") {
   }
 }
 
-TEST_CASE("ConstantExpert (3): equals loops, with a constant per expert") {
+TEST_CASE("ConstantExpert (3): mixes the item and its expert's constant") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts())
     for (const Index dim : {1, 5, 33}) {

@@ -112,7 +112,7 @@ Balanced balanced() {
 
 }  // namespace
 
-TEST_CASE("ComposedGate (1): scores, then mixing, then selection, equal loops") {
+TEST_CASE("ComposedGate (1): runs scores, then mixing, then selection") {
   for (const bool renormalise : {false, true}) {
     Alone a(SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2, .renormalise = renormalise}},
             9);

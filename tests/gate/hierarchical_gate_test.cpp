@@ -93,7 +93,7 @@ auto mixture(const Levels& of) {
 
 }  // namespace
 
-TEST_CASE("HierarchicalGate (1): equals loops over groups and experts") {
+TEST_CASE("HierarchicalGate (1): multiplies the weights of group and expert") {
   Cpu::Context ctx(2);
   for (const Levels& of :
        {Levels{1, 1, 1, 1, true}, Levels{1, 4, 1, 2, true}, Levels{4, 1, 2, 1, true}, Levels{3, 4, 2, 2, true},
@@ -132,7 +132,7 @@ TEST_CASE("HierarchicalGate: an expert computes an item once") {
   for (std::size_t n = 0; n < 20; ++n) CHECK(difference(found[n], expected[n]) <= 1e-13);
 }
 
-TEST_CASE("HierarchicalGate: float agrees with loops in double") {
+TEST_CASE("HierarchicalGate: float agrees with double") {
   Cpu::Context ctx(2);
   const Levels of{4, 4, 2, 2, true};
   auto p = pass<float>(ctx, mixture(of), 300);

@@ -48,7 +48,7 @@ std::vector<double> mixture(const P& p, const std::vector<double>& x, Index k) {
 
 }  // namespace
 
-TEST_CASE("WeightOnInput (1): equals loops over items and picks") {
+TEST_CASE("WeightOnInput (1): weights the items, and sums the outputs") {
   for (const int threads : {1, 2}) {
     Cpu::Context ctx(threads);
     auto p = pass<double>(ctx, Mixture{WeightOnInput{softmax(5)}, Mlp<Gelu>{.model_dim = 6, .hidden_dim = 9}}, 40);

@@ -78,7 +78,7 @@ void equals_loops(Index heads, Index filters, Index length) {
 
 }  // namespace
 
-TEST_CASE("MergedTransformer (1), (2): equals loops for any number of slots") {
+TEST_CASE("MergedTransformer (1), (2): merges experts for any number of slots") {
   equals_loops<Relu>(1, 2, 4);
   equals_loops<Relu>(3, 4, 4);
   equals_loops<Gelu>(2, 6, 1);  // one position: softmax is 1, C = heads · X_1

@@ -78,7 +78,7 @@ TEST_CASE("expect_finite: numbers pass; NaN and infinities throw") {
   CHECK_THROWS_AS(expect_finite("Rule", "mu", std::numeric_limits<double>::quiet_NaN()), ArgumentError);
 }
 
-TEST_CASE("fill_model_dim: a model_dim of 0 or the same width is filled") {
+TEST_CASE("fill_model_dim: accepts 0 or the same width") {
   CHECK(fill_model_dim(Linear{.output_dim = 3}, "Linear", 8).model_dim == 8);
   CHECK(fill_model_dim(Linear{.model_dim = 8}, "Linear", 8).model_dim == 8);
   CHECK(fill_model_dim(RmsNorm{.epsilon = 0.5}, "RmsNorm", 8).epsilon == 0.5);

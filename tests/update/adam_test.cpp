@@ -45,7 +45,7 @@ struct Alone {
 
 }  // namespace
 
-TEST_CASE("Adam (1), (2), (3): equals loops over four layers") {
+TEST_CASE("Adam (1), (2), (3): moments accumulate over four layers") {
   Cpu::Context ctx(1);
   const auto loops = [&](const update::Adam& rule) {
     Numbers p(12, 0), v(12, 0);

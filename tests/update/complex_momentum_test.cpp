@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("ComplexMomentum (1): equals loops with std::complex over four layers") {
+TEST_CASE("ComplexMomentum (1): equals std::complex arithmetic over four layers") {
   Cpu::Context ctx(1);
   for (const update::ComplexMomentum& rule :
        {update::ComplexMomentum{}, update::ComplexMomentum{.modulus = 0.9, .phase = 2.1, .gamma = 0.6}}) {

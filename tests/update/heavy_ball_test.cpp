@@ -30,7 +30,7 @@ auto mixture() {
 
 }  // namespace
 
-TEST_CASE("HeavyBall (1): equals loops over three layers") {
+TEST_CASE("HeavyBall (1): momentum accumulates over three layers") {
   Cpu::Context ctx(1);
   for (const auto& rule : {update::HeavyBall{}, update::HeavyBall{.mu = 0.3, .gamma = 2},
                            update::HeavyBall{.mu = -0.5, .gamma = 0.25}, update::HeavyBall{.mu = 0, .gamma = 1}}) {

@@ -26,7 +26,7 @@ TEST_CASE("LearnedHeavyBall (1): before training it equals HeavyBall") {
     }
 }
 
-TEST_CASE("LearnedHeavyBall (1), (2): learned values and step sizes equal loops") {
+TEST_CASE("LearnedHeavyBall (1), (2): steps with learned μ and γ") {
   Cpu::Context ctx(1);
   const LearnedHeavyBall rules[] = {{}, {.learn_mu = false, .step = StepSize::per_item}};
   for (const LearnedHeavyBall& rule : rules) {

@@ -42,7 +42,7 @@ struct Ahead {
 
 }  // namespace
 
-TEST_CASE("momentum (1): equals loops over four layers") {
+TEST_CASE("momentum (1): look-ahead momentum accumulates over four layers") {
   Cpu::Context ctx(1);
   for (const Ahead& rule : {Ahead{}, Ahead{.mu = -0.4, .gamma = 1.5, .ahead = -0.7}}) {
     Numbers momentum(12, 0);

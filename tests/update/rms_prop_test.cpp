@@ -11,7 +11,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("RmsProp (1): equals loops over four layers") {
+TEST_CASE("RmsProp (1): averages squares over four layers") {
   Cpu::Context ctx(1);
   for (const update::RmsProp& rule : {update::RmsProp{}, update::RmsProp{.mu = 0.4, .gamma = 0.3, .epsilon = 0.2}}) {
     Numbers p(12, 0);

@@ -9,7 +9,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("Robust (1): equals loops over four layers") {
+TEST_CASE("Robust (1): look-ahead momentum accumulates over four layers") {
   Cpu::Context ctx(1);
   const update::Robust rule{.p = 0.5, .k = 3, .l = 0.8};
   const double gamma = 3 * 0.25 * 1.5 / 0.8, mu = 3 * 0.125 / 2, alpha = 0.125 / (2 * 0.25 * 1.5);

@@ -17,7 +17,7 @@ using Rule = update::ScheduledMomentum<Alternating>;
 
 }  // namespace
 
-TEST_CASE("ScheduledMomentum (1): equals loops over four layers") {
+TEST_CASE("ScheduledMomentum (1): layer t uses the schedule's μ_t") {
   Cpu::Context ctx(1);
   Numbers momentum(12, 0);
   auto p = follow(ctx, Rule{.schedule = {}, .gamma = 0.7}, [&](int t, const Numbers& x, const Evaluate& u) {
@@ -45,7 +45,7 @@ TEST_CASE("ScheduledMomentum: gradients and conformance, also in a Chain") {
   survives_a_chain(Rule{});
 }
 
-TEST_CASE("TimeVarying (1): equals loops over four layers") {
+TEST_CASE("TimeVarying (1): μ grows over four layers") {
   Cpu::Context ctx(1);
   const double mu[] = {0, 1. / 4, 2. / 5, 3. / 6};
   Numbers momentum(12, 0);
@@ -73,7 +73,7 @@ TEST_CASE("ScheduledMomentum: NaN or infinite coefficients throw") {
         "ScheduledMomentum: gamma: expected a finite number, got nan");
 }
 
-TEST_CASE("ScheduledRestart (1): restarts after layers 3 and 6 equal loops") {
+TEST_CASE("ScheduledRestart (1): restarts after layers 3 and 6") {
   Cpu::Context ctx(1);
   const double mu[] = {0, 1. / 4, 2. / 5, 0, 1. / 4, 2. / 5, 0};
   Numbers momentum(12, 0);

@@ -12,7 +12,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("SharpnessAware (1): with norms per item it equals loops") {
+TEST_CASE("SharpnessAware (1): normalises the step of each item") {
   Cpu::Context ctx(1);
   follow(ctx, update::SharpnessAware{.rho = 0.4, .gamma = 0.8}, [](int, const Numbers& x, const Evaluate& evaluate) {
     const Numbers u = evaluate(x);

@@ -41,7 +41,7 @@ double balance(const Outcome& o, double weight, bool per_pick) {
 
 }  // namespace
 
-TEST_CASE("Balance (1): equals loops, per item and per pick") {
+TEST_CASE("Balance (1): multiplies shares of picks and mean probabilities") {
   for (const bool per_pick : {false, true})
     for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
       auto o = random_outcome(mask);
@@ -131,7 +131,7 @@ TEST_CASE("GShard: a selection without picks by item throws") {
                      "declare `static constexpr bool picks_by_item = false`), got ") != std::string::npos);
 }
 
-TEST_CASE("GShard (1): equals loops with padding and dropped picks") {
+TEST_CASE("GShard (1): counts first choices, also dropped, not padding") {
   for (const Index k : {1, 2, 3})
     for (const double factor : {infinity, 0.5})
       for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {

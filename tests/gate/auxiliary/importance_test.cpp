@@ -38,7 +38,7 @@ double importance(const GateAlone<Gate>& a, const Importance& loss) {
 
 }  // namespace
 
-TEST_CASE("Importance (1): both forms equal loops, with and without padding") {
+TEST_CASE("Importance (1): is CV² of the experts' probability sums") {
   CHECK(Importance{}.weight == 0.005);
   for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer({.weight = 3})})
     for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
@@ -123,7 +123,7 @@ double naive(const std::vector<double>& v, const CvSquared& cv) {
 
 }  // namespace
 
-TEST_CASE("CvSquared (1): both forms equal loops, slopes equal finite differences") {
+TEST_CASE("CvSquared (1): value in both forms, and its derivatives") {
   const std::vector<double> v{0.3, 2, 1.1, 0.2, 0.7};
   for (const auto& cv :
        {CvSquared{}, CvSquared::shazeer(), CvSquared::fastmoe(), CvSquared{.ddof = 1, .epsilon = 0.5}}) {

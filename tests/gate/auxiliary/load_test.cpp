@@ -66,7 +66,7 @@ double smooth_load(const GateAlone<Gate>& a, const Case& c, const Load& loss) {
 
 }  // namespace
 
-TEST_CASE("Load (1), (2): equals loops with learned and fixed noise") {
+TEST_CASE("Load (1), (2): CV² of loads for any noise") {
   CHECK(Load{}.weight == 0.005);
   for (const Index k : {1, 2, 3, 4})
     for (const bool learned : {false, true})

@@ -55,7 +55,7 @@ const std::vector<std::vector<double>> masks{{}, {1, 0, 1, 1, 0, 1}, {1, 1, 0, 0
 
 }  // namespace
 
-TEST_CASE("SequenceBalance (1), (2), (3): equals loops over sequences") {
+TEST_CASE("SequenceBalance (1), (2), (3): averages Balance over sequences") {
   for (const bool sigmoid : {false, true})
     for (const Index length : {0, 1, 2, 3, 4, 6, 9})
       for (const auto& mask : masks) {

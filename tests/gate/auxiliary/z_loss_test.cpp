@@ -30,7 +30,7 @@ double z_loss(const Outcome& o, double weight) {
 
 }  // namespace
 
-TEST_CASE("ZLoss (2): equals loops, with and without padding") {
+TEST_CASE("ZLoss (2): averages squared log-sum-exps, without padding") {
   for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
     auto o = random_outcome(mask);
     CHECK(o.value(ZLoss{.weight = 0.4}) == doctest::Approx(z_loss(o, 0.4)).epsilon(1e-14));

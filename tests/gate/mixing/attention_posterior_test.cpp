@@ -231,7 +231,7 @@ TEST_CASE("AttentionPosterior: attention and gate may have different masks") {
     }
 }
 
-TEST_CASE("AttentionPosterior: different masks in a Block equal loops" * doctest::skip(support::slow_build)) {
+TEST_CASE("AttentionPosterior: gate and attention in a Block mask differently" * doctest::skip(support::slow_build)) {
   Cpu::Context ctx(1);
   const std::vector<double> of_attention{1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1},
       of_gate{1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1};
@@ -519,7 +519,7 @@ struct Windowed {
 
 }  // namespace
 
-TEST_CASE("AttentionPosterior (1)-(3): equals loops for attention to a window") {
+TEST_CASE("AttentionPosterior (1)-(3): posterior of an attention to a window") {
   for (const FollowedHead head : all_choices)
     for (const bool itself : {true, false})
       for (const bool places : {true, false})

@@ -115,7 +115,7 @@ void check_against_loops(const Mixing<double>& m) {
 
 }  // namespace
 
-TEST_CASE("streamed mixing (1), (2): equals loops over all pairs" * doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing (1), (2): averages over all visible items" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true}) {
     CAPTURE(causal);
     Mixing<double> small(2, 12, 4, 3, 3, causal), large(2, 2 * 600, 600, 2, 2, causal), one(1, 1, 1, 2, 3, causal);
@@ -132,7 +132,7 @@ TEST_CASE("streamed mixing (1), (2): equals loops over all pairs" * doctest::ski
   }
 }
 
-TEST_CASE("streamed mixing (1), (2): equals loops at block-sized sequences" * doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing (1), (2): sequences as long as a block" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true})
     for (const Index length : {1, 2, 17, 127, 128, 129, 513}) {
       CAPTURE(causal);
@@ -149,7 +149,7 @@ TEST_CASE("streamed mixing (1), (2): equals loops at block-sized sequences" * do
     }
 }
 
-TEST_CASE("streamed mixing (1), (2): equals loops in a window" * doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing (1), (2): averages only items in the window" * doctest::skip(support::slow_build)) {
   for (const bool itself : {true, false})
     for (const Index width : {1, 3, 200})
       for (const Index length : {1, 4, 300}) {

@@ -84,7 +84,7 @@ struct Alone {
 
 }  // namespace
 
-TEST_CASE("TokenSimilarity (1), (2): q and log q equal loops") {
+TEST_CASE("TokenSimilarity (1), (2): averages similar items, rank is log") {
   for (const bool causal : {false, true})
     for (const bool learned : {false, true})
       for (const bool confident : {false, true}) {

@@ -75,7 +75,7 @@ TEST_CASE("Jitter (1): ξ has its range and mean 1") {
   CHECK(std::abs(mean - 1) < 4 * 0.25 / std::sqrt(3 * 20000.0));
 }
 
-TEST_CASE("Jitter (1): other noise laws equal loops, with gradients") {
+TEST_CASE("Jitter (1): multiplies items by noise of other laws") {
   Cpu::Context ctx(1);
   using Normal = Jitter<LinearScores, GaussianNoise>;
   const Normal jitter{.scores = {.model_dim = 4, .experts = 3}, .epsilon = 0.1};

@@ -19,7 +19,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("LinearScores (1): equals loops for items and for sequences") {
+TEST_CASE("LinearScores (1): affine map of items and of sequences") {
   Cpu::Context ctx(1);
   for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}})
     for (const Index experts : {1, 4, 257}) {

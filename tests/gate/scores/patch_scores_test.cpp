@@ -19,7 +19,7 @@ using PatchTopK = ComposedGate<PatchScores, Independent, TopK>;
 
 }  // namespace
 
-TEST_CASE("PatchScores (1): equals loops, any expert count") {
+TEST_CASE("PatchScores (1): sums patch scores for any expert count") {
   Cpu::Context ctx(1);
   for (const Index length : {1, 3})
     for (const Index experts : {1, 4, 257}) {

@@ -76,7 +76,7 @@ TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v)") {
   }
 }
 
-TEST_CASE("NoisyTopK (1), (2): picks and weights equal loops") {
+TEST_CASE("NoisyTopK (1), (2): keeps the k largest noisy ranks") {
   for (const Index experts : {1, 3, 257})
     for (const Index k : {Index(1), Index(2), experts})
       for (const bool vmoe : {false, true}) {
@@ -97,8 +97,7 @@ TEST_CASE("NoisyTopK (1), (2): picks and weights equal loops") {
       }
 }
 
-TEST_CASE_TEMPLATE("NoisyTopK (1), (2): any noise law equals loops, with gradients", Law, UniformNoise,
-                   SignedUniformNoise, GumbelNoise) {
+TEST_CASE_TEMPLATE("NoisyTopK (1), (2): adds noise of any law", Law, UniformNoise, SignedUniformNoise, GumbelNoise) {
   using Policy = NoisyTopK<Law>;
   const Index experts = 5, k = 2;
   for (const bool vmoe : {false, true}) {

@@ -70,7 +70,7 @@ Loss loss_in_loops(const P& p, const ReluRouting& of, const std::vector<double>&
 
 }  // namespace
 
-TEST_CASE("ReluRouting (1): equals loops over items and experts") {
+TEST_CASE("ReluRouting (1): picks positive logits and weights by them") {
   Cpu::Context ctx(2);
   for (const Index experts : {1, 3, 8, 65})
     for (const Index most : {Index(0), Index(2), experts}) {
@@ -116,7 +116,7 @@ TEST_CASE("ReluRouting: only active experts have slots") {
   }
 }
 
-TEST_CASE("ReluRouting (2): the loss equals loops, without padding") {
+TEST_CASE("ReluRouting (2): loss weights logits by load, without padding") {
   Cpu::Context ctx(1);
   const std::vector<double> mask{1, 0, 1, 1, 1, 0, 1, 1, 1};
   for (const bool balanced : {false, true})
