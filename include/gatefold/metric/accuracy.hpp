@@ -7,31 +7,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-/// Returns 1 if the label of item n is one of its k best classes, that is, if fewer than k classes rank before it.
-/// Otherwise returns 0. A class ranks before the label if its logit is larger than that of the label or NaN. It also
-/// ranks before the label if its logit is equal and its index lower.
-template <class T, class B>
-struct IsAmongBest {
-  View<const T, 2, B> y;
-  View<const Index, 1, B> labels;
-  Index k;
-  GATEFOLD_HD double operator()(Index n) const {
-    const Index label = labels(n);
-    GATEFOLD_ASSERT(0 <= label && label < y.extent(1), "accuracy: label out of range");
-    const T own = y(n, label);
-    if (is_nan(own)) return 0;
-    Index before = 0;
-    for (Index c = 0; c < y.extent(1); ++c) {
-      const T other = y(n, c);
-      before += is_nan(other) || other > own || (other == own && c < label);
-    }
-    return before < k ? 1 : 0;
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), IsAmongBest);
 
 namespace metric {
 
@@ -59,4 +35,31 @@ double accuracy(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> label
 }
 
 }  // namespace metric
+
+namespace functor {
+
+/// Returns 1 if the label of item n is one of its k best classes, that is, if fewer than k classes rank before it.
+/// Otherwise returns 0. A class ranks before the label if its logit is larger than that of the label or NaN. It also
+/// ranks before the label if its logit is equal and its index lower.
+template <class T, class B>
+struct IsAmongBest {
+  View<const T, 2, B> y;
+  View<const Index, 1, B> labels;
+  Index k;
+  GATEFOLD_HD double operator()(Index n) const {
+    const Index label = labels(n);
+    GATEFOLD_ASSERT(0 <= label && label < y.extent(1), "accuracy: label out of range");
+    const T own = y(n, label);
+    if (is_nan(own)) return 0;
+    Index before = 0;
+    for (Index c = 0; c < y.extent(1); ++c) {
+      const T other = y(n, c);
+      before += is_nan(other) || other > own || (other == own && c < label);
+    }
+    return before < k ? 1 : 0;
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

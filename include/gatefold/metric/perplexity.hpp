@@ -7,25 +7,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-/// Returns the negative log-likelihood log Σ_c exp(y[n,c] − top) − (y[n,l] − top) of item n with label l, in double.
-/// The subtraction of the largest logit (top) prevents overflow.
-template <class T, class B>
-struct Surprise {
-  View<const T, 2, B> y;
-  View<const Index, 1, B> labels;
-  GATEFOLD_HD double operator()(Index n) const {
-    GATEFOLD_ASSERT(0 <= labels(n) && labels(n) < y.extent(1), "perplexity: label out of range");
-    double top = static_cast<double>(y(n, 0)), total = 0;
-    for (Index c = 1; c < y.extent(1); ++c)
-      top = static_cast<double>(y(n, c)) > top ? static_cast<double>(y(n, c)) : top;
-    for (Index c = 0; c < y.extent(1); ++c) total += std::exp(static_cast<double>(y(n, c)) - top);
-    return std::log(total) - (static_cast<double>(y(n, labels(n))) - top);
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), Surprise);
 
 namespace metric {
 
@@ -72,4 +54,25 @@ double bits(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
 }
 
 }  // namespace metric
+
+namespace functor {
+
+/// Returns the negative log-likelihood log Σ_c exp(y[n,c] − top) − (y[n,l] − top) of item n with label l, in double.
+/// The subtraction of the largest logit (top) prevents overflow.
+template <class T, class B>
+struct Surprise {
+  View<const T, 2, B> y;
+  View<const Index, 1, B> labels;
+  GATEFOLD_HD double operator()(Index n) const {
+    GATEFOLD_ASSERT(0 <= labels(n) && labels(n) < y.extent(1), "perplexity: label out of range");
+    double top = static_cast<double>(y(n, 0)), total = 0;
+    for (Index c = 1; c < y.extent(1); ++c)
+      top = static_cast<double>(y(n, c)) > top ? static_cast<double>(y(n, c)) : top;
+    for (Index c = 0; c < y.extent(1); ++c) total += std::exp(static_cast<double>(y(n, c)) - top);
+    return std::log(total) - (static_cast<double>(y(n, labels(n))) - top);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

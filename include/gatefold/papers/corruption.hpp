@@ -16,6 +16,9 @@
 
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), CorruptPixels);
+GATEFOLD_FUNCTORS((class From, class To), BlurAlong);
+
 enum class Corruption { gaussian_noise, blur, contrast, brightness, pixelate, occlusion };
 
 /// The strength of one kind of image corruption at each of the severities 1 to 5.
@@ -37,6 +40,120 @@ inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},                // cells per side / pixels per side
     {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},  // side of the rectangle / side of the image
 }};
+
+/// Makes images harder to recognise, with six kinds of corruption and five severities. x is a pixel; σ or c is the
+/// strength of the corruption.
+///
+///     gaussian_noise  x + σ ε,  ε ~ N(0, 1)          brightness  x + c                                    (1)
+///     contrast        m + c (x − m),  m = mean of the image                                               (2)
+///     blur            x * N(0, σ²), normalised over its taps; edge pixels are repeated beyond the image    (3)
+///     pixelate        the mean of the cell that a pixel is in, c · side cells per side                   (4)
+///     occlusion       0 in a rectangle of c times the sides, anywhere inside the image                    (5)
+///
+/// Results are clipped to [0, 1]. Blur is not clipped: its weights sum to 1, so it leaves the range at most by
+/// rounding. The values of σ and c for each severity are in `kCorruptions`.
+///
+/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C); occlusion: DeVries and Taylor 2017,
+/// arXiv:1708.04552 (cutout).
+/// @param severity  1 to 5; 0 leaves images as they are
+/// @throws ArgumentError unless severity, rows and columns fit
+/// @order  the bits of an image depend only on the image, its number in the batch and the place in the stream of
+///         random numbers
+struct Corrupt {
+  Corruption kind = Corruption::gaussian_noise;
+  Index severity = 3, rows = 28, columns = 28;
+
+  const char* name() const { return of_kind().name; }
+
+  void validate() const {
+    const auto last = static_cast<Index>(of_kind().level.size());
+    expect(0 <= severity && severity <= last, "Corrupt", "severity", Joined{"0 to ", last}, severity);
+    expect_sizes("Corrupt", {{"rows", rows}, {"columns", columns}});
+  }
+
+  /// Writes the corrupted images.
+  /// @param x [N, rows · columns] in   between 0 and 1
+  /// @param y [N, rows · columns] out  must not overlap x
+  /// @param at  the seed and the step of the random numbers
+  /// @throws ArgumentError unless shapes fit, or if y overlaps x
+  /// @cost  O(N · rows · columns); blur: 34 multiply-adds per pixel
+  template <class T, class B>
+  void operator()(typename B::Context& ctx, View<T, 2, B> x, Random at, Out<std::remove_const_t<T>, 2, B> y) const {
+    using U = std::remove_const_t<T>;
+    validate();
+    expect_shape("Corrupt", "x", x, {any_extent, rows * columns});
+    expect_shape("Corrupt", "y", y, {x.extent(0), rows * columns});
+    expect_apart("Corrupt", "y", y, "x", x);
+    if (severity == 0) return copy(ctx, x, y);
+    const double level = of_kind().level[static_cast<std::size_t>(severity - 1)];
+    if (kind == Corruption::blur) return blur<U, B>(ctx, level, x, y);
+    B::for_rows(ctx, x.extent(0), functor::CorruptPixels<U, B>{kind, level, rows, columns, at, x, y});
+  }
+
+ private:
+  const Severities& of_kind() const { return kCorruptions[static_cast<std::size_t>(kind)]; }
+
+  template <class T, class B>
+  void blur(typename B::Context& ctx, double deviation, View<const T, 2, B> x, View<T, 2, B> y) const {
+    auto mark = ctx.mark();
+    auto between = ctx.template scratch<double>(x.extent(0), rows * columns);
+    functor::BlurAlong<T, double> down{{}, rows, columns, rows * columns, x.data(), between.data()};
+    functor::BlurAlong<double, T> across{{}, columns, 1, rows * columns, between.data(), y.data()};
+    double total = 0;
+    for (Index d = 0; d <= down.kRadius; ++d) {
+      const double z = static_cast<double>(d) / deviation;
+      down.weight[d] = std::exp(-z * z / 2);
+      total += (d > 0 ? 2 : 1) * down.weight[d];
+    }
+    for (Index d = 0; d <= down.kRadius; ++d) across.weight[d] = down.weight[d] /= total;
+    B::for_each(ctx, x.size(), down);
+    B::for_each(ctx, x.size(), across);
+  }
+};
+
+namespace metric {
+
+/// The result of `corruption_error`: the error of a classifier for each kind of image corruption (CE), relative to a
+/// baseline, and the mean of these errors (mCE).
+struct CorruptionError {
+  std::vector<double> of{};  // [C] CE of each corruption
+  double mean = 0;
+};
+
+/// Returns the mean corruption error of a classifier, relative to a baseline classifier. error[c,s] and baseline[c,s]
+/// are their shares of misclassified images under corruption c of severity s.
+///
+///     CE_c = Σ_s error[c,s] / Σ_s baseline[c,s],   mCE = (1/C) Σ_c CE_c                                    (1)
+///
+/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261, whose baseline is AlexNet; papers 001 and 002. The number
+/// has a meaning only together with the name of its baseline, so report both.
+/// @param error      [C, S] in  shares of images misclassified under corruption c of severity s
+/// @param baseline   [C, S] in  the same shares of the baseline
+/// @throws ArgumentError unless shapes fit, there is a corruption, and the baseline makes errors under each corruption
+inline CorruptionError corruption_error(std::span<const double> error, std::span<const double> baseline,
+                                        Index severities = 5) {
+  const auto size = static_cast<Index>(error.size());
+  expect(severities >= 1, "corruption_error", "severities", "at least 1", severities);
+  expect(size >= severities && size % severities == 0, "corruption_error", "error",
+         Joined{"a multiple of severities = ", severities}, size);
+  expect(baseline.size() == error.size(), "corruption_error", "baseline",
+         Joined{size, " numbers, as many as error has"}, baseline.size());
+  CorruptionError result;
+  const double corruptions = static_cast<double>(size / severities);
+  for (std::size_t i = 0; i < error.size();) {
+    double sum = 0, of_baseline = 0;
+    for (Index s = 0; s < severities; ++s, ++i) {
+      sum += error[i];
+      of_baseline += baseline[i];
+    }
+    expect(of_baseline > 0, "corruption_error", "baseline", "an error above 0 for each corruption", of_baseline);
+    result.of.push_back(sum / of_baseline);
+    result.mean += result.of.back() / corruptions;
+  }
+  return result;
+}
+
+}  // namespace metric
 
 namespace functor {
 
@@ -138,118 +255,4 @@ struct BlurAlong {
 
 }  // namespace functor
 
-/// Makes images harder to recognise, with six kinds of corruption and five severities. x is a pixel; σ or c is the
-/// strength of the corruption.
-///
-///     gaussian_noise  x + σ ε,  ε ~ N(0, 1)          brightness  x + c                                    (1)
-///     contrast        m + c (x − m),  m = mean of the image                                               (2)
-///     blur            x * N(0, σ²), normalised over its taps; edge pixels are repeated beyond the image    (3)
-///     pixelate        the mean of the cell that a pixel is in, c · side cells per side                   (4)
-///     occlusion       0 in a rectangle of c times the sides, anywhere inside the image                    (5)
-///
-/// Results are clipped to [0, 1]. Blur is not clipped: its weights sum to 1, so it leaves the range at most by
-/// rounding. The values of σ and c for each severity are in `kCorruptions`.
-///
-/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C); occlusion: DeVries and Taylor 2017,
-/// arXiv:1708.04552 (cutout).
-/// @param severity  1 to 5; 0 leaves images as they are
-/// @throws ArgumentError unless severity, rows and columns fit
-/// @order  the bits of an image depend only on the image, its number in the batch and the place in the stream of
-///         random numbers
-struct Corrupt {
-  Corruption kind = Corruption::gaussian_noise;
-  Index severity = 3, rows = 28, columns = 28;
-
-  const char* name() const { return of_kind().name; }
-
-  void validate() const {
-    const auto last = static_cast<Index>(of_kind().level.size());
-    expect(0 <= severity && severity <= last, "Corrupt", "severity", Joined{"0 to ", last}, severity);
-    expect_sizes("Corrupt", {{"rows", rows}, {"columns", columns}});
-  }
-
-  /// Writes the corrupted images.
-  /// @param x [N, rows · columns] in   between 0 and 1
-  /// @param y [N, rows · columns] out  must not overlap x
-  /// @param at  the seed and the step of the random numbers
-  /// @throws ArgumentError unless shapes fit, or if y overlaps x
-  /// @cost  O(N · rows · columns); blur: 34 multiply-adds per pixel
-  template <class T, class B>
-  void operator()(typename B::Context& ctx, View<T, 2, B> x, Random at, Out<std::remove_const_t<T>, 2, B> y) const {
-    using U = std::remove_const_t<T>;
-    validate();
-    expect_shape("Corrupt", "x", x, {any_extent, rows * columns});
-    expect_shape("Corrupt", "y", y, {x.extent(0), rows * columns});
-    expect_apart("Corrupt", "y", y, "x", x);
-    if (severity == 0) return copy(ctx, x, y);
-    const double level = of_kind().level[static_cast<std::size_t>(severity - 1)];
-    if (kind == Corruption::blur) return blur<U, B>(ctx, level, x, y);
-    B::for_rows(ctx, x.extent(0), functor::CorruptPixels<U, B>{kind, level, rows, columns, at, x, y});
-  }
-
- private:
-  const Severities& of_kind() const { return kCorruptions[static_cast<std::size_t>(kind)]; }
-
-  template <class T, class B>
-  void blur(typename B::Context& ctx, double deviation, View<const T, 2, B> x, View<T, 2, B> y) const {
-    auto mark = ctx.mark();
-    auto between = ctx.template scratch<double>(x.extent(0), rows * columns);
-    functor::BlurAlong<T, double> down{{}, rows, columns, rows * columns, x.data(), between.data()};
-    functor::BlurAlong<double, T> across{{}, columns, 1, rows * columns, between.data(), y.data()};
-    double total = 0;
-    for (Index d = 0; d <= down.kRadius; ++d) {
-      const double z = static_cast<double>(d) / deviation;
-      down.weight[d] = std::exp(-z * z / 2);
-      total += (d > 0 ? 2 : 1) * down.weight[d];
-    }
-    for (Index d = 0; d <= down.kRadius; ++d) across.weight[d] = down.weight[d] /= total;
-    B::for_each(ctx, x.size(), down);
-    B::for_each(ctx, x.size(), across);
-  }
-};
-
 }  // namespace gatefold
-
-namespace gatefold::metric {
-
-/// The result of `corruption_error`: the error of a classifier for each kind of image corruption (CE), relative to a
-/// baseline, and the mean of these errors (mCE).
-struct CorruptionError {
-  std::vector<double> of{};  // [C] CE of each corruption
-  double mean = 0;
-};
-
-/// Returns the mean corruption error of a classifier, relative to a baseline classifier. error[c,s] and baseline[c,s]
-/// are their shares of misclassified images under corruption c of severity s.
-///
-///     CE_c = Σ_s error[c,s] / Σ_s baseline[c,s],   mCE = (1/C) Σ_c CE_c                                    (1)
-///
-/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261, whose baseline is AlexNet; papers 001 and 002. The number
-/// has a meaning only together with the name of its baseline, so report both.
-/// @param error      [C, S] in  shares of images misclassified under corruption c of severity s
-/// @param baseline   [C, S] in  the same shares of the baseline
-/// @throws ArgumentError unless shapes fit, there is a corruption, and the baseline makes errors under each corruption
-inline CorruptionError corruption_error(std::span<const double> error, std::span<const double> baseline,
-                                        Index severities = 5) {
-  const auto size = static_cast<Index>(error.size());
-  expect(severities >= 1, "corruption_error", "severities", "at least 1", severities);
-  expect(size >= severities && size % severities == 0, "corruption_error", "error",
-         Joined{"a multiple of severities = ", severities}, size);
-  expect(baseline.size() == error.size(), "corruption_error", "baseline",
-         Joined{size, " numbers, as many as error has"}, baseline.size());
-  CorruptionError result;
-  const double corruptions = static_cast<double>(size / severities);
-  for (std::size_t i = 0; i < error.size();) {
-    double sum = 0, of_baseline = 0;
-    for (Index s = 0; s < severities; ++s, ++i) {
-      sum += error[i];
-      of_baseline += baseline[i];
-    }
-    expect(of_baseline > 0, "corruption_error", "baseline", "an error above 0 for each corruption", of_baseline);
-    result.of.push_back(sum / of_baseline);
-    result.mean += result.of.back() / corruptions;
-  }
-  return result;
-}
-
-}  // namespace gatefold::metric

@@ -7,28 +7,8 @@
 
 namespace gatefold {
 
-namespace functor {
-
-/// Writes the item that each slot s (one row of work of an expert) reads: rows[s] = s mod N, so that every expert reads
-/// all N items in order.
-template <class B>
-struct EveryItem {
-  Index items;
-  View<Index, 1, B> rows;
-  GATEFOLD_HD void operator()(Index s) const { rows(s) = s % items; }
-};
-/// Reorders expert outputs from [E, N, D] to [N, E, D]: u[n,e,:] = z[e,n,:]. A call copies the row with i = n · E + e.
-template <class T, class B>
-struct ByItem {
-  View<const T, 3, B> z;
-  View<T, 3, B> u;
-  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
-    const Index n = i / u.extent(1), e = i % u.extent(1);
-    for (Index d = lanes.lane; d < u.extent(2); d += lanes.size) u(n, e, d) = z(e, n, d);
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class B), EveryItem);
+GATEFOLD_FUNCTORS((class T, class B), ByItem);
 
 /// Returns the output of every expert of a mixture for every item, also of experts that the gate does not pick for it.
 /// The functions metric::pareto_gap and metric::norm_rank take these outputs.
@@ -88,5 +68,28 @@ Tensor<std::remove_const_t<T>, 2, B> slot_outputs(typename B::Context& ctx, cons
   infer_expert<U, B>(expert, ctx, params.expert, in.groups, in.x, z);
   return z;
 }
+
+namespace functor {
+
+/// Writes the item that each slot s (one row of work of an expert) reads: rows[s] = s mod N, so that every expert reads
+/// all N items in order.
+template <class B>
+struct EveryItem {
+  Index items;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index s) const { rows(s) = s % items; }
+};
+/// Reorders expert outputs from [E, N, D] to [N, E, D]: u[n,e,:] = z[e,n,:]. A call copies the row with i = n · E + e.
+template <class T, class B>
+struct ByItem {
+  View<const T, 3, B> z;
+  View<T, 3, B> u;
+  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
+    const Index n = i / u.extent(1), e = i % u.extent(1);
+    for (Index d = lanes.lane; d < u.extent(2); d += lanes.size) u(n, e, d) = z(e, n, d);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -10,31 +10,7 @@
 
 namespace gatefold {
 
-namespace functor {
-
-/// Returns the largest inner product of signal v[n] with the neurons w[e,j] of expert e, max_j ⟨w[e,j], v[n]⟩. If
-/// `magnitude` is true, uses absolute values. A call handles i = e · (number of signals) + n.
-template <class T, class B>
-struct LargestProduct {
-  View<const T, 3, B> weights;
-  View<const T, 2, B> signals;
-  bool magnitude;
-  GATEFOLD_HD double operator()(Index i) const {
-    const Index e = i / signals.extent(0), n = i % signals.extent(0);
-    double largest = 0;
-    for (Index j = 0; j < weights.extent(1); ++j) {
-      double product = 0;
-      for (Index d = 0; d < signals.extent(1); ++d)
-        product += static_cast<double>(weights(e, j, d)) * static_cast<double>(signals(n, d));
-      if (product != product) return product;
-      if (magnitude) product = std::abs(product);
-      if (j == 0 || product > largest) largest = product;
-    }
-    return largest;
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), LargestProduct);
 
 namespace metric {
 
@@ -113,5 +89,31 @@ double dispatch_entropy(typename B::Context& ctx, const SparsePlan<T, B>& plan, 
 }
 
 }  // namespace metric
+
+namespace functor {
+
+/// Returns the largest inner product of signal v[n] with the neurons w[e,j] of expert e, max_j ⟨w[e,j], v[n]⟩. If
+/// `magnitude` is true, uses absolute values. A call handles i = e · (number of signals) + n.
+template <class T, class B>
+struct LargestProduct {
+  View<const T, 3, B> weights;
+  View<const T, 2, B> signals;
+  bool magnitude;
+  GATEFOLD_HD double operator()(Index i) const {
+    const Index e = i / signals.extent(0), n = i % signals.extent(0);
+    double largest = 0;
+    for (Index j = 0; j < weights.extent(1); ++j) {
+      double product = 0;
+      for (Index d = 0; d < signals.extent(1); ++d)
+        product += static_cast<double>(weights(e, j, d)) * static_cast<double>(signals(n, d));
+      if (product != product) return product;
+      if (magnitude) product = std::abs(product);
+      if (j == 0 || product > largest) largest = product;
+    }
+    return largest;
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold
