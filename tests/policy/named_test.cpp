@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
 
 using namespace gatefold;
 
@@ -54,4 +57,29 @@ TEST_CASE("for_each_hook: visits only the names a policy has") {
   CHECK(names<Nameless>().empty());
   CHECK(names<Derived>() == std::vector<std::string>{"validate", "evaluations", "picks_by_item"});
   CHECK(names<Type>() == std::vector<std::string>{"Saved", "Carry"});
+}
+
+namespace {
+
+struct Plain {};
+struct Full {
+  template <class T, class B>
+  struct Params {};
+  template <class T, class B>
+  using Items = View<const Index, 1, B>;
+};
+
+}  // namespace
+
+TEST_CASE("nested types: missing ones are Nothing; items are rows") {
+  CHECK(std::is_same_v<Params<Plain, float, Cpu>, Nothing<float, Cpu>>);
+  CHECK(std::is_same_v<Carry<Plain, double, Cpu>, Nothing<double, Cpu>>);
+  CHECK(std::is_same_v<Items<Plain, float, Cpu>, View<const float, 2, Cpu>>);
+  CHECK(std::is_same_v<ItemsGrad<Plain, float, Cpu>, View<float, 2, Cpu>>);
+}
+
+TEST_CASE("nested types: the policy's types are used; ids lack adjoints") {
+  CHECK(std::is_same_v<Params<Full, float, Cpu>, Full::Params<float, Cpu>>);
+  CHECK(std::is_same_v<Items<Full, float, Cpu>, View<const Index, 1, Cpu>>);
+  CHECK(std::is_same_v<ItemsGrad<Full, float, Cpu>, Nothing<float, Cpu>>);
 }

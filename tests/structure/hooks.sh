@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # hooks.sh ROOT [print]: checks that docs/reference/optional_members.md has the table of optional members, between "<!--
 # hooks -->" and "<!-- /hooks -->". The script makes the table from the rows of
-# include/gatefold/policy/{nested,hooks}.hpp. Also checks that `all` of each family looks up each of its members. Prints
+# include/gatefold/policy/{named,hooks}.hpp. Also checks that `all` of each family looks up each of its members. Prints
 # "file:line: rule: text" for each mistake and fails if there is one. With `print`, prints the table.
 cd "$1" || exit 2
-nested=include/gatefold/policy/nested.hpp hooks=include/gatefold/policy/hooks.hpp
+nested=include/gatefold/policy/named.hpp hooks=include/gatefold/policy/hooks.hpp
 page=docs/reference/optional_members.md
 rows=$(awk '
 # Puts a statement on one line and joins adjacent strings.

@@ -31,7 +31,8 @@ struct Ahead {
   template <class T, class B, class F>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
                Saved<T, B>& saved) const {
-    update::look_ahead_forward(ctx, mu, gamma, ahead, x, f, carry.p.view(), y, saved.point);
+    saved.point.resize(x.extent(0), x.extent(1));
+    update::look_ahead(ctx, mu, gamma, ahead, x, f, carry.p.view(), y, saved.point.view());
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "gatefold/policy/named.hpp"
-#include "gatefold/policy/nested.hpp"
 
 namespace gatefold::check {
 

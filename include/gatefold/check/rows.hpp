@@ -8,7 +8,7 @@
 
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/gate/count_experts.hpp"
+#include "gatefold/gate/gate.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 /// Checks that two implementations of a gate's mixing or selection give the same results: `forward`, which processes a

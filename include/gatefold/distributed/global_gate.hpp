@@ -14,7 +14,7 @@
 #include "gatefold/distributed/given_scores.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/picks_of_shard.hpp"
-#include "gatefold/gate/count_experts.hpp"
+#include "gatefold/gate/gate.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 

@@ -7,7 +7,7 @@
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/gate/count_experts.hpp"
+#include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/mixing/independent.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/selection/dense.hpp"
@@ -58,7 +58,7 @@ struct ComposedGate {
                               "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
                               "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
-  // The members below are not options. If an option of a part is set on the gate itself, the compiler prints their text.
+  // The members below are not options. The compiler prints their texts if a user sets an option of a part on the gate.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate: SoftmaxTopK{.scores = {.experts = 8}, "
       ".selection = {.k = 2}}; count_experts(gate) returns it; see docs/how-to/extending_parts.md#parts-of-a-gate">

@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/gate/count_experts.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"

@@ -7,7 +7,6 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/gate/count_experts.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"

@@ -8,9 +8,8 @@
 #include "gatefold/policy/families.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/named.hpp"
-#include "gatefold/policy/nested.hpp"
 
-/// Looks up optional members of policies (gates, experts, layers, …). This header and nested.hpp contain the functions
+/// Looks up optional members of policies (gates, experts, layers, …). This header and named.hpp contain the functions
 /// for it.
 ///
 ///     detail_::hook::rule::validate<HeavyBall, T, B>()   // true if HeavyBall has validate and it can be called
@@ -19,7 +18,7 @@
 /// function. If a policy has a member of that name with a different signature, a static_assert quotes the expected
 /// signature. The function `all` of a family looks up each member of the family, so that a wrong signature is reported
 /// even if no code calls the member. tests/structure/hooks.sh makes the table of docs/reference/optional_members.md
-/// from the rows below and in nested.hpp.
+/// from the rows below and in named.hpp.
 namespace gatefold::detail_::hook {
 
 // GATEFOLD_FLAG(owner, type, name, default, description) defines a function name<P>(). It returns the static constexpr

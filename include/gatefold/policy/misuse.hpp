@@ -41,7 +41,7 @@ concept HasExpertsOfScores = requires(const P part) {
   part.scores;
 };
 /// True for a part or gate that has a number of experts (HasExperts or HasExpertsOfScores). `count_experts`
-/// (gate/count_experts.hpp) returns this number.
+/// (gate/gate.hpp) returns this number.
 template <class P>
 concept CountsExperts = HasExperts<P> || HasExpertsOfScores<P>;
 

@@ -70,21 +70,6 @@ void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, 
   B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
   momentum_forward(mu, gamma, x, point, f, p, y);
 }
-/// Computes one momentum step with look-ahead for training: resizes `point`, and writes the point z = x + `ahead` · p
-/// to it for backward.
-template <class C, class T, class B, class F>
-void look_ahead_forward(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
-                        View<T, 2, B> y, Tensor<T, 2, B>& point) {
-  point.resize(x.extent(0), x.extent(1));
-  look_ahead(ctx, mu, gamma, ahead, x, f, p, y, point.view());
-}
-/// Computes one momentum step with look-ahead for inference. The point z = x + `ahead` · p is in scratch memory.
-template <class C, class T, class B, class F>
-void look_ahead_infer(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
-                      View<T, 2, B> y) {
-  auto mark = ctx.mark();
-  look_ahead(ctx, mu, gamma, ahead, x, f, p, y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
-}
 /// Computes the backward pass of a momentum step with look-ahead. dz, the gradient with respect to the point z = x +
 /// `ahead` · p, is computed by the branch. Adds dz to dx, and `ahead` · dz to dp.
 template <class C, class T, class B, class F>

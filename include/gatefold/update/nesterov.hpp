@@ -38,12 +38,14 @@ struct Nesterov {
   template <class T, class B, class F>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
                Saved<T, B>& saved) const {
-    look_ahead_forward(ctx, mu, gamma, distance(), x, f, carry.p.view(), y, saved.point);
+    saved.point.resize(x.extent(0), x.extent(1));
+    look_ahead(ctx, mu, gamma, distance(), x, f, carry.p.view(), y, saved.point.view());
   }
   template <class T, class B, class F>
   void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
              Out<T, 2, B> y) const {
-    look_ahead_infer(ctx, mu, gamma, distance(), x, f, carry.p.view(), y);
+    auto mark = ctx.mark();
+    look_ahead(ctx, mu, gamma, distance(), x, f, carry.p.view(), y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/gate/count_experts.hpp"
+#include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/policy/noise.hpp"
 

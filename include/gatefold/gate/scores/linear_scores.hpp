@@ -6,7 +6,7 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/sum_positions.hpp"
-#include "gatefold/gate/count_experts.hpp"
+#include "gatefold/gate/gate.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -43,14 +43,10 @@ struct LinearScores {
   /// instead.
   /// @throws ArgumentError unless the items' width is length · model_dim
   LinearScores with_model_dim(Index item_width) const {
-    LinearScores filled = *this;
     expect(length >= 1, "LinearScores", "length", "at least 1", length);
     expect(item_width % length == 0, "LinearScores", "length", Joined{"a divisor of the items' width ", item_width},
            length);
-    if (model_dim == 0) filled.model_dim = item_width / length;
-    expect(filled.model_dim * length == item_width, "LinearScores", "model_dim",
-           Joined{item_width / length, " (the width of the items)"}, model_dim);
-    return filled;
+    return fill_model_dim(*this, "LinearScores", item_width / length);
   }
 
   template <class T, class B>

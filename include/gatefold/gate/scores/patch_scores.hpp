@@ -36,13 +36,9 @@ struct PatchScores {
   /// instead.
   /// @throws ArgumentError unless the items' width is length · model_dim
   PatchScores with_model_dim(Index item_width) const {
-    PatchScores filled = *this;
     expect(length >= 1 && item_width % length == 0, "PatchScores", "length",
            Joined{"a divisor of the items' width ", item_width}, length);
-    filled.model_dim = item_width / length;
-    expect(model_dim == 0 || model_dim == filled.model_dim, "PatchScores", "model_dim",
-           Joined{filled.model_dim, " (the width of the items)"}, model_dim);
-    return filled;
+    return fill_model_dim(*this, "PatchScores", item_width / length);
   }
 
   template <class T, class B>
