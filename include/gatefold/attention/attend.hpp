@@ -2,9 +2,6 @@
 
 #include <cmath>
 
-#include "gatefold/attention/blocks.hpp"
-#include "gatefold/attention/heads.hpp"
-#include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

@@ -3,12 +3,7 @@
 #include <cmath>
 
 #include "gatefold/attention/attend.hpp"
-#include "gatefold/attention/blocks.hpp"
-#include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/kv_cache.hpp"
-#include "gatefold/attention/products.hpp"
-#include "gatefold/attention/streamed_softmax.hpp"
-#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/math.hpp"
 
 /// Computes causal multi-head attention whose keys and values are in a KV cache. Keys and values of earlier items are

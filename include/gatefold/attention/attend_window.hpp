@@ -3,11 +3,6 @@
 #include <limits>
 
 #include "gatefold/attention/attend.hpp"
-#include "gatefold/attention/heads.hpp"
-#include "gatefold/attention/mask.hpp"
-#include "gatefold/attention/products.hpp"
-#include "gatefold/attention/streamed_softmax.hpp"
-#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/drop.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/math.hpp"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "gatefold/attention/attend_window.hpp"
-#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/routing/sequence.hpp"

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/window.hpp"
 #include "gatefold/backend/math.hpp"

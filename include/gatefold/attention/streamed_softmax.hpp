@@ -3,10 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/products.hpp"
-#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/math.hpp"
 
 /// Computes weighted means of values under a softmax of scores, as in attention, without an N × N matrix for N items.

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"

@@ -7,9 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/backend/groups.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
 

@@ -2,11 +2,8 @@
 
 #include <type_traits>
 
-#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/output_adjoint.hpp"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "gatefold/attention/attend.hpp"
-#include "gatefold/attention/heads.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/expert.hpp"

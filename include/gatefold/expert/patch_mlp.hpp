@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/patches.hpp"
 
 namespace gatefold {

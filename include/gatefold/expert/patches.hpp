@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/policy/options.hpp"

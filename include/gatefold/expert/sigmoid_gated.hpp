@@ -2,12 +2,9 @@
 
 #include <utility>
 
-#include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/expert/expert.hpp"
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

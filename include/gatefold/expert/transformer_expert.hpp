@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"

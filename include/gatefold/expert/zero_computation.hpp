@@ -3,8 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/expert/expert.hpp"

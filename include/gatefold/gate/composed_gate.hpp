@@ -6,16 +6,12 @@
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
-#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/mixing/independent.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "gatefold/gate/composed_gate.hpp"
-#include "gatefold/gate/gate.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

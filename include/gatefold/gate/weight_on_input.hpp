@@ -4,8 +4,6 @@
 
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/policy/probe.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

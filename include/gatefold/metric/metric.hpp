@@ -17,19 +17,9 @@
 /// loss. If no item counts, a mean is 0.
 namespace gatefold {
 
-namespace functor {
-
-template <class T, class B>
-struct IsItem;
-template <class T, class B>
-struct IsLabelled;
-template <class F, class IsItemT>
-struct OfItems;
-struct One;
-template <class F, class T, class B>
-struct Tabulate;
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T, class B), IsItem, IsLabelled);
+GATEFOLD_FUNCTORS((class F, class IsItemT), OfItems);
+GATEFOLD_FUNCTORS((class F, class T, class B), Tabulate);
 
 namespace metric {
 
@@ -64,7 +54,7 @@ double sum(typename B::Context& ctx, Index n, const F& f) {
 /// Returns the mean of f(i) over the items i < n with is_item(i), or 0 if there are no such items.
 template <class B, class F, class IsItemT>
 double mean_of(typename B::Context& ctx, Index n, const F& f, const IsItemT& is_item) {
-  const double items = sum<B>(ctx, n, functor::OfItems<functor::One, IsItemT>{{}, is_item});
+  const double items = sum<B>(ctx, n, functor::OfItems<IsItemT, IsItemT>{is_item, is_item});
   return items > 0 ? sum<B>(ctx, n, functor::OfItems<F, IsItemT>{f, is_item}) / items : 0;
 }
 /// Returns the mean of f(i) over the items i < n that are not padding, or 0 if all are padding.
@@ -128,9 +118,6 @@ struct OfItems {
   F f;
   IsItemT is_item;
   GATEFOLD_HD double operator()(Index n) const { return is_item(n) ? static_cast<double>(f(n)) : 0; }
-};
-struct One {
-  GATEFOLD_HD double operator()(Index) const { return 1; }
 };
 /// Writes out[i] = f(i).
 template <class F, class T, class B>

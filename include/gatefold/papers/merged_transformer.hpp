@@ -1,14 +1,11 @@
 #pragma once
 
-#include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/patches.hpp"
-#include "gatefold/expert/positions.hpp"
 
 namespace gatefold {
 

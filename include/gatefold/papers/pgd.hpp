@@ -12,12 +12,9 @@
 
 namespace gatefold {
 
-namespace functor {
+GATEFOLD_FUNCTORS((class T), BeginAnywhere, SignStep);
 
-template <class T>
-struct BeginAnywhere;
-template <class T>
-struct SignStep;
+namespace functor {
 
 /// The limits of an adversarial attack: a value x can change by at most `epsilon`, and must stay between `low` and
 /// `high`.

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "gatefold/update/momentum.hpp"
-#include "gatefold/update/pass.hpp"
 #include "gatefold/update/rms_prop.hpp"
 
 namespace gatefold {

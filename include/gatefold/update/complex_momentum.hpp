@@ -4,7 +4,6 @@
 #include <numbers>
 
 #include "gatefold/update/momentum.hpp"
-#include "gatefold/update/pass.hpp"
 
 namespace gatefold {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "gatefold/policy/probe.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 

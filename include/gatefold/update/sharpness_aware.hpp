@@ -8,14 +8,10 @@
 
 namespace gatefold {
 
-namespace functor {
+GATEFOLD_FUNCTORS((class T), ScaledSumBackward);
+GATEFOLD_FUNCTORS((class T, class B), Sharpen, SharpenBackward);
 
-template <class T, class B>
-struct Sharpen;
-template <class T>
-struct ScaledSumBackward;
-template <class T, class B>
-struct SharpenBackward;
+namespace functor {
 
 /// Replaces s, the square of a norm, by 1/√s, or by 0 if s < least. NaN remains NaN.
 struct InverseRoot {

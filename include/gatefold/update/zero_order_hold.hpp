@@ -7,7 +7,6 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/update/learned_momentum.hpp"
-#include "gatefold/update/momentum.hpp"
 
 namespace gatefold {
 

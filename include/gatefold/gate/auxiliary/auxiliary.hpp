@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 /// Interface of the auxiliary losses of a gate, for example for an even load of the experts. An auxiliary loss is a
 /// struct of options with the members below. `a` is the result of the gate (GateOutcome), and `d` is its gradient.

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/importance.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 

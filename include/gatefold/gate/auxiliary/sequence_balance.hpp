@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/backend/math.hpp"
-#include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 
 namespace gatefold {

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/attention/blocks.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/backend.hpp"

@@ -1,8 +1,6 @@
 #pragma once
 
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/attention/blocks.hpp"
-#include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/elementwise.hpp"

@@ -3,10 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "gatefold/attention/blocks.hpp"
-#include "gatefold/attention/mask.hpp"
 #include "gatefold/attention/streamed_softmax.hpp"
-#include "gatefold/attention/window.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 

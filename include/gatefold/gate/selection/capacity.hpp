@@ -7,9 +7,7 @@
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

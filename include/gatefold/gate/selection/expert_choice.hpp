@@ -5,19 +5,14 @@
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/sequence.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 
-namespace functor {
+GATEFOLD_FUNCTORS((class T, class B), PickItems, PickItemsBackward);
 
-template <class T, class B>
-struct PickItems;
-template <class T, class B>
-struct PickItemsBackward;
+namespace functor {
 
 /// Returns the number of items that an expert takes from a sequence of `items` items: C in equation (1) of
 /// ExpertChoice.

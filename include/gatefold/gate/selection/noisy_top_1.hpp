@@ -1,10 +1,8 @@
 #pragma once
 
 #include "gatefold/backend/order.hpp"
-#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

@@ -7,9 +7,7 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

@@ -5,10 +5,8 @@
 
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {

@@ -6,7 +6,6 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 
