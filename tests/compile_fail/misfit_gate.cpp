@@ -15,9 +15,6 @@ struct Odd : SoftmaxTopK {
   void infer() const {}
   void with_model_dim(Index) const {}
   Odd with_experts() const { return *this; }
-#else
-  Odd with_model_dim(Index width) const { return {SoftmaxTopK::with_model_dim(width)}; }
-  Odd with_experts(Index count) const { return {SoftmaxTopK::with_experts(count)}; }
 #endif
 };
 

@@ -13,8 +13,6 @@ struct OddPlan : SparsePlan<T, B> {
 struct Odd : SoftmaxTopK {
   template <class T, class B>
   using Plan = OddPlan<T, B>;
-  Odd with_model_dim(Index width) const { return {SoftmaxTopK::with_model_dim(width)}; }
-  Odd with_experts(Index count) const { return {SoftmaxTopK::with_experts(count)}; }
 };
 
 int main() {

@@ -43,8 +43,6 @@ struct OddPlan : SparsePlan<T, B> {
 struct OddGate : SoftmaxTopK {
   template <class T, class B>
   using Plan = OddPlan<T, B>;
-  OddGate with_model_dim(Index width) const { return {SoftmaxTopK::with_model_dim(width)}; }
-  OddGate with_experts(Index count) const { return {SoftmaxTopK::with_experts(count)}; }
 };
 
 int main() {

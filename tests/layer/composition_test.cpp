@@ -31,8 +31,6 @@ struct CountedGate : SoftmaxTopK {
     ++calls;
     SoftmaxTopK::validate(p, items, extra);
   }
-  CountedGate with_model_dim(Index width) const { return {SoftmaxTopK::with_model_dim(width)}; }
-  CountedGate with_experts(Index count) const { return {SoftmaxTopK::with_experts(count)}; }
 };
 
 }  // namespace
