@@ -29,5 +29,4 @@
 #include "gatefold/train/frozen_file.hpp"
 #include "gatefold/distributed/tensors_here.hpp"
 #include "gatefold/distributed/checkpoint.hpp"
-#include "gatefold/distributed/async_checkpoint.hpp"
 // clang-format on

@@ -1,4 +1,4 @@
-#include "gatefold/distributed/async_checkpoint.hpp"
+#include "gatefold/distributed/checkpoint.hpp"
 
 #include <doctest/doctest.h>
 

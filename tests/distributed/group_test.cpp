@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gatefold/distributed/memory.hpp"
-#include "gatefold/distributed/poll.hpp"
+#include "gatefold/distributed/processes.hpp"
 #include "support/processes.hpp"
 
 using namespace gatefold;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "gatefold/distributed/poll.hpp"
+#include "gatefold/distributed/processes.hpp"
 #include "support/mpi_started.hpp"
 
 using namespace gatefold;

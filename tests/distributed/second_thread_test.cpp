@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gatefold/distributed.hpp"
-#include "gatefold/distributed/async_checkpoint.hpp"
+#include "gatefold/distributed/checkpoint.hpp"
 #include "gatefold/gatefold.hpp"
 #include "gatefold/train/async_checkpoint.hpp"
 #include "support/pass.hpp"

@@ -1,23 +1,55 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <exception>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "gatefold/distributed/collectively.hpp"
+#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/shards.hpp"
 #include "gatefold/distributed/tensors_here.hpp"
 #include "gatefold/io/safetensors.hpp"
+#include "gatefold/io/snapshot.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
 /// Checkpoints of a run on several shards. The files have the format of train/checkpoint.hpp and do not depend on the
 /// number of shards. The umbrella header does not include this header, because it needs nlohmann-json (`gatefold::io`).
 namespace gatefold::dist {
+
+/// Saves a checkpoint of a run on several shards. The files are the same as from a single process with all experts.
+/// Shard 0 creates the files. Every shard writes the rows of its own experts, and a part of the tensors that all shards
+/// hold. Then shard 0 renames the files into place. The files are complete when the call returns on any shard.
+/// @param metadata  further strings to store with the tensors. Only the strings of shard 0 are written
+/// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
+///         only one shard has changed it
+/// @throws FileError if a process cannot open the files that shard 0 has created; the path must be on a file system
+///         that all processes share
+/// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
+///         step. The old files are unchanged then, and a program that catches the error can continue training
+/// @cost   the cost of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard
+///         holds the experts of another shard
+template <class ShardT, class R>
+void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+                     const io::SaveOptions& options = {});
+
+/// Loads a checkpoint into a run on several shards. The files can be written by any number of shards, or by one
+/// process.
+/// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards. The run is then
+///         unchanged on every shard, and the shards stay in step
+/// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor is
+///         written; different values of tensors that all shards hold are detected afterwards
+/// @cost   every shard reads its own experts and the tensors that all shards hold, and has them in host memory
+///         meanwhile
+template <class ShardT, class R>
+io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run);
 
 namespace saving {
 
@@ -89,21 +121,9 @@ void expect_same_options(auto& shard, const char* where, const io::SaveOptions& 
 
 }  // namespace saving
 
-/// Saves a checkpoint of a run on several shards. The files are the same as from a single process with all experts.
-/// Shard 0 creates the files. Every shard writes the rows of its own experts, and a part of the tensors that all shards
-/// hold. Then shard 0 renames the files into place. The files are complete when the call returns on any shard.
-/// @param metadata  further strings to store with the tensors. Only the strings of shard 0 are written
-/// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
-///         only one shard has changed it
-/// @throws FileError if a process cannot open the files that shard 0 has created; the path must be on a file system
-///         that all processes share
-/// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
-///         step. The old files are unchanged then, and a program that catches the error can continue training
-/// @cost   the cost of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard
-///         holds the experts of another shard
 template <class ShardT, class R>
-void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
-                     const io::SaveOptions& options = {}) {
+void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata,
+                     const io::SaveOptions& options) {
   static_assert(gatefold::detail_::checkpoint::check_run<R>());
   using C = std::remove_cvref_t<decltype(run.context())>;
   const auto device = run.context().here();
@@ -114,14 +134,6 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
   saving::commit(shard, begun, [&] { begun.save->write(&run.context(), here.sources); });
 }
 
-/// Loads a checkpoint into a run on several shards. The files can be written by any number of shards, or by one
-/// process.
-/// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards. The run is then
-///         unchanged on every shard, and the shards stay in step
-/// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor is
-///         written; different values of tensors that all shards hold are detected afterwards
-/// @cost   every shard reads its own experts and the tensors that all shards hold, and has them in host memory
-///         meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
   static_assert(gatefold::detail_::checkpoint::check_run<R>());
@@ -139,5 +151,81 @@ io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R
   expect_same(shard, memory_of(run.context()), "load_checkpoint", run);
   return metadata;
 }
+
+/// Saves checkpoints of a run on several shards in the background: every shard writes its part of the files in a
+/// separate thread.
+///
+///     dist::AsyncCheckpoint checkpoint(shard);
+///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
+///     ... training steps ...
+///     checkpoint.poll();                             // sometimes: renames the files if all shards have written them
+///     checkpoint.wait();                             // returns when the files are complete
+///
+/// All shards make these calls together and in the same order. Shards communicate only inside these calls. The files
+/// are renamed into place in the first call after the last shard has written its part. An error on the thread of a
+/// shard is thrown on all shards by the next call that waits; a program that catches it can continue training. The
+/// destructor also waits and throws. If an exception destroys the object, the destructor does not wait or throw, and
+/// the files do not appear.
+template <class ShardT>
+class AsyncCheckpoint {
+ public:
+  explicit AsyncCheckpoint(ShardT& shard) : shard_(shard) {}
+  AsyncCheckpoint(const AsyncCheckpoint&) = delete;
+  AsyncCheckpoint& operator=(const AsyncCheckpoint&) = delete;
+  ~AsyncCheckpoint() noexcept(false) {
+    if (std::uncaught_exceptions() == exceptions_) wait();
+  }
+
+  /// Starts a checkpoint: waits for the previous checkpoint, copies the state, and returns while threads write the
+  /// files.
+  /// @throws the errors of wait() if the previous checkpoint has failed; then no new checkpoint starts. Otherwise
+  ///         throws the errors of dist::save_checkpoint
+  /// @cost   the cost of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory. The
+  ///         memory stays allocated for the next call
+  template <class R>
+  void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+            const io::SaveOptions& options = {}) {
+    const OneThread::Scope alone(alone_);
+    static_assert(gatefold::detail_::checkpoint::check_run<R>());
+    using C = std::remove_cvref_t<decltype(run.context())>;
+    const auto device = run.context().here();
+    wait();
+    expect_same(shard_, memory_of(run.context()), "AsyncCheckpoint.save", run);
+    saving::expect_same_options(shard_, "AsyncCheckpoint.save", options);
+    TensorsHere<C> here(shard_, "AsyncCheckpoint.save", run, TensorsHere<C>::Takes::part);
+    snapshot_.take(&run.context(), here.sources);
+    auto begun = saving::begin(shard_, path, run, metadata, std::move(here.list), options);
+    writing_ =
+        std::async(std::launch::async, [this, save = begun.save.get()] { save->write(nullptr, snapshot_.sources()); });
+    begun_ = std::move(begun);
+  }
+  /// Returns whether the last checkpoint is complete, without waiting for a thread that still writes. If all shards
+  /// have written their parts, renames the files into place first.
+  bool poll() {
+    const OneThread::Scope alone(alone_);
+    if (!begun_.save) return true;
+    const bool written = writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    if (shard_.sum(Index(written)) < shard_.count()) return false;
+    wait();
+    return true;
+  }
+  /// Waits until the checkpoint has finished. If it throws, the old files are unchanged.
+  /// @throws the errors of dist::save_checkpoint; ArgumentError if shards wait for different checkpoints
+  void wait() {
+    const OneThread::Scope alone(alone_);
+    if (!begun_.save) return;
+    const auto begun = std::move(begun_);  // moved out first: the checkpoint counts as finished even if commit throws
+    writing_.wait();                       // the background thread may still write the files
+    saving::commit(shard_, begun, [&] { writing_.get(); });
+  }
+
+ private:
+  OneThread alone_{"AsyncCheckpoint", "one AsyncCheckpoint"};
+  int exceptions_ = std::uncaught_exceptions();
+  ShardT& shard_;
+  io::safetensors::Snapshot snapshot_{};
+  saving::Begun begun_{};
+  std::future<void> writing_{};  // the last member: it is destroyed first, because its thread uses the others
+};
 
 }  // namespace gatefold::dist

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/distributed/gate_needs.hpp"
 #include "gatefold/distributed/global_gate.hpp"
-#include "gatefold/distributed/local_gate.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/slot_exchange.hpp"

@@ -13,28 +13,12 @@
 #include <vector>
 
 #include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/processes.hpp"
 
 /// Data exchange between shards. The shards of a process are threads that copy bytes from each other. For each
 /// exchange, one of these threads also exchanges the bytes of all of them with the other processes.
 namespace gatefold::dist {
-
-/// The range [first, first + count). Range::of divides the numbers 0 … things − 1 into `places` consecutive ranges of
-/// nearly equal size, and returns one of them, by its index.
-struct Range {
-  Index first = 0, count = 0;
-  static Range of(Index things, Index index, Index places) {
-    const Index first = things * index / places;
-    return {first, things * (index + 1) / places - first};
-  }
-  bool has(Index thing) const { return first <= thing && thing < first + count; }
-};
-
-/// Bytes that a shard sends to another shard.
-using Bytes = std::span<const std::byte>;
-/// Memory into which a shard receives bytes from another shard.
-using Room = std::span<std::byte>;
 
 /// Statistics of a shard's data exchanges: their number, bytes and seconds.
 struct Traffic {
@@ -55,16 +39,7 @@ struct NoWork {
 
 namespace group {
 
-/// Returns the message (what()) of an exception.
-inline std::string sentence_of(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that does not derive from std::exception";
-  }
-}
+inline std::string sentence_of(const std::exception_ptr& failure);
 
 /// The exception that ends the other shards after one shard has failed. The caller of run() gets the exception of the
 /// shard that failed first instead.
@@ -307,6 +282,17 @@ class Group {
   std::vector<std::byte> others_;
   Clock::time_point all_came_{};
 };
+
+/// Returns the message (what()) of an exception.
+inline std::string sentence_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that does not derive from std::exception";
+  }
+}
 
 /// Checks that all processes divide the batch into the same number of shards.
 /// @throws ArgumentError if the numbers differ

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -11,6 +12,22 @@
 /// Copies and sums in the memory of exchanged data. HostMemory and DeviceMemory have the same functions, so code for
 /// shards is written once.
 namespace gatefold::dist {
+
+/// The range [first, first + count). Range::of divides the numbers 0 … things − 1 into `places` consecutive ranges of
+/// nearly equal size, and returns one of them, by its index.
+struct Range {
+  Index first = 0, count = 0;
+  static Range of(Index things, Index index, Index places) {
+    const Index first = things * index / places;
+    return {first, things * (index + 1) / places - first};
+  }
+  bool has(Index thing) const { return first <= thing && thing < first + count; }
+};
+
+/// Bytes that a shard sends to another shard.
+using Bytes = std::span<const std::byte>;
+/// Memory into which a shard receives bytes from another shard.
+using Room = std::span<std::byte>;
 
 /// Functions for data in host memory. Every call has finished when it returns.
 struct HostMemory {
@@ -88,4 +105,88 @@ auto memory_of([[maybe_unused]] C& ctx) {
   }
 }
 
+/// Copies bytes from a device to the host before an exchange, and back to the device after it. A world (connection
+/// between processes) needs this if it can send only host memory to other processes.
+class Staged {
+ public:
+  /// Copies the bytes for other processes from the device to the host. Afterwards, out() and in() are the lists for the
+  /// exchange. For other processes, they refer to host memory; for shards of this process, to the memory that was
+  /// passed.
+  /// @param here  the shards of this process
+  template <class M>
+  void begin(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Range& here) {
+    const auto elsewhere = [&](std::size_t j) { return !here.has(static_cast<Index>(j)); };
+    std::size_t size = 0;
+    for (std::size_t j = 0; j < out.size(); ++j)
+      if (elsewhere(j)) size += out[j].size() + in[j].size();
+    bytes_.resize(size);
+    out_.assign(out.begin(), out.end());
+    in_.assign(in.begin(), in.end());
+    std::byte* at = bytes_.data();
+    for (std::size_t j = 0; j < out.size(); ++j) {
+      if (!elsewhere(j)) continue;
+      memory.copy(out[j].data(), static_cast<Index>(out[j].size()), at);
+      out_[j] = {at, out[j].size()};
+      in_[j] = {at + out[j].size(), in[j].size()};
+      at += out[j].size() + in[j].size();
+    }
+  }
+  std::span<const Bytes> out() const { return out_; }
+  std::span<const Room> in() const { return in_; }
+
+  /// Copies the bytes that arrived from other processes from the host to their destination on the device.
+  void end(const auto& memory, std::span<const Room> in, const Range& here) const {
+    for (std::size_t j = 0; j < in.size(); ++j)
+      if (!here.has(static_cast<Index>(j))) memory.copy(in_[j].data(), static_cast<Index>(in[j].size()), in[j].data());
+    memory.finish();  // copies must finish before the next exchange reuses bytes_
+  }
+
+ private:
+  std::vector<Bytes> out_;
+  std::vector<Room> in_;
+  std::vector<std::byte> bytes_;
+};
+
+/// Functions that copy some of the rows of a tensor. A row is the part with one index of the first dimension. Rows are
+/// for example experts, or the rows whose optimizer step one shard computes.
+namespace rows {
+
+/// Returns the number of values in one row of a tensor.
+template <class P>
+Index width(const P& t) {
+  Index n = 1;
+  for (int d = 1; d < P::rank; ++d) n *= t.extent(d);
+  return n;
+}
+/// Resizes the tensor `part` to `count` rows. Its other extents become the extents of `all`.
+template <class P, class Q>
+void resize(P& part, const Q& all, Index count) {
+  const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(count, all.extent(D + 1)...); };
+  extents(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
+}
+/// Copies the rows `range` of `all`, which have `width` values each, to `to`.
+template <class M, class T>
+void copy(const M& memory, const T* all, const Range& range, Index width, T* to) {
+  memory.copy(all + range.first * width, range.count * width, to);
+}
+/// Copies the rows of `all` with the given numbers to `to`, one after the other.
+template <class M, class T>
+void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Index width, T* to) {
+  for (const Index row : numbers) {
+    copy(memory, all, {row, 1}, width, to);
+    to += width;
+  }
+}
+/// The inverse of pick: copies consecutive rows of `from` to the rows of `all` with the given numbers. Returns the
+/// first row of `from` that it has not read.
+template <class M, class T>
+const T* place(const M& memory, const T* from, const std::vector<Index>& numbers, Index width, T* all) {
+  for (const Index row : numbers) {
+    copy(memory, from, {0, 1}, width, all + row * width);
+    from += width;
+  }
+  return from;
+}
+
+}  // namespace rows
 }  // namespace gatefold::dist

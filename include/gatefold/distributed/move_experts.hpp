@@ -12,8 +12,6 @@
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
-#include "gatefold/distributed/row_counts.hpp"
-#include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/tensor/table.hpp"
 

@@ -9,7 +9,6 @@
 
 #include "gatefold/distributed/mpi_status.hpp"
 #include "gatefold/distributed/mpi_transfers.hpp"
-#include "gatefold/distributed/poll.hpp"
 #include "gatefold/distributed/processes.hpp"
 
 namespace gatefold::dist {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "gatefold/distributed/mpi_status.hpp"
-#include "gatefold/distributed/poll.hpp"
 #include "gatefold/distributed/processes.hpp"
 
 namespace gatefold::dist::mpi {

@@ -11,7 +11,6 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
-#include "gatefold/distributed/poll.hpp"
 #include "gatefold/distributed/processes.hpp"
 
 namespace gatefold::detail_::device {

@@ -5,7 +5,6 @@
 
 #include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/core/bfloat16.hpp"
-#include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/memory.hpp"
 
 /// Transfers rows of tensors between shards, with an optional conversion to bfloat16 for the transfer. T is the element

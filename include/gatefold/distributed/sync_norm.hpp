@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/distributed/row_counts.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/update/sharpness_aware.hpp"

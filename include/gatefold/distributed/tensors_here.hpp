@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/distributed/row_counts.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"

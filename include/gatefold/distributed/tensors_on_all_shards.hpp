@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "gatefold/distributed/memory.hpp"
-#include "gatefold/distributed/row_counts.hpp"
-#include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/distributed/sharded.hpp"
 
 /// Collects on shard 0 the tensors whose rows are distributed over all shards.

@@ -4,9 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/distributed/data_parallel.hpp"
 #include "gatefold/distributed/memory.hpp"
-#include "gatefold/distributed/norm_of_gradients.hpp"
-#include "gatefold/distributed/row_ranges.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/shards.hpp"
 #include "gatefold/optim/optimizer.hpp"
