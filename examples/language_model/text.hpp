@@ -3,9 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <gatefold/data/split.hpp>
 #include <gatefold/data/text_reader.hpp>
-#include <gatefold/data/utf8.hpp>
 #include <gatefold/data/vocabulary.hpp>
 #include <optional>
 #include <span>

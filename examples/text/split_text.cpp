@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <gatefold/data/split.hpp>
 #include <gatefold/data/text_reader.hpp>
 #include <gatefold/data/tokens.hpp>
 #include <gatefold/io/replacement.hpp>

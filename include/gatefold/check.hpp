@@ -5,10 +5,8 @@
 
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
-#include "gatefold/check/hooks.hpp"
-#include "gatefold/check/items.hpp"
 #include "gatefold/check/gradient.hpp"
-#include "gatefold/check/rows.hpp"
+#include "gatefold/check/hooks.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/check/optimizer_steps.hpp"

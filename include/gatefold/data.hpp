@@ -5,8 +5,6 @@
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/data/idx.hpp"
-#include "gatefold/data/split.hpp"
-#include "gatefold/data/utf8.hpp"
 #include "gatefold/data/text_reader.hpp"
 #include "gatefold/data/tokens.hpp"
 #include "gatefold/data/vocabulary.hpp"

@@ -10,7 +10,6 @@
 #include "gatefold/model/decoder.hpp"
 #include "gatefold/train/config_options.hpp"
 #include "gatefold/train/decoder_config.hpp"
-#include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/frozen_file.hpp"
 #include "gatefold/train/load_decoder.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"

@@ -11,7 +11,7 @@
 #include "gatefold/distributed.hpp"
 #include "gatefold/distributed/checkpoint.hpp"
 #include "gatefold/gatefold.hpp"
-#include "gatefold/train/async_checkpoint.hpp"
+#include "gatefold/train/checkpoint.hpp"
 #include "support/pass.hpp"
 #include "support/second_thread.hpp"
 #include "support/temp_directory.hpp"

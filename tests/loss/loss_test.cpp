@@ -4,12 +4,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/random_fill.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/embedding.hpp"
+#include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
+#include "gatefold/loss/streamed_cross_entropy.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/clip.hpp"
+#include "gatefold/train/checkpoint.hpp"
+#include "gatefold/train/trainer.hpp"
+#include "support/allocations.hpp"
+#include "support/pass.hpp"
 
 using namespace gatefold;
 
@@ -95,4 +111,163 @@ TEST_CASE_TEMPLATE("loss: T and B are deduced from the outputs", T, float, doubl
     }
   CHECK(double(value(0)) == doctest::Approx(mean).epsilon(1e-6));
   CHECK(of_views(0) == value(0));
+}
+
+using support::message_of, support::same_bits, support::values;
+
+namespace {
+
+constexpr Index kVocabulary = 13, kDim = 4;
+
+auto body() { return Chain{Embedding{.vocabulary = kVocabulary, .model_dim = kDim}, Linear{.model_dim = kDim}}; }
+StreamedCrossEntropy head(bool tied = false) {
+  return {.vocabulary = kVocabulary, .model_dim = kDim, .tied = tied, .ignore = -1};
+}
+const optim::Clipped kOptimizer{optim::AdamW{.lr = 0.05, .decay = 0.1}, 0.7};
+
+struct Batch {
+  std::vector<Index> ids, next;
+};
+Batch batch(std::uint64_t step) {
+  Batch b;
+  for (std::uint64_t n = 0; n < 12; ++n) {
+    b.ids.push_back(static_cast<Index>(uniform<double>(Seed{5}, step, n) * kVocabulary));
+    b.next.push_back(n % 5 == 3 ? -1 : (b.ids.back() * 3 + 1) % kVocabulary);
+  }
+  return b;
+}
+template <class T, class L>
+auto trainer(Cpu::Context& ctx, const L& loss) {
+  return Trainer{ctx, body(), loss, kOptimizer, Seed{1}, Element<T>{}};
+}
+
+std::string names_of(const auto& pack) {
+  std::string names;
+  for_each_tensor([&](const Name& name, const auto&) { names += name.str() + " "; }, pack);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("ModelAndLoss: a loss without parameters keeps the type") {
+  using Of = decltype(trainer<float>(std::declval<Cpu::Context&>(), CrossEntropy{}));
+  static_assert(std::is_same_v<Of::Params, Params<decltype(body()), float, Cpu>>);
+}
+
+TEST_CASE("ModelAndLoss: StreamedCrossEntropy trains like Linear and CrossEntropy") {
+  Cpu::Context ctx(2);
+  auto streamed = trainer<double>(ctx, head());
+  Trainer plain{ctx,
+                Chain{body(), Linear{.model_dim = kDim, .output_dim = kVocabulary}},
+                CrossEntropy{.ignore = -1},
+                kOptimizer,
+                Seed{1},
+                Element<double>{}};
+  auto& [of_body, of_output] = plain.params.layers;
+  copy_pack(ctx, std::as_const(streamed.params.model), of_body);
+  for (Index v = 0; v < kVocabulary; ++v) {
+    of_output.branch.expert.bias(0, v) = streamed.params.loss.bias(v);
+    for (Index d = 0; d < kDim; ++d) of_output.branch.expert.weight(0, d, v) = streamed.params.loss.weight(v, d);
+  }
+  for (std::uint64_t t = 0; t < 4; ++t) {
+    const Batch b = batch(t);
+    CHECK(streamed.step(b.ids, b.next) == doctest::Approx(plain.step(b.ids, b.next)).epsilon(1e-13));
+  }
+  CHECK(support::difference(values(streamed.params.model), values(of_body)) < 1e-11);
+  for (Index v = 0; v < kVocabulary; ++v)
+    for (Index d = 0; d < kDim; ++d)
+      CHECK(streamed.params.loss.weight(v, d) ==
+            doctest::Approx(of_output.branch.expert.weight(0, d, v)).epsilon(1e-11));
+  const Batch b = batch(9);
+  CHECK(streamed.evaluate(b.ids, b.next) == doctest::Approx(plain.evaluate(b.ids, b.next)).epsilon(1e-12));
+  CHECK(streamed.output().extent(1) == kDim);
+}
+
+TEST_CASE("ModelAndLoss: tied, they share and save one table") {
+  Cpu::Context ctx(1);
+  auto tied = trainer<double>(ctx, head(true));
+  CHECK(names_of(tied.params) ==
+        "model.layers.0.weight model.layers.0.place model.layers.1.weight model.layers.1.bias loss.weight loss.bias ");
+  CHECK(tied.params.loss.weight.size() == 0);
+  CHECK(count_values(tied.params) == kVocabulary * kDim + kDim * kDim + kDim + kVocabulary);
+
+  // Its gradient is the sum of those that model and loss get with two tables of the same values.
+  auto apart = trainer<double>(ctx, head(false));
+  copy_pack(ctx, std::as_const(tied.params.model), apart.params.model);
+  auto& table = std::get<0>(apart.params.model.layers).branch.weight;
+  copy(ctx, std::as_const(table).view(), apart.params.loss.weight.view());
+  copy(ctx, std::as_const(tied.params.loss.bias).view(), apart.params.loss.bias.view());
+  const Batch b = batch(1);
+  apart.optimizer.norm = tied.optimizer.norm = 1e9;
+  CHECK(tied.step(b.ids, b.next) == doctest::Approx(apart.step(b.ids, b.next)).epsilon(1e-14));
+  const auto& both = std::get<0>(tied.grads.model.layers).branch.weight;
+  CHECK(both.all_touched());
+  const auto& in = std::get<0>(apart.grads.model.layers).branch.weight;
+  CHECK(!in.all_touched());
+  for (Index v = 0; v < kVocabulary; ++v)
+    for (Index d = 0; d < kDim; ++d)
+      CHECK(both(v, d) == doctest::Approx(in(v, d) + apart.grads.loss.weight(v, d)).epsilon(1e-13));
+  double last = 0, first = tied.evaluate(b.ids, b.next);
+  for (int t = 0; t < 60; ++t) last = tied.step(b.ids, b.next);
+  CHECK(last < first / 2);
+}
+
+TEST_CASE("ModelAndLoss: threads change no bit; steps allocate nothing") {
+  for (const bool tied : {false, true}) {
+    const auto run = [&](int threads) {
+      Cpu::Context ctx(threads, threads > 1);
+      auto t = trainer<float>(ctx, head(tied));
+      std::vector<Batch> batches{batch(0), batch(1), batch(2)};
+      t.step(batches[0].ids, batches[0].next);
+      t.evaluate(batches[0].ids, batches[0].next);
+      const int before = support::allocations;
+      for (const Batch& b : batches) {
+        t.step(b.ids, b.next);
+        t.evaluate(b.ids, b.next);
+      }
+      CHECK(support::allocations - before == 0);
+      return values(t.params, t.state);
+    };
+    const auto one = run(1);
+    for (const int threads : {2, 3, 8}) CHECK(same_bits(run(threads), one));
+  }
+}
+
+TEST_CASE("ModelAndLoss: a checkpoint holds both and resumes exactly") {
+  const auto path = std::filesystem::temp_directory_path() / "gatefold_model_and_loss.safetensors";
+  for (const bool tied : {false, true}) {
+    Cpu::Context ctx(2), later(1);
+    auto whole = trainer<float>(ctx, head(tied));
+    auto resumed = trainer<float>(later, head(tied));
+    const std::vector<Batch> batches{batch(0), batch(1), batch(2)};
+    for (const Batch& b : batches) whole.step(b.ids, b.next);
+    save_checkpoint(path, whole);
+    load_checkpoint(path, resumed);
+    CHECK(same_bits(values(resumed.params, resumed.state), values(whole.params, whole.state)));
+    for (const Batch& b : batches) CHECK(resumed.step(b.ids, b.next) == whole.step(b.ids, b.next));
+    CHECK(same_bits(values(resumed.params, resumed.state), values(whole.params, whole.state)));
+  }
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("ModelAndLoss: ignored labels give loss 0, no step") {
+  Cpu::Context ctx(1);
+  auto t = trainer<float>(ctx, head());
+  t.optimizer.optimizer.decay = 0;
+  const Batch b = batch(0);
+  const std::vector<Index> none(b.ids.size(), -1);
+  const auto before = values(t.params);
+  CHECK(t.step(b.ids, none) == 0);
+  CHECK(t.evaluate(b.ids, none) == 0);
+  CHECK(values(t.params) == before);
+}
+
+TEST_CASE("ModelAndLoss: a non-finite loss gradient takes no step") {
+  Cpu::Context ctx(1);
+  auto t = trainer<float>(ctx, head());
+  t.params.loss.bias(3) = std::nanf("");
+  const auto before = values(t.state);
+  const Batch b = batch(0);
+  CHECK_THROWS_AS(t.step(b.ids, b.next), NotFiniteError);
+  CHECK(same_bits(values(t.state), before));
 }

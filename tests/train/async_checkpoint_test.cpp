@@ -1,4 +1,4 @@
-#include "gatefold/train/async_checkpoint.hpp"
+#include "gatefold/train/checkpoint.hpp"
 
 #include <doctest/doctest.h>
 

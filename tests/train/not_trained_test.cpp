@@ -13,7 +13,6 @@
 #include "gatefold/gatefold.hpp"
 #include "gatefold/io.hpp"
 #include "gatefold/papers/routed_trainer.hpp"
-#include "gatefold/train/async_checkpoint.hpp"
 #include "gatefold/train/checkpoint.hpp"
 #include "support/allocations.hpp"
 #include "support/pass.hpp"

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "gatefold/core/type_id.hpp"
+#include "gatefold/core/types.hpp"
 
 namespace gatefold {
 

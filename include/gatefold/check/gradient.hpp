@@ -8,17 +8,18 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/check/items.hpp"
+#include "gatefold/core/philox.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/loss/model_and_loss.hpp"
 
-/// Compares the gradients of a policy that you write yourself, for example of an expert, with finite differences.
+/// Compares the gradients of a policy that you write yourself, for example of an expert or a loss, with finite
+/// differences.
 namespace gatefold::check {
 
 /// Options of the gradient checks: inputs, step sizes and tolerances of the comparison with finite differences.
@@ -203,6 +204,37 @@ double auxiliary_of(const auto& saved) {
   return total;
 }
 
+/// Returns random inputs for a layer: rows with values uniform in [−scale, scale), or uniform ids if the layer reads
+/// ids.
+/// @param ctx  a context of a host backend
+template <class T, class C, class L>
+auto random_items(C& ctx, Seed seed, double scale, const L& layer, Index items) {
+  using B = typename C::Backend;
+  if constexpr (detail_::policy::reads_ids<L, T, B>) {
+    Tensor<Index, 1, B> ids(items);
+    const auto count = static_cast<double>(layer.in_dim());
+    for (Index n = 0; n < items; ++n)
+      ids(n) = static_cast<Index>(uniform<double>(seed, 0, static_cast<std::uint64_t>(n)) * count);
+    return ids;
+  } else {
+    return uniform_tensor<T>(ctx, seed, scale, items, layer.in_dim());
+  }
+}
+
+/// Returns a zero gradient for the inputs of a layer: a tensor, or Nothing if the layer reads ids, which have no
+/// gradient.
+template <class T, class C, class L>
+auto zero_items_grad(C& ctx, const L& layer, Index items) {
+  using B = typename C::Backend;
+  if constexpr (detail_::policy::reads_ids<L, T, B>) {
+    return Nothing<T, B>{};
+  } else {
+    Tensor<T, 2, B> dx(items, layer.in_dim());
+    set_zero(ctx, dx);
+    return dx;
+  }
+}
+
 namespace steps {
 
 /// A visitor that lists the name, address and size of each tensor of a pack in host memory. It is a named type instead
@@ -306,11 +338,6 @@ GradientReport gradients(
   return compare_gradients(
       slots, [&] { return evaluate(probe); }, [&] { return routing_of(probe); }, options, terms);
 }
-
-}  // namespace gatefold::check
-
-/// Compares the gradients of a loss policy with finite differences.
-namespace gatefold::check {
 
 /// Checks the gradients of a loss policy in double: the gradient dy of the outputs, and the gradients of the loss's own
 /// parameters, if it has any. A loss that uses parameters of a model gets an empty model.

@@ -11,7 +11,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/check/unlisted.hpp"
-#include "gatefold/optim/counters.hpp"
+#include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
 /// A test for optimizers that you write yourself: `optimizer_steps` checks what the library requires of every
@@ -22,7 +22,7 @@ namespace gatefold::check {
 ///
 /// - the struct of its state lists all its tensors (see unlisted.hpp);
 /// - a run that continues from a checkpoint, that is, from the tensors and numbers that its state lists
-///   (optim/counters.hpp), gives the bits of an uninterrupted run;
+///   (optim/clone.hpp), gives the bits of an uninterrupted run;
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
 /// - each step gives scratch memory back, and takes no more than the first step;
 /// - each step is counted in `state.step`, and does not change tensors that are not learned;

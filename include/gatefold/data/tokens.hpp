@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "gatefold/data/text_reader.hpp"
-#include "gatefold/data/utf8.hpp"
 
 namespace gatefold::data {
 

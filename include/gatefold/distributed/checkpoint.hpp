@@ -17,7 +17,7 @@
 #include "gatefold/distributed/shards.hpp"
 #include "gatefold/distributed/tensors_here.hpp"
 #include "gatefold/io/safetensors.hpp"
-#include "gatefold/io/snapshot.hpp"
+#include "gatefold/io/save.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
 /// Checkpoints of a run on several shards. The files have the format of train/checkpoint.hpp and do not depend on the

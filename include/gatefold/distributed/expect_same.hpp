@@ -10,14 +10,14 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
-#include "gatefold/optim/counters.hpp"
+#include "gatefold/optim/clone.hpp"
 
 /// Checks that all shards have equal copies of the tensors that every shard holds. Without these checks, a run whose
 /// copies differ would give wrong results but no error.
 namespace gatefold::dist {
 
 /// Checks that all shards hold the same pack (a struct of named tensors). Compares the values of tensors that all
-/// shards hold, and the shapes of experts' tensors. Also compares numbers outside tensors (optim/counters.hpp), for
+/// shards hold, and the shapes of experts' tensors. Also compares numbers outside tensors (optim/clone.hpp), for
 /// example the seed of a Trainer and its count of steps.
 /// @throws ArgumentError on all shards, with the name of the first tensor or number that differs
 /// @param memory  the kind of memory of the pack's tensors, for example memory_of(ctx)

@@ -23,72 +23,12 @@ struct Swap {
     for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 };
-/// Fills `part` with the rows that one shard updates. Of a tensor that all shards hold, copies the rows of the shard.
-/// The tensors of distributed experts (Sharded packs) are completely on their shard, and are swapped instead.
 template <class M>
-struct Take : Swap {
-  M memory;
-  Index shard, shards;
-  Take(const M& where, Index of, Index among) : memory(where), shard(of), shards(among) {}
-
-  template <class T, int Rank, class B>
-  void operator()(const Name&, Tensor<T, Rank, B>& all, Tensor<T, Rank, B>& part) const {
-    const Range mine = of(all);
-    rows::resize(part, all, mine.count);
-    rows::copy(memory, std::as_const(all).data(), mine, rows::width(all), part.data());
-  }
-  template <class T, class B>
-  void operator()(const Name&, Table<T, B>& all, Table<T, B>& part) const {
-    const Range mine = of(all);
-    part.resize(mine.count, all.extent(1));
-    const auto from = std::as_const(all).rows();
-    const auto to = part.rows();
-    rows::copy(memory, from.data, mine, from.columns, to.data);
-    if (from.all) return;
-    rows::copy(memory, from.marks, mine, 1, to.marks);
-    part.count_marks();
-  }
-
-  template <class P>
-  Range of(const P& all) const {
-    return Range::of(all.extent(0), shard, shards);
-  }
-};
-/// Gives the tensors of `part` the shapes that Take gives them, but copies no values and swaps no tensors, because
-/// `begin` must not change the parameters.
+struct Take;
 template <class M>
-struct Shape : Take<M> {
-  void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
-  void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
-};
-/// A visitor that lists the addresses and shapes of the tensors with element type T that all shards hold.
+struct Shape;
 template <class T>
-struct Places {
-  struct Place {
-    T* data;
-    Index rows, width;
-  };
-  std::vector<Place> found{};
-  template <int Rank, class B>
-  void operator()(const Name&, Tensor<T, Rank, B>& t) {
-    found.push_back({t.data(), t.extent(0), rows::width(t)});
-  }
-  template <class B>
-  void operator()(const Name&, Table<T, B>& t) {
-    found.push_back({t.rows().data, t.extent(0), t.extent(1)});
-  }
-  void operator()(const Name&, auto&) {}  // not of type T
-  void sharded(const Name&, auto&) {}
-
-  /// Calls f(data, number of values) for the rows of shard j in each tensor, one tensor after the other.
-  template <class F>
-  void each(Index j, Index shards, const F& f) const {
-    for (const Place& p : found) {
-      const Range rows = Range::of(p.rows, j, shards);
-      f(p.data + rows.first * p.width, rows.count * p.width);
-    }
-  }
-};
+struct Places;
 
 }  // namespace rows_of_shard
 
@@ -198,5 +138,76 @@ struct Zero {
 };
 template <class O, class S>
 Zero(O, S*) -> Zero<O, S>;
+
+namespace rows_of_shard {
+
+/// Fills `part` with the rows that one shard updates. Of a tensor that all shards hold, copies the rows of the shard.
+/// The tensors of distributed experts (Sharded packs) are completely on their shard, and are swapped instead.
+template <class M>
+struct Take : Swap {
+  M memory;
+  Index shard, shards;
+  Take(const M& where, Index of, Index among) : memory(where), shard(of), shards(among) {}
+
+  template <class T, int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& all, Tensor<T, Rank, B>& part) const {
+    const Range mine = of(all);
+    rows::resize(part, all, mine.count);
+    rows::copy(memory, std::as_const(all).data(), mine, rows::width(all), part.data());
+  }
+  template <class T, class B>
+  void operator()(const Name&, Table<T, B>& all, Table<T, B>& part) const {
+    const Range mine = of(all);
+    part.resize(mine.count, all.extent(1));
+    const auto from = std::as_const(all).rows();
+    const auto to = part.rows();
+    rows::copy(memory, from.data, mine, from.columns, to.data);
+    if (from.all) return;
+    rows::copy(memory, from.marks, mine, 1, to.marks);
+    part.count_marks();
+  }
+
+  template <class P>
+  Range of(const P& all) const {
+    return Range::of(all.extent(0), shard, shards);
+  }
+};
+/// Gives the tensors of `part` the shapes that Take gives them, but copies no values and swaps no tensors, because
+/// `begin` must not change the parameters.
+template <class M>
+struct Shape : Take<M> {
+  void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
+  void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
+};
+/// A visitor that lists the addresses and shapes of the tensors with element type T that all shards hold.
+template <class T>
+struct Places {
+  struct Place {
+    T* data;
+    Index rows, width;
+  };
+  std::vector<Place> found{};
+  template <int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& t) {
+    found.push_back({t.data(), t.extent(0), rows::width(t)});
+  }
+  template <class B>
+  void operator()(const Name&, Table<T, B>& t) {
+    found.push_back({t.rows().data, t.extent(0), t.extent(1)});
+  }
+  void operator()(const Name&, auto&) {}  // not of type T
+  void sharded(const Name&, auto&) {}
+
+  /// Calls f(data, number of values) for the rows of shard j in each tensor, one tensor after the other.
+  template <class F>
+  void each(Index j, Index shards, const F& f) const {
+    for (const Place& p : found) {
+      const Range rows = Range::of(p.rows, j, shards);
+      f(p.data + rows.first * p.width, rows.count * p.width);
+    }
+  }
+};
+
+}  // namespace rows_of_shard
 
 }  // namespace gatefold::dist

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -10,7 +13,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/optim/counters.hpp"
+#include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
@@ -43,6 +46,63 @@ P clone(C& ctx, const P& of) {
 }
 
 namespace optim {
+
+/// Calls f(name, number) for every number of an optimizer's state that is not in a tensor, for example its count of
+/// steps. Includes the states inside this state. A state lists its numbers in a function `counters`:
+///
+///     static void counters(auto&& f, auto&... s) { f("step", s.step...); }
+///
+/// A state without `counters` has one number, `Index step`, or no number if it has no step.
+template <class F, class P>
+void for_each_counter(const F& f, const Name& at, P& pack) {
+  using Pack = std::remove_const_t<P>;
+  if constexpr (detail_::pack::is_vector<Pack>) {
+    for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
+  } else if constexpr (detail_::pack::is_tuple<Pack>) {
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (for_each_counter(f, Name{&at, {}, static_cast<Index>(At)}, std::get<At>(pack)), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+  } else if constexpr (!detail_::pack::is_tensor<Pack>) {
+    const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
+    if constexpr (detail_::hook::optimizer::counters<Pack, decltype(one)>()) {
+      Pack::counters(one, pack);
+    } else if constexpr (requires { requires std::is_arithmetic_v<std::remove_cvref_t<decltype(pack.step)>>; }) {
+      constexpr bool is_index = std::is_same_v<std::remove_cvref_t<decltype(pack.step)>, Index>;
+      GATEFOLD_REQUIRE(is_index,
+                       "gatefold: step of a State must be an Index, which checkpoints save; list numbers of other "
+                       "types in static counters(f, state); see docs/reference/optional_members.md");
+      if constexpr (is_index) one("step", pack.step);
+    }
+    Pack::each([&](std::string_view part, auto& sub) { for_each_counter(f, Name{&at, part}, sub); }, pack);
+  }
+}
+
+/// Converts a number to the form in which checkpoints store it. An integer is unchanged. A double or float becomes an
+/// integer with the same bits.
+template <class N>
+auto kept(N number) {
+  constexpr bool is_real = std::is_same_v<N, double> || std::is_same_v<N, float>;
+  constexpr bool is_integer = std::is_integral_v<N> && !std::is_same_v<N, bool>;
+  GATEFOLD_REQUIRE(is_real || is_integer,
+                   "gatefold: a number that counters(f, state) lists must be an integer, a double or a float, which "
+                   "checkpoints save; see docs/reference/optional_members.md");
+  if constexpr (is_real) {
+    return std::bit_cast<std::conditional_t<std::is_same_v<N, double>, std::uint64_t, std::uint32_t>>(number);
+  } else if constexpr (is_integer) {
+    return number;
+  } else {
+    return Index(0);
+  }
+}
+template <class N>
+N restored(decltype(kept(N())) number) {
+  if constexpr (sizeof(N) == sizeof(number)) {
+    return std::bit_cast<N>(number);
+  } else {
+    return {};
+  }
+}
 
 /// Copies the numbers of an optimizer's state that are not in tensors to another state of the same type. An example is
 /// the count of steps.

@@ -36,26 +36,7 @@
 /// is called before `measure`.
 namespace gatefold {
 
-namespace functor {
-
-/// Checks whether part r of a tensor x has only finite values: sums[r] = Σ 0 · x, which is 0 if all values are finite,
-/// otherwise NaN.
-template <class T>
-struct FiniteSum {
-  Parts parts;
-  const T* x;
-  T zero;  // always 0; the compiler must not know this (unknown_zero)
-  double* sums;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const T* from = x + parts.begin(r);
-    const T sum =
-        sum_columns<T>(lanes, parts.elements(r), [&](const auto& at, Index j) { return at.load(from + j) * zero; });
-    if (lanes.lane == 0) sums[r] = static_cast<double>(sum);
-  }
-};
-
-}  // namespace functor
+GATEFOLD_FUNCTORS((class T), FiniteSum);
 
 namespace optim {
 
@@ -282,4 +263,26 @@ void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT
 }
 
 }  // namespace optim
+
+namespace functor {
+
+/// Checks whether part r of a tensor x has only finite values: sums[r] = Σ 0 · x, which is 0 if all values are finite,
+/// otherwise NaN.
+template <class T>
+struct FiniteSum {
+  Parts parts;
+  const T* x;
+  T zero;  // always 0; the compiler must not know this (unknown_zero)
+  double* sums;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const T* from = x + parts.begin(r);
+    const T sum =
+        sum_columns<T>(lanes, parts.elements(r), [&](const auto& at, Index j) { return at.load(from + j) * zero; });
+    if (lanes.lane == 0) sums[r] = static_cast<double>(sum);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -12,7 +12,6 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/data/text_reader.hpp"
 #include "gatefold/data/tokens.hpp"
-#include "gatefold/data/utf8.hpp"
 #include "gatefold/data/vocabulary.hpp"
 
 namespace gatefold::data {

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/core/type_id.hpp"
+#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/table.hpp"
 
 /// Tensor types that do not depend on the rank (number of dimensions), so that code for tensors of any rank is compiled

@@ -1,18 +1,25 @@
 #pragma once
 
 #include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/io/safetensors.hpp"
-#include "gatefold/optim/counters.hpp"
+#include "gatefold/io/save.hpp"
+#include "gatefold/optim/clone.hpp"
 
 /// Saves the complete state of a training run to one or several safetensors files, and loads it. gatefold.hpp does not
 /// include this header, because the header needs nlohmann-json (gatefold::io).
@@ -21,24 +28,9 @@
 ///     load_checkpoint("run.safetensors", trainer);                 // constructed with the same model and optimizer
 ///
 /// A run, for example a Trainer, is a pack: its tensors become the tensors of the file. Numbers that are not tensors
-/// are stored in the metadata: the counters of the run and of every state inside it (optim/counters.hpp). The caller
+/// are stored in the metadata: the counters of the run and of every state inside it (optim/clone.hpp). The caller
 /// can add metadata under other names.
 namespace gatefold {
-
-namespace detail_::checkpoint {
-
-template <class R>
-void expect_whole(const char* where, const R& run);
-template <class R>
-io::Metadata with_counters(io::Metadata metadata, const R& run);
-template <class R>
-constexpr bool check_run();
-template <class R>
-void expect_counters(const std::filesystem::path& path, R& run);
-template <class R>
-io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run);
-
-}  // namespace detail_::checkpoint
 
 /// Writes the complete state of a run to a file. For a Trainer or ThreeStage, this is the parameters, the state of the
 /// optimizer with its counters, the seed and the number of skipped steps. For a RoutedTrainer, it is the parameters
@@ -53,12 +45,7 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 /// @cost   the cost of io::save
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
-                     const io::SaveOptions& options = {}) {
-  static_assert(detail_::checkpoint::check_run<R>());
-  const auto here = run.context().here();
-  detail_::checkpoint::expect_whole("save_checkpoint", run);
-  io::save(path, run.context(), detail_::checkpoint::with_counters(metadata, run), options, io::Part{"", run});
-}
+                     const io::SaveOptions& options = {});
 
 /// Loads the state that save_checkpoint wrote, in one file or in parts. The run then continues with the same bits as an
 /// uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's seed
@@ -72,13 +59,7 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 ///         has only some of its experts (a shard). The run is then unchanged
 /// @cost   the cost of io::load
 template <class R>
-io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
-  static_assert(detail_::checkpoint::check_run<R>());
-  const auto here = run.context().here();
-  detail_::checkpoint::expect_whole("load_checkpoint", run);
-  detail_::checkpoint::expect_counters(path, run);
-  return detail_::checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
-}
+io::Metadata load_checkpoint(const std::filesystem::path& path, R& run);
 
 /// Loads only the weights of a trained model from a checkpoint of a Trainer, for fine-tuning or inference.
 ///
@@ -92,15 +73,7 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
 /// @throws FileError under the same conditions as io::load_subset, with the name of a tensor that is missing or of a
 ///         different type or shape. Then no tensor has changed
 template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
-void load_model(const std::filesystem::path& path, C& ctx, P& params) {
-  const std::set<std::string> names = io::read_names(path);
-  bool beside_a_loss = false;  // true if the loss of the saved run has parameters (ModelAndLoss)
-  const auto look = [&](const Name& name, const AnyTensor*) {
-    beside_a_loss |= names.contains("params.model." + name.str());
-  };
-  detail_::pack::visit_any(look, Name{}, false, params);
-  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
-}
+void load_model(const std::filesystem::path& path, C& ctx, P& params);
 
 namespace detail_::checkpoint {
 
@@ -222,5 +195,99 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 }
 
 }  // namespace detail_::checkpoint
+
+template <class R>
+void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata,
+                     const io::SaveOptions& options) {
+  static_assert(detail_::checkpoint::check_run<R>());
+  const auto here = run.context().here();
+  detail_::checkpoint::expect_whole("save_checkpoint", run);
+  io::save(path, run.context(), detail_::checkpoint::with_counters(metadata, run), options, io::Part{"", run});
+}
+template <class R>
+io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
+  static_assert(detail_::checkpoint::check_run<R>());
+  const auto here = run.context().here();
+  detail_::checkpoint::expect_whole("load_checkpoint", run);
+  detail_::checkpoint::expect_counters(path, run);
+  return detail_::checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
+}
+template <class C, class P, class>
+void load_model(const std::filesystem::path& path, C& ctx, P& params) {
+  const std::set<std::string> names = io::read_names(path);
+  bool beside_a_loss = false;  // true if the loss of the saved run has parameters (ModelAndLoss)
+  const auto look = [&](const Name& name, const AnyTensor*) {
+    beside_a_loss |= names.contains("params.model." + name.str());
+  };
+  detail_::pack::visit_any(look, Name{}, false, params);
+  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
+}
+
+/// Writes checkpoints on a separate thread, one after the other.
+///
+///     AsyncCheckpoint checkpoint;
+///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
+///     trainer.step(x, target);                       // the thread writes during this step
+///     checkpoint.wait();                             // returns when the file is complete
+///
+/// The file has the same bytes as a file that save_checkpoint writes at this step. The previous file is replaced only
+/// after the new file is complete. If writing fails on the thread, the next call of save or wait throws the error. If
+/// neither is called, the destructor throws the error, unless an exception is already active. To avoid an exception
+/// from the destructor, call wait() before it. On shards, use dist::AsyncCheckpoint.
+class AsyncCheckpoint {
+ public:
+  AsyncCheckpoint() = default;
+  AsyncCheckpoint(const AsyncCheckpoint&) = delete;
+  AsyncCheckpoint& operator=(const AsyncCheckpoint&) = delete;
+  ~AsyncCheckpoint() noexcept(false) {
+    if (std::uncaught_exceptions() == exceptions_) wait();
+  }
+
+  /// Begins to write a checkpoint. First waits until the previous checkpoint is written.
+  /// @throws the error of the previous checkpoint, or an error of save_checkpoint (ArgumentError, FileError). In both
+  ///         cases no new checkpoint begins
+  /// @cost   a copy of the state in host memory; this memory is kept for the next call
+  template <class R>
+  void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+            const io::SaveOptions& options = {}) {
+    const OneThread::Scope alone(alone_);
+    using C = std::remove_cvref_t<decltype(run.context())>;
+    namespace files = io::safetensors;
+    static_assert(detail_::checkpoint::check_run<R>());
+    const auto here = run.context().here();
+    detail_::checkpoint::expect_whole("AsyncCheckpoint.save", run);
+    wait();
+    const io::Part<const R> part{"", run};
+    auto list = files::entries<typename C::Backend>("AsyncCheckpoint.save", part);
+    std::vector<files::Source> sources;
+    files::visit<typename C::Backend>(files::AddSource<C>{sources}, part);
+    auto save = std::make_unique<files::Save>(
+        path, files::layout_of(detail_::checkpoint::with_counters(metadata, run), std::move(list), options));
+    snapshot_.take(&run.context(), sources);
+    writing_ = std::async(std::launch::async, [this, begun = std::move(save)]() mutable {
+      // The thread owns the unfinished files. If writing fails, the destructor of `own` removes them.
+      const auto own = std::move(begun);
+      own->write(nullptr, snapshot_.sources());
+      own->commit(own->content());
+    });
+  }
+  /// Returns whether a checkpoint is being written.
+  bool writing() const {
+    const OneThread::Scope alone(alone_);
+    return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  }
+  /// Waits until the checkpoint is written.
+  /// @throws FileError under the same conditions as save_checkpoint. If it throws, an existing file is unchanged
+  void wait() {
+    const OneThread::Scope alone(alone_);
+    if (writing_.valid()) writing_.get();
+  }
+
+ private:
+  mutable OneThread alone_{"AsyncCheckpoint", "one AsyncCheckpoint"};
+  int exceptions_ = std::uncaught_exceptions();
+  io::safetensors::Snapshot snapshot_{};
+  std::future<void> writing_{};  // the last member, because its destructor waits for a thread that reads the others
+};
 
 }  // namespace gatefold

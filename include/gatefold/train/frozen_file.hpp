@@ -22,7 +22,7 @@
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/layer/frozen.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
-#include "gatefold/model/frozen_decoder.hpp"
+#include "gatefold/model/decoder.hpp"
 #include "gatefold/train/load_parameters.hpp"
 
 /// Files of frozen parameters with weights of 8 or 4 bits.
@@ -48,7 +48,7 @@ namespace gatefold::io {
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,
                  const Metadata& metadata = {}, const SaveOptions& options = {});
-/// Writes a frozen decoder (model/frozen_decoder.hpp). The names of the model's tensors begin with `model.`. A
+/// Writes a frozen decoder (model/decoder.hpp). The names of the model's tensors begin with `model.`. A
 /// quantised output layer W [V, D] becomes `loss.weight.int8` [1, D, V] (or int4, mxfp4) and `loss.weight.scale`. An
 /// output layer of bfloat16 becomes `loss.weight`, BF16 [V, D]. If W is tied to the embedding, the table of the
 /// embedding is stored as well.

@@ -4,7 +4,6 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/train/not_trained.hpp"
 
 namespace gatefold {

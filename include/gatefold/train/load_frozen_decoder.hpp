@@ -11,8 +11,8 @@
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/layer/frozen.hpp"
-#include "gatefold/loss/model_and_loss.hpp"
-#include "gatefold/model/frozen_decoder.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/model/decoder.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/load_decoder.hpp"
@@ -35,7 +35,7 @@ struct PackOutput;
 ///     infer(model, ctx, frozen.model, ids, carry, y);
 ///     config.sizes.loss().logits(ctx, frozen.loss, frozen.model, y, z);
 ///
-/// The results have the same bits as load_decoder followed by freeze (model/frozen_decoder.hpp), which needs up to
+/// The results have the same bits as load_decoder followed by freeze (model/decoder.hpp), which needs up to
 /// three times the memory, because it keeps the weights as floats, too. Here, packed tensors have no elements: they
 /// cannot be changed, and only save_frozen can save them. These are the tensors [E, rows, columns] and a packed output
 /// layer that is not tied. Matrices with one column keep their elements, because SigmoidGated reads them in place. On

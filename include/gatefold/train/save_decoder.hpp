@@ -21,7 +21,6 @@
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/train/decoder_config.hpp"
-#include "gatefold/train/decoder_map.hpp"
 #include "gatefold/train/load_decoder.hpp"
 
 namespace gatefold::io {

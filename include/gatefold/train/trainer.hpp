@@ -12,7 +12,6 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/policy/extra_parts.hpp"
