@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/core/types.hpp"

@@ -13,7 +13,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <string>
 
 #include "support/temp_directory.hpp"

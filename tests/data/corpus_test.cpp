@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <vector>
 
 #include "support/pass.hpp"

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <string>
 
 #include "gatefold/distributed/checkpoint.hpp"

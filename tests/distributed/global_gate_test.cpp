@@ -5,7 +5,6 @@
 #include <atomic>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "gatefold/distributed/shards.hpp"

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <string>
 #include <thread>

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "gatefold/distributed.hpp"

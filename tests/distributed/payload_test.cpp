@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "gatefold/distributed.hpp"

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <string>
 #include <vector>
 
 #include "gatefold/distributed/expert_parallel.hpp"

@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <string>
-
 #include "gatefold/io/safetensors_header.hpp"
 
 TEST_CASE("in_quotes: quotes and escapes a text as JSON") {

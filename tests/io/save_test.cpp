@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <csignal>
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>

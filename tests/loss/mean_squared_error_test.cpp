@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/tensor.hpp"

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/optim/adamw.hpp"

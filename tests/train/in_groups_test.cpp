@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cstddef>
 #include <string>
 #include <vector>
 

@@ -2,9 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"

@@ -2,10 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"

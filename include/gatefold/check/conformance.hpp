@@ -8,15 +8,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/count_experts.hpp"
-#include "gatefold/layer/layer.hpp"
-#include "gatefold/layer/no_residual.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 /// A test for policies that you write yourself, for example a gate or an expert: `conformance` checks what the library
 /// requires of every policy.

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "gatefold/backend/random_fill.hpp"
-#include "gatefold/core/philox.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/loss/loss.hpp"

@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/conformance.hpp"
-#include "gatefold/check/unlisted.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"
 

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
 #include "gatefold/data/tokens.hpp"
 
 namespace gatefold::data {

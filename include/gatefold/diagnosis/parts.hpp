@@ -3,9 +3,6 @@
 #include <type_traits>
 
 #include "gatefold/diagnosis/layer.hpp"
-#include "gatefold/gate/gate.hpp"
-#include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/probe.hpp"
 
 /// Checks at compile time the parts of each layer and branch that is made of other parts, for example Residual{rule,
 /// branch}. A static_assert with its own message reports a wrong number of parts, or a part that does not fit. init,

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "gatefold/distributed/memory.hpp"
-#include "gatefold/tensor/table.hpp"
 
 /// Sums gradients over the shards (the parts of a batch), for tensors of which every shard has a copy.
 namespace gatefold::dist {

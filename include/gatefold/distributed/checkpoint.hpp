@@ -11,13 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/distributed/expect_same.hpp"
-#include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/shards.hpp"
 #include "gatefold/distributed/tensors_here.hpp"
-#include "gatefold/io/safetensors.hpp"
-#include "gatefold/io/save.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
 /// Checkpoints of a run on several shards. The files have the format of train/checkpoint.hpp and do not depend on the

@@ -1,19 +1,13 @@
 #pragma once
 
-#include <utility>
-
-#include "gatefold/backend/touched_rows.hpp"
 #include "gatefold/distributed/all_reduce.hpp"
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/gate_needs.hpp"
-#include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/optim/averaged.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/expert_rates.hpp"
-#include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/schedule.hpp"
-#include "gatefold/policy/named.hpp"
 #include "gatefold/train/in_groups.hpp"
 
 namespace gatefold {

@@ -7,8 +7,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/core/philox.hpp"
-#include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/optim/clone.hpp"
 

@@ -5,17 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/groups.hpp"
-#include "gatefold/distributed/gate_needs.hpp"
 #include "gatefold/distributed/global_gate.hpp"
-#include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/slot_exchange.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/policy/noise.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 namespace gatefold {
 

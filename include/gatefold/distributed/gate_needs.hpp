@@ -19,7 +19,6 @@
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/gate/weight_on_input.hpp"
-#include "gatefold/policy/hooks.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 /// Finds out which values from other shards a gate (router) needs to route the items of its own shard. Also checks the

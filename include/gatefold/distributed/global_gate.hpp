@@ -4,18 +4,11 @@
 #include <concepts>
 #include <cstddef>
 #include <numeric>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/gate_needs.hpp"
-#include "gatefold/distributed/given_scores.hpp"
-#include "gatefold/distributed/memory.hpp"
-#include "gatefold/gate/gate.hpp"
-#include "gatefold/routing/sequence.hpp"
-#include "gatefold/routing/sparse_plan.hpp"
 
 /// A gate (router) that routes the items of all shards as one batch.
 namespace gatefold {

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/error.hpp"
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/processes.hpp"
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include "gatefold/loss/loss.hpp"
 
 namespace gatefold::dist {

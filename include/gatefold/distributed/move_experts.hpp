@@ -10,10 +10,7 @@
 #include <vector>
 
 #include "gatefold/distributed/expect_same.hpp"
-#include "gatefold/distributed/memory.hpp"
-#include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/sharded.hpp"
-#include "gatefold/tensor/table.hpp"
 
 /// Moves experts to other shards between the steps of a run.
 namespace gatefold::dist {

@@ -7,9 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "gatefold/distributed/mpi_status.hpp"
 #include "gatefold/distributed/mpi_transfers.hpp"
-#include "gatefold/distributed/processes.hpp"
 
 namespace gatefold::dist {
 

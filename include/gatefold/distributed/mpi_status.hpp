@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 
 // Use only the C functions of MPI. Its C++ classes would have to be linked, and were removed from the standard in 2012.
 #ifndef OMPI_SKIP_MPICXX

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "gatefold/distributed/move_experts.hpp"
-#include "gatefold/distributed/placement.hpp"
-#include "gatefold/distributed/sharded.hpp"
 #include "gatefold/layer/layer.hpp"
 
 namespace gatefold::dist {

@@ -6,11 +6,8 @@
 #include <tuple>
 #include <vector>
 
-#include "gatefold/distributed/expect_same.hpp"
 #include "gatefold/distributed/group.hpp"
 #include "gatefold/distributed/move_experts.hpp"
-#include "gatefold/distributed/placement.hpp"
-#include "gatefold/distributed/sharded.hpp"
 
 /// Copies of experts on several shards, for inference.
 namespace gatefold::dist {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "gatefold/backend/carry_rows.hpp"
-#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/distributed/memory.hpp"
 
 /// Transfers rows of tensors between shards, with an optional conversion to bfloat16 for the transfer. T is the element

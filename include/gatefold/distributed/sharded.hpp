@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/expert/experts.hpp"
 

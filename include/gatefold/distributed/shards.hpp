@@ -6,15 +6,10 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "gatefold/backend/one_thread.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
-#include "gatefold/distributed/memory.hpp"
-#include "gatefold/distributed/processes.hpp"
 
 /// Runs a program on shards, the parts into which a batch is divided. Each shard runs the same program on its part, as
 /// a thread of one of the processes. Results depend on the number of shards, but never on the number of processes.

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "gatefold/backend/transfer.hpp"
-#include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/placement.hpp"
 #include "gatefold/distributed/row_transfer.hpp"
 #include "gatefold/distributed/shards.hpp"

@@ -8,7 +8,6 @@
 
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/io/safetensors.hpp"
-#include "gatefold/tensor/flat_tensor.hpp"
 
 /// The rows of a checkpoint's tensors that one shard reads or writes. gatefold.hpp does not include this header,
 /// because the header needs gatefold::io. Only for host backends.

@@ -3,13 +3,10 @@
 #include <cstddef>
 #include <memory>
 #include <numeric>
-#include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "gatefold/distributed/memory.hpp"
 #include "gatefold/distributed/sharded.hpp"
 
 /// Collects on shard 0 the tensors whose rows are distributed over all shards.

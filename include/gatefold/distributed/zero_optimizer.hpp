@@ -1,15 +1,10 @@
 #pragma once
 
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "gatefold/distributed/data_parallel.hpp"
-#include "gatefold/distributed/memory.hpp"
-#include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/shards.hpp"
-#include "gatefold/optim/optimizer.hpp"
-#include "gatefold/tensor/table.hpp"
 
 namespace gatefold::dist {
 

@@ -11,10 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/layout.hpp"
-#include "gatefold/io/safetensors_header.hpp"
 
 /// Opens the safetensors files of a path: a single file, or the files (parts) that an index lists. An index is a JSON
 /// file that names the file of each tensor.

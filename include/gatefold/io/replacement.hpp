@@ -9,7 +9,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 #include "gatefold/core/error.hpp"

@@ -12,12 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/json.hpp"
-#include "gatefold/io/layout.hpp"
-#include "gatefold/io/opened.hpp"
-#include "gatefold/io/safetensors_header.hpp"
 #include "gatefold/io/save.hpp"
 #include "gatefold/tensor/pack.hpp"
 

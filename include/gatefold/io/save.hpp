@@ -15,7 +15,6 @@
 
 #include "gatefold/core/philox.hpp"
 #include "gatefold/io/json.hpp"
-#include "gatefold/io/layout.hpp"
 #include "gatefold/io/opened.hpp"
 #include "gatefold/io/output_file.hpp"
 #include "gatefold/io/replacement.hpp"

@@ -11,11 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/block_scales.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/opened.hpp"
-#include "gatefold/io/safetensors_header.hpp"
 
 namespace gatefold::io {
 

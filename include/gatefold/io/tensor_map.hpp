@@ -11,11 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/io/elements.hpp"
-#include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors.hpp"
-#include "gatefold/io/safetensors_header.hpp"
-#include "gatefold/io/save.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_pieces.hpp"
 

@@ -5,7 +5,6 @@
 #include <limits>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "gatefold/loss/loss.hpp"

@@ -4,14 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/policy/frozen_params.hpp"
-#include "gatefold/tensor/table.hpp"
 
 namespace gatefold {
 

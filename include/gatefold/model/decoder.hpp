@@ -25,9 +25,7 @@
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/layer/with_shared.hpp"
-#include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
-#include "gatefold/tensor/pack.hpp"
 #include "gatefold/update/plain.hpp"
 
 namespace gatefold {

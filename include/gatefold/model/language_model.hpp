@@ -2,8 +2,6 @@
 
 #include <vector>
 
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/layer/attention.hpp"
@@ -20,7 +18,6 @@
 #include "gatefold/layer/skip.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
-#include "gatefold/policy/options.hpp"
 #include "gatefold/update/plain.hpp"
 
 /// The language models of papers 001 and 002, as compositions of layers. The input of a model is token ids [N]. Its

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "gatefold/backend/math.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
 namespace gatefold {

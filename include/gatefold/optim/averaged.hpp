@@ -6,12 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
 namespace gatefold {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/hooks.hpp"

@@ -3,11 +3,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
-#include "gatefold/core/types.hpp"
 #include "gatefold/optim/optimizer.hpp"
-#include "gatefold/tensor/pack.hpp"
 
 namespace gatefold {
 

@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
 namespace gatefold {

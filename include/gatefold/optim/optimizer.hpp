@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cmath>
 #include <concepts>
 #include <limits>
 #include <type_traits>
@@ -8,7 +7,6 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/order.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/hooks.hpp"

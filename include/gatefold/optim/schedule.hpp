@@ -5,8 +5,6 @@
 #include <concepts>
 #include <type_traits>
 
-#include "gatefold/core/config.hpp"
-#include "gatefold/core/error.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
 namespace gatefold::optim {

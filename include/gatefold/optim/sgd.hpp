@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "gatefold/core/config.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
 namespace gatefold {

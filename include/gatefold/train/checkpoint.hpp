@@ -3,7 +3,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <future>
@@ -18,7 +17,6 @@
 
 #include "gatefold/backend/one_thread.hpp"
 #include "gatefold/io/safetensors.hpp"
-#include "gatefold/io/save.hpp"
 #include "gatefold/optim/clone.hpp"
 
 /// Saves the complete state of a training run to one or several safetensors files, and loads it. gatefold.hpp does not

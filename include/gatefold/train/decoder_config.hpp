@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gatefold/core/regular_file.hpp"

@@ -12,16 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/shapes.hpp"
-#include "gatefold/core/bfloat16.hpp"
-#include "gatefold/core/weights.hpp"
-#include "gatefold/io/layout.hpp"
-#include "gatefold/io/safetensors.hpp"
-#include "gatefold/io/safetensors_header.hpp"
-#include "gatefold/io/save.hpp"
-#include "gatefold/io/tensor_files.hpp"
-#include "gatefold/layer/frozen.hpp"
-#include "gatefold/loss/streamed_cross_entropy.hpp"
 #include "gatefold/model/decoder.hpp"
 #include "gatefold/train/load_parameters.hpp"
 

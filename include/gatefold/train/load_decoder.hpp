@@ -9,14 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/shapes.hpp"
-#include "gatefold/gate/selection/sigmoid_bias.hpp"
-#include "gatefold/io/elements.hpp"
 #include "gatefold/io/published_maps.hpp"
-#include "gatefold/io/tensor_files.hpp"
-#include "gatefold/io/tensor_map.hpp"
-#include "gatefold/loss/loss.hpp"
-#include "gatefold/model/decoder.hpp"
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/load_parameters.hpp"
 

@@ -6,17 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/types.hpp"
-#include "gatefold/core/weights.hpp"
-#include "gatefold/io/tensor_files.hpp"
-#include "gatefold/io/tensor_map.hpp"
-#include "gatefold/layer/frozen.hpp"
-#include "gatefold/loss/loss.hpp"
-#include "gatefold/model/decoder.hpp"
-#include "gatefold/tensor/pack.hpp"
-#include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/load_decoder.hpp"
-#include "gatefold/train/load_parameters.hpp"
 
 namespace gatefold::io {
 

@@ -6,8 +6,6 @@
 #include <type_traits>
 
 #include "gatefold/backend/shapes.hpp"
-#include "gatefold/io/safetensors.hpp"
-#include "gatefold/io/tensor_files.hpp"
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/layer/summary.hpp"
 #include "gatefold/train/checkpoint.hpp"

@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/order.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
 namespace gatefold {

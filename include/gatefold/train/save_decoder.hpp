@@ -12,15 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/core/regular_file.hpp"
-#include "gatefold/io/block_scales.hpp"
-#include "gatefold/io/elements.hpp"
 #include "gatefold/io/folder_replacement.hpp"
-#include "gatefold/io/opened.hpp"
-#include "gatefold/io/replacement.hpp"
-#include "gatefold/io/tensor_files.hpp"
-#include "gatefold/io/tensor_map.hpp"
-#include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/load_decoder.hpp"
 
 namespace gatefold::io {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "gatefold/optim/clone.hpp"
-#include "gatefold/tensor/table.hpp"
 
 /// Removes, adds, copies and reorders the experts of a trained model.
 namespace gatefold {

@@ -7,15 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/order.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/optim/clone.hpp"
-#include "gatefold/optim/optimizer.hpp"
-#include "gatefold/policy/extra_parts.hpp"
-#include "gatefold/policy/misuse.hpp"
 #include "gatefold/train/not_finite.hpp"
 #include "gatefold/train/not_trained.hpp"
 

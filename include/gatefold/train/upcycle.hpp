@@ -5,15 +5,10 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "gatefold/core/philox.hpp"
 #include "gatefold/layer/summary.hpp"
-#include "gatefold/optim/clone.hpp"
 #include "gatefold/policy/options.hpp"
-#include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/train/select_experts.hpp"
 
 /// Makes a mixture of experts from a trained dense model: each expert begins as a copy of the dense branch.
