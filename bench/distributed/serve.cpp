@@ -69,8 +69,7 @@ void serve(auto& shard, const Shape& s) {
       if (i >= warm_up) taken.push_back(processor_ms() - begin);
     }
     std::nth_element(taken.begin(), taken.begin() + repetitions / 2, taken.end());
-    std::vector<double> of_all(static_cast<std::size_t>(s.shards));
-    shard.all_gather(&taken[repetitions / 2], Index(1), of_all.data());
+    const std::vector<double> of_all = shard.all_gather(taken[repetitions / 2]);
     double total = 0;
     for (const double ms : of_all) total += ms;
     if (shard.index() == 0)

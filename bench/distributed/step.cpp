@@ -107,8 +107,7 @@ void on_shards(const Shape& s) {
           seconds_of_step(trainer, x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
       const double in_exchanges = shard.traffic().seconds - before.seconds;
       const double given = static_cast<double>(shard.traffic().given - before.given);
-      std::vector<double> of_all(static_cast<std::size_t>(s.shards));
-      shard.all_gather(&seconds, Index(1), of_all.data());
+      const std::vector<double> of_all = shard.all_gather(seconds);
       if (i >= warm_up) {
         all.push_back(*std::max_element(of_all.begin(), of_all.end()));
         waited.push_back(shard.sum(in_exchanges) / static_cast<double>(s.shards));

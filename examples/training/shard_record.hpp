@@ -53,8 +53,7 @@ class ShardRecord {
                              static_cast<double>(moved_)};
     const std::size_t numbers = mine.size();
     for (const auto& layer : slots_.slots) mine.insert(mine.end(), layer.begin(), layer.end());
-    std::vector<double> all(mine.size() * static_cast<std::size_t>(shard.count()));
-    shard.all_gather(mine.data(), static_cast<Index>(mine.size()), all.data());
+    const std::vector<double> all = shard.all_gather(mine);
     std::vector<nlohmann::ordered_json> lines;
     for (Index j = 0; shard.index() == 0 && j < shard.count(); ++j) {
       const double* of = all.data() + static_cast<std::size_t>(j) * mine.size();

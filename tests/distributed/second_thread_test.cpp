@@ -102,9 +102,9 @@ TEST_CASE("Shard: a second thread throws during an exchange") {
   dist::Alone world;
   dist::run(world, 1, [&](auto& shard) {
     double value = 1;
-    const std::vector<std::function<void()>> calls{
-        [&] { shard.barrier(); }, [&] { shard.sum(&value, 1); }, [&] { shard.sum(1.0); },
-        [&] { shard.all_gather(&value, Index(1), &value); }, [&] { shard.exchange({}, {}); }};
+    const std::vector<std::function<void()>> calls{[&] { shard.barrier(); }, [&] { shard.sum(&value, 1); },
+                                                   [&] { shard.sum(1.0); }, [&] { shard.all_gather(value); },
+                                                   [&] { shard.exchange({}, {}); }};
     const std::vector<Index> counts{1};
     double from = 7, to = 0;
     for (const auto& call : calls) {

@@ -2,24 +2,62 @@
 
 #include <doctest/doctest.h>
 
-#include <unistd.h>
-#include <nlohmann/json.hpp>
-
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <csignal>
-#include <filesystem>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/io/safetensors.hpp"
+
+using namespace gatefold;
+namespace files = io::safetensors;
+
+TEST_CASE("Snapshot: copies the elements and reuses its memory") {
+  Cpu::Context ctx(1);
+  Tensor<float, 1, Cpu> a(3);
+  Tensor<double, 1, Cpu> b(2), none;
+  for (Index i = 0; i < 3; ++i) a(i) = static_cast<float>(i);
+  b(0) = 5;
+  b(1) = 6;
+  std::vector<files::Source> sources;
+  const files::AddSource<Cpu::Context> add{sources};
+  const AnyTensor any_a(a), any_none(none), any_b(b);
+  for (const AnyTensor* t : {&any_a, &any_none, &any_b}) add(Name{}, t);
+  files::Snapshot snapshot;
+  snapshot.take(&ctx, sources);
+  const void* memory = snapshot.sources()[0].data;
+  for (int turn = 0; turn < 2; ++turn) {
+    a(1) = 9;
+    b(1) = 9;
+    const auto& kept = snapshot.sources();
+    REQUIRE(kept.size() == 3);
+    CHECK(kept[1].size == 0);
+    float x[2];
+    kept[0].to_host(nullptr, kept[0].data, 1, 2, reinterpret_cast<std::byte*>(x));
+    CHECK(x[0] == (turn == 0 ? 1 : 9));
+    CHECK(x[1] == 2);
+    double y[1];
+    kept[2].to_host(nullptr, kept[2].data, 1, 1, reinterpret_cast<std::byte*>(y));
+    CHECK(y[0] == (turn == 0 ? 6 : 9));
+    CHECK(kept[0].data == memory);
+    snapshot.take(&ctx, sources);
+  }
+}
+
+#if defined(__linux__)
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
 #include "support/system_calls.hpp"
 #include "support/temp_directory.hpp"
 #include "support/text_file.hpp"
 
-using namespace gatefold;
 using support::read_bytes;
 using support::refusal;
 using support::TempDirectory;
@@ -201,7 +239,6 @@ TEST_CASE("save: a failure leaves only the old files") {
 }
 
 TEST_CASE("Save: several writers produce the files of one writer") {
-  namespace files = io::safetensors;
   using Parts = std::vector<std::vector<files::Slice>>;  // by tensor
   const Three three(4);
   const auto join = [&](const fs::path& path, Index most, const Parts& first, const Parts& second) {
@@ -256,37 +293,3 @@ TEST_CASE("Save: several writers produce the files of one writer") {
 }
 
 #endif
-
-namespace files = io::safetensors;
-
-TEST_CASE("Snapshot: copies the elements and reuses its memory") {
-  Cpu::Context ctx(1);
-  Tensor<float, 1, Cpu> a(3);
-  Tensor<double, 1, Cpu> b(2), none;
-  for (Index i = 0; i < 3; ++i) a(i) = static_cast<float>(i);
-  b(0) = 5;
-  b(1) = 6;
-  std::vector<files::Source> sources;
-  const files::AddSource<Cpu::Context> add{sources};
-  const AnyTensor any_a(a), any_none(none), any_b(b);
-  for (const AnyTensor* t : {&any_a, &any_none, &any_b}) add(Name{}, t);
-  files::Snapshot snapshot;
-  snapshot.take(&ctx, sources);
-  const void* memory = snapshot.sources()[0].data;
-  for (int turn = 0; turn < 2; ++turn) {
-    a(1) = 9;
-    b(1) = 9;
-    const auto& kept = snapshot.sources();
-    REQUIRE(kept.size() == 3);
-    CHECK(kept[1].size == 0);
-    float x[2];
-    kept[0].to_host(nullptr, kept[0].data, 1, 2, reinterpret_cast<std::byte*>(x));
-    CHECK(x[0] == (turn == 0 ? 1 : 9));
-    CHECK(x[1] == 2);
-    double y[1];
-    kept[2].to_host(nullptr, kept[2].data, 1, 1, reinterpret_cast<std::byte*>(y));
-    CHECK(y[0] == (turn == 0 ? 6 : 9));
-    CHECK(kept[0].data == memory);
-    snapshot.take(&ctx, sources);
-  }
-}

@@ -32,9 +32,7 @@ std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>
   std::vector<Index> mine;
   for (std::size_t v = 0; v < marks.size(); ++v)
     if (marks[v] != 0) mine.push_back(static_cast<Index>(v));
-  const Index told[] = {rows.all ? -1 : static_cast<Index>(mine.size())};
-  std::vector<Index> counts(static_cast<std::size_t>(shard.count()));
-  shard.all_gather(told, Index(1), counts.data());
+  const std::vector<Index> counts = shard.all_gather(rows.all ? Index(-1) : static_cast<Index>(mine.size()));
   all = std::find(counts.begin(), counts.end(), Index(-1)) != counts.end();
   if (all) {
     table.touch_all();

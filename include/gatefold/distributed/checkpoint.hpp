@@ -67,9 +67,7 @@ Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, cons
     if (shard.index() == 0) save = std::make_unique<io::safetensors::Save>(path, layout);
   });
   std::string begun = save ? save->begun() : "";
-  std::vector<Index> counts(static_cast<std::size_t>(shard.count()));
-  const auto length = static_cast<Index>(begun.size());
-  shard.all_gather(&length, Index(1), counts.data());
+  const std::vector<Index> counts = shard.all_gather(static_cast<Index>(begun.size()));
   std::string told(static_cast<std::size_t>(counts[0]), '\0');
   shard.template all_gather<char>(begun.data(), counts, told.data());
   collectively(shard, [&] {

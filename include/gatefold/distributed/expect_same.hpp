@@ -121,9 +121,7 @@ struct Call {
 /// Compares a list of numbers, for example hashes of tensors, between all shards.
 /// @throws ArgumentError on all shards unless all shards make the same call with the same numbers
 void expect_numbers(auto& shard, const char* where, const Numbers& mine) {
-  const Call call = Call::of(mine.found.size(), where);
-  std::vector<Call> calls(static_cast<std::size_t>(shard.count()), call);
-  shard.all_gather(&call, Index(1), calls.data());
+  const std::vector<Call> calls = shard.all_gather(Call::of(mine.found.size(), where));
   const auto throw_other = [&](const std::string& name, std::size_t other) {
     expect(false, where, name, "the same value on all shards",
            Joined{"a different one on shard ", other, " than on shard 0"});
@@ -133,8 +131,7 @@ void expect_numbers(auto& shard, const char* where, const Numbers& mine) {
            Joined{"a different one on shard ", j, " than on shard 0: the shards do not run the same program"});
     if (calls[j].count != calls[0].count) throw_other(mine.names.empty() ? "tensors" : mine.names[0], j);
   }
-  std::vector<std::uint64_t> all(mine.found.size() * calls.size());
-  shard.all_gather(mine.found.data(), static_cast<Index>(mine.found.size()), all.data());
+  const std::vector<std::uint64_t> all = shard.all_gather(mine.found);
   for (std::size_t i = 0; i < mine.found.size(); ++i)
     for (std::size_t j = 0; j < calls.size(); ++j)
       if (all[j * mine.found.size() + i] != all[i]) throw_other(mine.names[i], j);

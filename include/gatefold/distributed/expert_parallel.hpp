@@ -285,8 +285,7 @@ struct ExpertParallel {
         Random random;
       };
       const Told mine{rows, !own.rows.empty(), extra.noise.random.has_value(), extra.noise.random.value_or(Random{})};
-      std::vector<Told> all(static_cast<std::size_t>(shard->count()));
-      shard->all_gather(&mine, Index(1), all.data());
+      const std::vector<Told> all = shard->all_gather(mine);
       saved.noise = all[0].draws ? Noise{all[0].random} : Noise{};
       Index first = 0, of_items = 0;
       for (std::size_t j = 0; j < all.size(); ++j) {

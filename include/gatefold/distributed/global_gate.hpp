@@ -268,15 +268,14 @@ struct GlobalGate {
   /// Gathers from all shards the number of items, the padding masks, and the recorded experts of a ReplayTopK.
   static void count_items(auto& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
                           Saved& saved) {
-    constexpr Index width = 6;
-    Index told[width] = {items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra)), 0};
+    constexpr std::size_t width = 6;
+    std::vector<Index> told{items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra)), 0};
     if constexpr (requires { extra.selection.recorded; }) told[5] = extra.selection.recorded.extent(1);
     each_mask(extra, [&](const View<const T, 1, B>& mask, std::size_t i) {
       told[1 + i] = mask.data() != nullptr;
       if (mask.data()) expect_shape("ExpertParallel.forward", "extra.valid", mask, {items});
     });
-    std::vector<Index> heard(static_cast<std::size_t>(width * shard.count()));
-    shard.all_gather(told, width, heard.data());
+    const std::vector<Index> heard = shard.all_gather(told);
     saved.items.clear();
     for (std::size_t j = 0; j < heard.size(); j += width) {
       expect(heard[j + 4] == heard[4], "ExpertParallel.forward", "extra", "the same noise, k and length on all shards",

@@ -77,7 +77,7 @@ class Group {
     run(work);
     const auto back = Clock::now();
     meet([&] {
-      if (meets_) meet_other_processes();
+      if (meets_) exchange_values(world_, std::vector<char>(static_cast<std::size_t>(world_.size())));  // a barrier
       all_came_ = Clock::now();
       finish_with_other_processes();
     });
@@ -212,19 +212,6 @@ class Group {
                             ": the shards do not run the same program");
       }
   }
-  /// A barrier of all processes: sends one byte to every other process and receives one byte from each.
-  void meet_other_processes() {
-    static constexpr std::byte here{};
-    outgoing_.clear();
-    incoming_.clear();
-    others_.resize(static_cast<std::size_t>(world_.size()));
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      if (rank == world_.rank()) continue;
-      outgoing_.push_back({rank, &here, 1});
-      incoming_.push_back({rank, &others_[static_cast<std::size_t>(rank)], 1});
-    }
-    world_.exchange(outgoing_, incoming_);
-  }
   /// Starts the transfer to other processes, if the world has the functions begin and finish, the bytes are on the
   /// host, and `meets_` is false.
   void begin_with_other_processes() {
@@ -278,7 +265,6 @@ class Group {
   std::exception_ptr failure_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::vector<std::byte> others_;
   Clock::time_point all_came_{};
 };
 
@@ -297,15 +283,7 @@ inline std::string sentence_of(const std::exception_ptr& failure) {
 /// @throws ArgumentError if the numbers differ
 template <World W>
 void expect_same_shards(W& world, Index shards) {
-  std::vector<Index> theirs(static_cast<std::size_t>(world.size()), shards);
-  std::vector<Outgoing> outgoing;
-  std::vector<Incoming> incoming;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    if (rank == world.rank()) continue;
-    outgoing.push_back({rank, reinterpret_cast<const std::byte*>(&shards), sizeof shards});
-    incoming.push_back({rank, reinterpret_cast<std::byte*>(&theirs[static_cast<std::size_t>(rank)]), sizeof shards});
-  }
-  if (world.size() > 1) world.exchange(outgoing, incoming);
+  const std::vector<Index> mine(static_cast<std::size_t>(world.size()), shards), theirs = exchange_values(world, mine);
   for (std::size_t rank = 0; rank < theirs.size(); ++rank)
     expect(theirs[rank] == shards, "dist::run", "shards", Joined{theirs[rank], " (as on rank ", rank, ")"}, shards);
 }

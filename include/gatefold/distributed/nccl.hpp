@@ -129,17 +129,10 @@ class Nccl {
   }
   void agree(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     const auto ranks = static_cast<std::size_t>(size());
-    std::vector<Sizes> mine(ranks), expected(ranks), theirs(ranks);
+    std::vector<Sizes> mine(ranks), expected(ranks);
     for (const Outgoing& m : outgoing) mine[static_cast<std::size_t>(m.rank)].add(m.bytes);
     for (const Incoming& m : incoming) expected[static_cast<std::size_t>(m.rank)].add(m.bytes);
-    std::vector<Outgoing> tell;
-    std::vector<Incoming> hear;
-    for (std::size_t r = 0; r < ranks; ++r) {
-      if (static_cast<int>(r) == rank()) continue;
-      tell.push_back({static_cast<int>(r), reinterpret_cast<const std::byte*>(&mine[r]), sizeof(Sizes)});
-      hear.push_back({static_cast<int>(r), reinterpret_cast<std::byte*>(&theirs[r]), sizeof(Sizes)});
-    }
-    world_.exchange(tell, hear);
+    const std::vector<Sizes> theirs = exchange_values(world_, mine);
     for (std::size_t r = 0; r < ranks; ++r)
       if (static_cast<int>(r) != rank() && theirs[r] != expected[r])
         throw DeviceError("Nccl.exchange: rank " + std::to_string(r) + " sends " + text(theirs[r]) + ", but " +

@@ -160,8 +160,7 @@ class DividedSlots {
   DividedSlots(ShardT& shard, const std::vector<Index>& own, const Placement& placement)
       : own_(own), before_(own.size()), all_(own.size()), shards_of_(own.size()) {
     if (placement.copies.empty()) return;
-    std::vector<Index> counts(own.size() * at(shard.count()));
-    shard.all_gather(own.data(), static_cast<Index>(own.size()), counts.data());
+    const std::vector<Index> counts = shard.all_gather(own);
     for (std::size_t e = 0; e < own.size(); ++e) {
       shards_of_[e] = placement.shards_of(static_cast<Index>(e));
       for (Index j = 0; j < shard.count(); ++j) {

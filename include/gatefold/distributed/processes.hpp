@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 /// The connection between the processes of a run, called a world: a class with the functions
 ///
@@ -59,6 +60,23 @@ void or_fail(W& world, const F& f) {
     world.fail(error.what());
     throw;
   }
+}
+
+/// Sends the value to_each[r] to each other rank r. Returns the values that the ranks have sent, with to_each[rank()] as
+/// the value of this rank.
+template <World W, class T>
+std::vector<T> exchange_values(W& world, const std::vector<T>& to_each) {
+  std::vector<T> values = to_each;
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == world.rank()) continue;
+    const auto at = static_cast<std::size_t>(rank);
+    outgoing.push_back({rank, reinterpret_cast<const std::byte*>(&to_each[at]), sizeof(T)});
+    incoming.push_back({rank, reinterpret_cast<std::byte*>(&values[at]), sizeof(T)});
+  }
+  if (world.size() > 1) world.exchange(outgoing, incoming);
+  return values;
 }
 
 /// A world (connection between processes) that can exchange messages in two calls, begin and finish. The process can

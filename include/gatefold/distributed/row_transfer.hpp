@@ -64,14 +64,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
     });
   const V* const give = packs ? out.data() : reinterpret_cast<const V*>(from.data());
   V* const take = unpacks ? in.data() : reinterpret_cast<V*>(to.data());
-  std::vector<Bytes> bytes;
-  std::vector<Room> room;
-  for (std::size_t j = 0; j < gives.of_shard.size(); ++j) {
-    const Range g = gives.of_shard[j], t = takes.of_shard[j];
-    bytes.push_back(ShardT::bytes(give + g.first * width, g.count * width));
-    room.push_back(ShardT::room(take + t.first * width, t.count * width));
-  }
-  shard.exchange(memory_of(ctx), bytes, room, work);
+  shard.all_to_all(memory_of(ctx), give, gives.of_shard, take, takes.of_shard, width, work);
   if (unpacks)
     takes.each_run(to, in, [&](const auto& list, const auto& of, const auto& packed) {
       B::for_rows(ctx, packed.extent(0), functor::CarryRows<Element, V, T, B>{{}, packed, list, of});

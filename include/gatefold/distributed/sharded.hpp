@@ -202,8 +202,7 @@ class HeldRows {
   template <class ShardT>
   HeldRows(ShardT& shard, const std::vector<Index>& mine)
       : by_tensor_(mine.size(), std::vector<Index>(static_cast<std::size_t>(shard.count()))) {
-    std::vector<Index> all(mine.size() * static_cast<std::size_t>(shard.count()));
-    shard.all_gather(mine.data(), static_cast<Index>(mine.size()), all.data());
+    const std::vector<Index> all = shard.all_gather(mine);
     for (std::size_t at = 0; at < all.size(); ++at) by_tensor_[at % mine.size()][at / mine.size()] = all[at];
   }
 

@@ -78,11 +78,31 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// Gathers the values of all shards in `all`, one shard after the other. Every shard has `each` values.
+  /// Returns the values of all shards, one shard after the other. The lists of all shards have the same length.
   template <class T>
-  void all_gather(const T* mine, Index each, T* all) {
-    std::vector<Index> counts(static_cast<std::size_t>(count()), each);
-    all_gather<T>(mine, counts, all);
+  std::vector<T> all_gather(const std::vector<T>& mine) {
+    std::vector<T> all(mine.size() * static_cast<std::size_t>(count()));
+    all_gather<T>(mine.data(), std::vector<Index>(static_cast<std::size_t>(count()), static_cast<Index>(mine.size())),
+                  all.data());
+    return all;
+  }
+  /// Returns the value of each shard.
+  template <class T>
+  std::vector<T> all_gather(const T& mine) {
+    return all_gather(std::vector<T>{mine});
+  }
+
+  /// Sends the values in the range give[j] of `from` to each shard j, and receives the values in the range take[j] of
+  /// `to` from it. All lengths are multiples of `width`, the number of values of a row; the ranges count rows.
+  template <class M, class T, class Work = NoWork>
+  void all_to_all(const M& memory, const T* from, std::span<const Range> give, T* to, std::span<const Range> take,
+                  Index width = 1, const Work& work = {}) {
+    const OneThread::Scope alone(alone_);
+    for (std::size_t j = 0; j < give.size(); ++j) {
+      out_[j] = bytes(from + give[j].first * width, give[j].count * width);
+      in_[j] = room(to + take[j].first * width, take[j].count * width);
+    }
+    exchange(memory, out_, in_, work);
   }
 
   /// Gathers the values of all shards like all_gather, but writes `all` only on shard 0.
@@ -117,8 +137,7 @@ class Shard {
   }
   template <class T>
   T sum(T value) {  // makes one exchange for each call
-    std::vector<T> parts(static_cast<std::size_t>(count()));
-    all_gather(&value, Index(1), parts.data());
+    std::vector<T> parts = all_gather(value);
     add_up(HostMemory{}, parts.data(), 1);
     return parts[0];
   }
@@ -252,8 +271,7 @@ void collectively(ShardT& shard, const F& f) {
   } catch (const ArgumentError& e) {
     failed(argument, e.what());
   }
-  std::vector<Told> all(static_cast<std::size_t>(shard.count()));
-  shard.all_gather(&mine, Index(1), all.data());
+  const std::vector<Told> all = shard.all_gather(mine);
   std::size_t first = 0;
   while (first < all.size() && all[first].outcome == done) ++first;
   if (first == all.size()) return;

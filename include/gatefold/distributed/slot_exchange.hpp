@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/transfer.hpp"
@@ -52,21 +53,17 @@ class SlotExchange {
 
     // Each shard sends each other shard the number of rows, then the number of slots of each expert.
     std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
-    std::vector<Range> told_to;
+    std::vector<Range> told_to, heard_from;
     find_rows(shard, memory, own, rows, placement, told, told_to);
-    exchange(
-        shard, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
-        [&](Index j) {
-          return Range{j * (1 + experts_), 1 + experts_};
-        });
+    for (Index j = 0; j < shards; ++j) heard_from.push_back({j * (1 + experts_), 1 + experts_});
+    shard.all_to_all(HostMemory{}, std::as_const(told).data(), told_to, heard.data(), heard_from);
     count_slots(heard, shards);
     numbers_.resize(0);
 
     // Each shard sends each other shard the number of the row that each slot reads.
     std::vector<Index> numbers(static_cast<std::size_t>(slots_));
-    exchange(
-        shard, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
-        [&](Index j) { return take_[at(j)].slots; });
+    shard.all_to_all(HostMemory{}, std::as_const(row_of_slot_).data(), slots_of(give_, all), numbers.data(),
+                     slots_of(take_, all));
     place_slots(memory, heard, numbers, shards);
   }
 
@@ -86,9 +83,8 @@ class SlotExchange {
     if (items) {
       std::vector<Index> sent;
       for (const Index row : read(sent_rows_)) sent.push_back(first + row);
-      exchange(
-          shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
-          [&](Index j) { return take_[at(j)].rows; });
+      shard.all_to_all(HostMemory{}, std::as_const(sent).data(), rows_of(give_, all), of_rows.data(),
+                       rows_of(take_, all));
     } else {  // slot s reads row s; one process would have all slots of an expert side by side
       const auto offsets = read(own.offsets);
       for (Index e = 0; e < experts; ++e) before[at(e + 1)] = offsets[at(e + 1)] - offsets[at(e)];
@@ -195,19 +191,6 @@ class SlotExchange {
     return {sent_slots_, last.first + last.count, slots_of(give_, chunk)};
   }
   PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
-
-  /// Exchanges lists of numbers between shards in host memory. give(j) is the range of `from` that is sent to shard j,
-  /// and take(j) the range of `to` that is received from shard j.
-  template <class ShardT, class GiveF, class TakeF>
-  static void exchange(ShardT& shard, const Index* from, const GiveF& give, Index* to, const TakeF& take) {
-    std::vector<Bytes> out;
-    std::vector<Room> in;
-    for (Index j = 0; j < shard.count(); ++j) {
-      out.push_back(ShardT::bytes(from + give(j).first, give(j).count));
-      in.push_back(ShardT::room(to + take(j).first, take(j).count));
-    }
-    shard.exchange(out, in);
-  }
 
   /// Finds, for each shard, which slots of this shard's items belong to its experts. Also finds the rows that these
   /// slots read, in the order of first use. Fills `told` with the numbers of rows and slots to send to each shard.
