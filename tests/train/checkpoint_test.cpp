@@ -29,7 +29,6 @@
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
-#include "gatefold/model/classifier.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/averaged.hpp"

@@ -313,8 +313,6 @@ TEST_CASE("load_decoder: huge sizes are errors before parameters are allocated")
 
 namespace {
 
-const std::filesystem::path folders = decoder_folders();
-
 std::string theirs_of(const io::TensorMap& map, const std::string& ours) {
   for (const io::MapEntry& entry : map)
     if (entry.ours == ours) return entry.theirs;

@@ -90,17 +90,7 @@ struct Optimized {
   void restore(auto& ctx, Optimized& from) {
     copy_pack(ctx, from.params, params);
     copy_pack(ctx, from.state, state);
-    std::vector<std::uint64_t> numbers;
-    std::size_t n = 0;
-    optim::for_each_counter(
-        [&](const Name&, const auto& number) { numbers.push_back(static_cast<std::uint64_t>(optim::kept(number))); },
-        {}, from.state);
-    optim::for_each_counter(
-        [&](const Name&, auto& number) {
-          using N = std::remove_cvref_t<decltype(number)>;
-          number = optim::restored<N>(static_cast<decltype(optim::kept(N()))>(numbers[n++]));
-        },
-        {}, state);
+    optim::copy_counters(from.state, state);
   }
   std::vector<double> values() const {
     std::vector<double> all;

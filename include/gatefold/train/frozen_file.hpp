@@ -5,7 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <memory>
+#include <functional>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -84,77 +84,6 @@ std::vector<std::uint64_t> extents(const T& tensor) {
   return shape;
 }
 
-/// A quantised tensor that is written. Its numbers and scales are computed when the first of them is written.
-template <class B>
-struct Quantised {
-  typename B::QuantisedMatrix matrix;
-  typename B::QuantisedBytes bytes;
-  bool scales;  // whether this describes the scales
-};
-/// A tensor without elements of its own that is written. Its packed copy is not quantised.
-template <class Matrix>
-struct Unpacked {
-  Matrix matrix;
-  Index depth, columns;
-  bool transposed;  // whether the tensor is [columns, depth] instead of [E, depth, columns]
-
-  typename Matrix::T operator[](Index i) const {
-    if (transposed) return matrix.value(i % depth, i / depth, depth, columns);
-    const Index e = i / (depth * columns), rest = i % (depth * columns);
-    return matrix.expert(e, depth, columns).value(rest / columns, rest % columns, depth, columns);
-  }
-};
-
-/// The context of the functions that copy elements to the file.
-template <class C>
-struct Writing {
-  C& ctx;
-  const void* current = nullptr;  // the matrix whose numbers and scales are in memory
-  std::vector<std::byte> numbers{};
-  std::vector<Bfloat16> scales{};
-
-  template <class T>
-  static void to_host(void* self, const void* data, Index at, Index count, std::byte* to) {
-    safetensors::to_host<C, T>(&static_cast<Writing*>(self)->ctx, data, at, count, to);
-  }
-  /// Copies floats, rounded to bfloat16.
-  static void rounded(void* self, const void* data, Index at, Index count, std::byte* to) {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    to_host<float>(self, data, at, count, reinterpret_cast<std::byte*>(values.data()));
-    for (const float value : values) {
-      const Bfloat16 half = Bfloat16::from(value);
-      std::memcpy(to, &half, sizeof(half));
-      to += sizeof(half);
-    }
-  }
-  template <class Unpacked, class To>
-  static void unpacked(void*, const void* data, Index at, Index count, std::byte* to) {
-    const auto& of = *static_cast<const Unpacked*>(data);
-    for (Index i = 0; i < count; ++i, to += sizeof(To)) {
-      To value{};
-      if constexpr (std::is_same_v<To, Bfloat16>)
-        value = Bfloat16::from(of[at + i]);
-      else
-        value = of[at + i];
-      std::memcpy(to, &value, sizeof(value));
-    }
-  }
-  static void quantised(void* self, const void* data, Index at, Index count, std::byte* to) {
-    Writing& w = *static_cast<Writing*>(self);
-    const auto& of = *static_cast<const Quantised<typename C::Backend>*>(data);
-    if (w.current != of.matrix.data) {
-      w.numbers.resize(static_cast<std::size_t>(of.bytes.numbers()));
-      w.scales.resize(static_cast<std::size_t>(of.bytes.scales()));
-      of.bytes.write(of.matrix, w.numbers.data(), w.scales.data());
-      w.current = of.matrix.data;
-    }
-    if (of.scales)
-      std::memcpy(to, w.scales.data() + at, static_cast<std::size_t>(count) * sizeof(Bfloat16));
-    else
-      std::memcpy(to, w.numbers.data() + at, static_cast<std::size_t>(count));
-  }
-};
-
 /// Collects tensors, and writes them to a file.
 template <class C>
 class File {
@@ -176,44 +105,48 @@ class File {
         },
         pack);
   }
-  /// Adds a tensor [E, depth, columns] with a packed copy that is quantised.
+  /// Adds a tensor [E, depth, columns] with a packed copy that is quantised. Its numbers and scales are computed when the
+  /// first of them is written.
   void add_quantised(const std::string& name, const typename B::QuantisedMatrix& matrix, Index experts, Index depth,
                      Index columns) {
     const Weights form = matrix.format->form;
     const typename B::QuantisedBytes bytes{form, experts, depth, columns};
-    const auto part = [&](bool scales, const std::string& of, const char* type, Index rows, std::size_t element) {
-      quantised_.push_back({matrix, bytes, scales});
-      add_source(of, type, shape(bytes, rows),
-                 {&quantised_.back(), experts * rows * columns, element, &Writing<C>::quantised});
+    const auto part = [&](bool scales, const std::string& of, const char* type, Index rows) {
+      const std::size_t element = scales ? sizeof(Bfloat16) : 1;
+      add_source(of, type, shape(bytes, rows), experts * rows * columns, element,
+                 [this, matrix, bytes, scales, element](C&, Index at, Index count, std::byte* to) {
+                   if (std::exchange(current_, matrix.data) != matrix.data) {
+                     numbers_.resize(static_cast<std::size_t>(bytes.numbers()));
+                     scales_.resize(static_cast<std::size_t>(bytes.scales()));
+                     bytes.write(matrix, numbers_.data(), scales_.data());
+                   }
+                   const void* const from = scales ? static_cast<const void*>(scales_.data() + at) : &numbers_[0] + at;
+                   std::memcpy(to, from, static_cast<std::size_t>(count) * element);
+                 });
     };
-    part(false, name + suffix(form), dtype(form), bytes.number_rows(), 1);
-    part(true, name + ".scale", "BF16", bytes.scale_rows(), sizeof(Bfloat16));
+    part(false, name + suffix(form), dtype(form), bytes.number_rows());
+    part(true, name + ".scale", "BF16", bytes.scale_rows());
   }
   /// Adds a tensor with its elements, which are rounded to bfloat16 if `half` is true.
   template <class T, int Rank>
   void add_elements(const std::string& name, const View<const T, Rank, B>& t, bool half) {
-    add_source(name, half ? "BF16" : safetensors::dtype<T>(), extents(t),
-               {t.data(), t.size(), half ? sizeof(Bfloat16) : sizeof(T),
-                half ? &Writing<C>::rounded : &Writing<C>::template to_host<T>});
+    add_values(name, t, half, [t](C& ctx, Index at, Index count, T* to) { B::to_host(ctx, count, t.data() + at, to); });
   }
-  /// Adds a tensor without elements, whose packed copy is not quantised.
+  /// Adds a tensor without elements, whose packed copy is not quantised. A tensor of rank 2 is [columns, depth].
   template <class T, int Rank, class Matrix>
   void add_unpacked(const std::string& name, const View<const T, Rank, B>& t, const Matrix& matrix) {
     constexpr bool transposed = Rank == 2;
-    using Of = Unpacked<Matrix>;
-    const auto of = std::make_shared<const Of>(
-        Of{matrix, t.extent(transposed ? 1 : Rank - 2), t.extent(transposed ? 0 : Rank - 1), transposed});
-    unpacked_.push_back(of);
-    if (matrix.half)
-      add_source(name, "BF16", extents(t),
-                 {of.get(), t.size(), sizeof(Bfloat16), &Writing<C>::template unpacked<Of, Bfloat16>});
-    else
-      add_source(name, safetensors::dtype<T>(), extents(t),
-                 {of.get(), t.size(), sizeof(T), &Writing<C>::template unpacked<Of, T>});
+    const Index depth = t.extent(transposed ? 1 : Rank - 2), columns = t.extent(transposed ? 0 : Rank - 1);
+    add_values(name, t, matrix.half, [=](C&, Index at, Index count, T* to) {
+      for (Index i = at; i < at + count; ++i) {
+        const Index e = i / (depth * columns), rest = i % (depth * columns);
+        *to++ = transposed ? matrix.value(i % depth, i / depth, depth, columns)
+                           : matrix.expert(e, depth, columns).value(rest / columns, rest % columns, depth, columns);
+      }
+    });
   }
   void write(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const SaveOptions& options) {
-    Writing<C> writing{ctx};
-    safetensors::write_files(path, metadata, std::move(all_.list), options, &writing, sources_);
+    safetensors::write_files(path, metadata, std::move(all_.list), options, &ctx, sources_);
   }
 
  private:
@@ -229,18 +162,35 @@ class File {
     }
     add_elements(name, t, half);
   }
-  void add_source(const std::string& name, const char* type, std::vector<std::uint64_t> shape,
-                  const safetensors::Source& source) {
-    all_.add(Name{nullptr, name}, type, static_cast<std::uint64_t>(source.size) * source.element, std::move(shape));
-    sources_.push_back(source);
+  /// Adds a tensor whose elements the function read(ctx, at, count, to) writes to host memory.
+  template <class T, int Rank, class F>
+  void add_values(const std::string& name, const View<const T, Rank, B>& t, bool half, const F& read) {
+    add_source(name, half ? "BF16" : safetensors::dtype<T>(), extents(t), t.size(), half ? sizeof(Bfloat16) : sizeof(T),
+               [half, read](C& ctx, Index at, Index count, std::byte* to) {
+                 if (!half) return read(ctx, at, count, reinterpret_cast<T*>(to));
+                 std::vector<T> values(static_cast<std::size_t>(count));
+                 read(ctx, at, count, values.data());
+                 safetensors::encode("BF16", values.data(), values.size(), to);
+               });
+  }
+  using Copy = std::function<void(C& ctx, Index at, Index count, std::byte* to)>;
+  void add_source(const std::string& name, const char* type, std::vector<std::uint64_t> shape, Index size,
+                  std::size_t element, Copy copy) {
+    all_.add(Name{nullptr, name}, type, static_cast<std::uint64_t>(size) * element, std::move(shape));
+    copies_.push_back(std::move(copy));
+    const auto call = [](void* ctx, const void* of, Index at, Index count, std::byte* to) {
+      (*static_cast<const Copy*>(of))(*static_cast<C*>(ctx), at, count, to);
+    };
+    sources_.push_back({&copies_.back(), size, element, call});
   }
 
   const typename B::PackedWeights& packed_;
   safetensors::Entries all_{"io::save_frozen"};
   std::vector<safetensors::Source> sources_{};
-  // Sources point to these.
-  std::deque<Quantised<B>> quantised_{};
-  std::vector<std::shared_ptr<const void>> unpacked_{};
+  std::deque<Copy> copies_{};      // the functions to which sources_ point
+  const void* current_ = nullptr;  // the matrix whose numbers and scales are in memory
+  std::vector<std::byte> numbers_{};
+  std::vector<Bfloat16> scales_{};
 };
 
 /// Reads the tensors of a file, and records their names.
@@ -390,12 +340,10 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<
 
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model) {
-  Shapes::Context of_shapes;
-  const auto shapes = init_params<float, Shapes>(detail_::lookup::with_init<float, Shapes>(model), of_shapes, Seed{});
   FrozenParams<ParametersOf<float, C, M>, typename C::Backend> frozen;
   const auto here = ctx.here();
   frozen_file::Reader<C> reader(path, ctx, frozen.packed);
-  reader.read_pack("", frozen.params, shapes);
+  reader.read_pack("", frozen.params, shapes_of<float>(model));
   reader.expect_all_read();
   return frozen;
 }
@@ -404,12 +352,11 @@ template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, const StreamedCrossEntropy& loss) {
   using B = typename C::Backend;
   Shapes::Context of_shapes;
-  const auto shapes = init_params<float, Shapes>(detail_::lookup::with_init<float, Shapes>(model), of_shapes, Seed{});
   const auto of_loss = init_params<float, Shapes>(loss, of_shapes, Seed{});
   FrozenDecoder<ParametersOf<float, C, M>, Params<StreamedCrossEntropy, float, B>, B> frozen;
   const auto here = ctx.here();
   frozen_file::Reader<C> reader(path, ctx, frozen.model.packed);
-  reader.read_pack("model.", frozen.model.params, shapes);
+  reader.read_pack("model.", frozen.model.params, shapes_of<float>(model));
   reader.read_plain("loss.bias", frozen.loss.bias, of_loss.bias);
   const std::string name = "loss.weight";
   const Index rows = loss.vocabulary, dim = loss.model_dim;

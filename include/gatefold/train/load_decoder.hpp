@@ -196,8 +196,7 @@ template <class T, class M>
 auto checked_shapes(const TensorFiles& files, const TensorMap& map, const DecoderConfig& config, const M& model) {
   Shapes::Context ctx;
   ModelAndLoss<ParametersOf<T, Shapes::Context, M>, Params<StreamedCrossEntropy, T, Shapes>> shapes{
-      init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{}),
-      init_params<T, Shapes>(config.sizes.loss(), ctx, Seed{})};
+      shapes_of<T>(model), init_params<T, Shapes>(config.sizes.loss(), ctx, Seed{})};
   expect_tensors(files, map, config, shapes);
   return shapes;
 }

@@ -22,14 +22,20 @@ namespace io {
 template <class T, class C, class M>
 using ParametersOf = detail_::lookup::ParametersOf<M, T, typename C::Backend>;
 
+/// Returns the parameters of a model as tensors with extents but without elements (backend Shapes).
+/// @throws ArgumentError if options of the model do not fit, as init does
+template <class T, class M>
+auto shapes_of(const M& model) {
+  Shapes::Context ctx;
+  return init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{});
+}
 /// Returns parameters of a model with the shapes that `init` gives them. Elements are not initialised.
 /// @throws ArgumentError if options of the model do not fit, as init does
 template <class T, class C, class M>
 ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
   const auto here = ctx.here();
-  Shapes::Context shapes;
   ParametersOf<T, C, M> params;
-  shape_like(params, init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), shapes, Seed{}));
+  shape_like(params, shapes_of<T>(model));
   return params;
 }
 
