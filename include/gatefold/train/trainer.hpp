@@ -27,19 +27,6 @@ namespace gatefold {
 /// uses this norm; otherwise it reads the gradients once. If the loss has parameters (loss/loss.hpp), `params` contains
 /// them in addition to the parameters of the model.
 ///
-/// A batch that does not fit into memory can be split into parts (gradient accumulation). Call `accumulate` for every
-/// part except the last:
-///
-///     for (Index i = 0; i + 1 < parts; ++i) trainer.accumulate(x[i], target[i], extra[i]);
-///     const double loss = trainer.step(x[parts - 1], target[parts - 1], extra[parts - 1]);
-///
-///     L = Σ_i n_i L_i / Σ_i n_i,   ∇L likewise,   n_i: number of counted targets of part i              (2)
-///
-/// (2) is the loss of the whole batch if the loss is a mean over its targets. Targets that the loss ignores are not
-/// counted in n_i. Auxiliary losses depend on which items are routed together. Each part contributes its own auxiliary
-/// losses, averaged with the weights n_i. A part without counted targets contributes nothing. If no part has counted
-/// targets, only the auxiliary losses of the last part remain.
-///
 /// If products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step,
 /// before its first part. They are rounded again before a later part if they were accessed for writing in between. With
 /// `keeps_rounded = false`, each product rounds the weights again; the results have the same bits.
@@ -135,8 +122,19 @@ class Trainer {
     return value;
   }
   /// Computes the gradient of a part of a batch, and keeps it for the next step (gradient accumulation). Returns the
-  /// loss of the part. Checkpoints do not include accumulated parts. A run that loads a checkpoint drops its
-  /// accumulated parts.
+  /// loss of the part. A batch that does not fit into memory can be split into parts. Call `accumulate` for every part
+  /// except the last:
+  ///
+  ///     for (Index i = 0; i + 1 < parts; ++i) trainer.accumulate(x[i], target[i], extra[i]);
+  ///     const double loss = trainer.step(x[parts - 1], target[parts - 1], extra[parts - 1]);
+  ///
+  ///     L = Σ_i n_i L_i / Σ_i n_i,   ∇L likewise,   n_i: number of counted targets of part i              (2)
+  ///
+  /// (2) is the loss of the whole batch if the loss is a mean over its targets. Targets that the loss ignores are not
+  /// counted in n_i. Auxiliary losses depend on which items are routed together. Each part contributes its own
+  /// auxiliary losses, averaged with the weights n_i. A part without counted targets contributes nothing. If no part
+  /// has counted targets, only the auxiliary losses of the last part remain. Checkpoints do not include accumulated
+  /// parts. A run that loads a checkpoint drops its accumulated parts.
   /// @cost  forward and backward; the host waits for the backend once, or twice if a loss ignores targets
   double accumulate(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
@@ -180,38 +178,27 @@ class Trainer {
   template <class X, class Y, class E, class Other>
   using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
                                      !std::is_convertible_v<const E&, const Extra&>>;
-  /// The compiler chooses this overload and the next ones if the arguments are not a batch of this Trainer. They do not
-  /// compile, and a static_assert describes the mistake.
-  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
-  double step(X&&, Y&&, const E& = {}) {
-    return refuse_batch<X, E, Y>();
-  }
-  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
-  double accumulate(X&&, Y&&, const E& = {}) {
-    return refuse_batch<X, E, Y>();
-  }
-  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
-  double evaluate(X&&, Y&&, const E& = {}) {
-    return refuse_batch<X, E, Y>();
-  }
-  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Out<T, 2, B>>>
-  void infer(X&&, Y&&, const E& = {}) {
-    refuse_batch<X, E>();
-  }
-
-  /// The compiler chooses this overload and the next ones for a call without a target, or without memory for the
-  /// outputs. The call does not compile, and the error names the missing argument.
-  void step(detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); for outputs "
-                                    "without a target use trainer.infer(x, y); see docs/how-to/your_data.md">);
-  void accumulate(
-      detail_::policy::Misuse<"gatefold: accumulate takes items and their target, trainer.accumulate(x, target); see "
-                              "docs/how-to/your_data.md">);
-  void evaluate(
-      detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target); for "
-                              "outputs without a target use trainer.infer(x, y); see docs/how-to/your_data.md">);
-  void infer(
-      detail_::policy::Misuse<"gatefold: infer writes its result to y, which must exist before the call: Tensor<float, "
-                              "2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
+// Declares overloads of `function` that the compiler chooses if the arguments are not a batch of this Trainer, or if the
+// second argument is missing. They do not compile, and a static_assert describes the mistake.
+#define GATEFOLD_REFUSE_BATCH(function, Other, OneTarget, missing)                              \
+  template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, GATEFOLD_BARE Other>> \
+  double function(X&&, Y&&, const E& = {}) {                                                    \
+    return refuse_batch<X, E, OneTarget>();                                                     \
+  }                                                                                             \
+  void function(detail_::policy::Misuse<missing>)
+  GATEFOLD_REFUSE_BATCH(step, (Target), Y,
+                        "gatefold: step takes items and their target, trainer.step(x, target); for outputs without a "
+                        "target use trainer.infer(x, y); see docs/how-to/your_data.md");
+  GATEFOLD_REFUSE_BATCH(accumulate, (Target), Y,
+                        "gatefold: accumulate takes items and their target, trainer.accumulate(x, target); see "
+                        "docs/how-to/your_data.md");
+  GATEFOLD_REFUSE_BATCH(evaluate, (Target), Y,
+                        "gatefold: evaluate takes items and their target, trainer.evaluate(x, target); for outputs "
+                        "without a target use trainer.infer(x, y); see docs/how-to/your_data.md");
+  GATEFOLD_REFUSE_BATCH(infer, (Out<T, 2, B>), void,
+                        "gatefold: infer writes its result to y, which must exist before the call: Tensor<float, 2, "
+                        "Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md");
+#undef GATEFOLD_REFUSE_BATCH
 
   /// Returns the auxiliary losses (losses of the gates) of the last batch or part, weighted and summed over all
   /// mixtures.
@@ -296,7 +283,7 @@ class Trainer {
   Seed seed;
 
  private:
-  template <class X, class E, class Y = void>
+  template <class X, class E, class Y>
   static double refuse_batch() {
     // Whether the arguments have one target for a loss with several tasks.
     constexpr bool one_target = std::is_convertible_v<X, Items> && !std::is_void_v<Y> &&
