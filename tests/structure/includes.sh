@@ -92,7 +92,7 @@ text ~ /^[ \t]*#[ \t]*include/ && match($0, /["<][^">]+[">]/) {
   if (header ~ /^(cuda|cub\/|thrust\/|cublas|curand|cudnn|nccl|cooperative_groups|mma\.h)/ &&
       !inside(FILENAME, "backend/cuda"))
     report("cuda")
-  if (header == "mpi.h" && FILENAME != "distributed/mpi_status.hpp") report("mpi")
+  if (header == "mpi.h" && FILENAME != "distributed/mpi_transfers.hpp") report("mpi")
   if (header ~ /^nlohmann\// && FILENAME != "io/json.hpp") report("json")
   if (header == "io/json.hpp" || FILENAME == "io/json.hpp") has_json = 1
   if (header ~ /\.cuh$/ && FILENAME ~ /\.hpp$/) report("cuh")

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/distributed/mpi_status.hpp"
+#include "gatefold/distributed/mpi_transfers.hpp"
 
 namespace gatefold::support {
 

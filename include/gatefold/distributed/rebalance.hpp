@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -103,6 +104,45 @@ Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& 
   return result;
 }
 
+namespace planning {
+
+/// Assigns experts to shards: by decreasing load per place, each on the shards with the smallest load. A place is room
+/// for one expert on a shard. Returns for each expert the numbers of its shards, ascending.
+/// @param places  [E] number of shards for each of the E experts; no more than fit are assigned
+/// @param room    largest number of experts on a shard
+inline std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, const std::vector<Index>& places,
+                                              Index shards, Index room) {
+  std::vector<std::size_t> order(loads.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const Index of_a = loads[a] * places[b], of_b = loads[b] * places[a];
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  std::vector<Index> load(static_cast<std::size_t>(shards)), experts = load;
+  std::vector<std::vector<Index>> shards_of(loads.size());
+  for (const std::size_t e : order) {
+    auto& on = shards_of[e];
+    for (Index i = 0; i < places[e]; ++i) {
+      const auto cost = [&](Index j) {
+        const auto at = static_cast<std::size_t>(j);
+        const bool has_it = std::find(on.begin(), on.end(), j) != on.end();
+        return std::tuple(has_it || experts[at] == room, load[at], experts[at], j);
+      };
+      auto best = cost(0);
+      for (Index j = 1; j < shards; ++j) best = std::min(best, cost(j));
+      if (std::get<0>(best)) break;
+      const auto at = static_cast<std::size_t>(std::get<3>(best));
+      on.push_back(std::get<3>(best));
+      load[at] += Range::of(loads[e], i, places[e]).count;
+      ++experts[at];
+    }
+    std::sort(on.begin(), on.end());
+  }
+  return shards_of;
+}
+
+}  // namespace planning
+
 /// A planner that chooses the shard of each expert so that the busiest shard has little more than the mean load.
 /// Experts are placed by decreasing load, each on the shard with the smallest load.
 ///
@@ -128,7 +168,10 @@ struct LongestFirst {
            Joined{"0 or at least ", least, " (", experts, " experts on ", shards, " shards)"}, most);
     expect(gain >= 0, "LongestFirst", "gain", "at least 0", gain);
     const double before = imbalance(loads, now, shards);
-    Placement next = parts(loads, shards, most > 0 ? most : least);
+    const std::vector<Index> ones(loads.size(), 1);
+    Placement next;
+    for (const auto& on : planning::packed(loads, ones, shards, most > 0 ? most : least))
+      next.shard_of.push_back(on.front());
     const double after = imbalance(loads, next, shards);
     if (!(after < before && after <= before * (1 - gain))) return now;
     name_parts(next, shards, now);
@@ -136,27 +179,6 @@ struct LongestFirst {
   }
 
  private:
-  static Placement parts(const std::vector<Index>& loads, Index shards, Index room) {
-    std::vector<std::size_t> order(loads.size());
-    std::iota(order.begin(), order.end(), std::size_t(0));
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return loads[a] != loads[b] ? loads[a] > loads[b] : a < b; });
-    struct Part {
-      Index load = 0, experts = 0;
-    };
-    std::vector<Part> all(static_cast<std::size_t>(shards));
-    Placement placement{std::vector<Index>(loads.size())};
-    for (const std::size_t e : order) {
-      const auto best = std::min_element(all.begin(), all.end(), [&](const Part& a, const Part& b) {
-        const bool full_a = a.experts == room, full_b = b.experts == room;
-        return std::pair(full_a, std::pair(a.load, a.experts)) < std::pair(full_b, std::pair(b.load, b.experts));
-      });
-      best->load += loads[e];
-      ++best->experts;
-      placement.shard_of[e] = best - all.begin();
-    }
-    return placement;
-  }
   /// Assigns the planned parts (sets of experts) to shards so that few experts move. The loads of the parts stay the
   /// same.
   static void name_parts(Placement& parts, Index shards, const Placement& now) {

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
-#include <tuple>
 #include <vector>
 
 #include "gatefold/distributed/group.hpp"
-#include "gatefold/distributed/move_experts.hpp"
+#include "gatefold/distributed/rebalance.hpp"
 
 /// Copies of experts on several shards, for inference.
 namespace gatefold::dist {
@@ -110,7 +108,7 @@ struct HottestFirst {
     expect(extra >= 0, "HottestFirst", "extra", "at least 0", extra);
     expect(static_cast<Index>(loads.size()) == experts, "HottestFirst", "loads",
            Joined{"one load for each of ", experts, " experts"}, loads.size());
-    const auto shards_of = packed(loads, places_of(loads, shards, shards * room - experts), shards, room);
+    const auto shards_of = planning::packed(loads, places_of(loads, shards, shards * room - experts), shards, room);
     Placement next{std::vector<Index>(loads.size()), {}};
     for (std::size_t e = 0; e < loads.size(); ++e) {
       const auto& on = shards_of[e];
@@ -137,37 +135,6 @@ struct HottestFirst {
       ++places[hottest];
     }
     return places;
-  }
-  /// Assigns the experts to shards. Returns for each expert the numbers of its shards, ascending.
-  static std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, const std::vector<Index>& places,
-                                                Index shards, Index room) {
-    std::vector<std::size_t> order(loads.size());
-    std::iota(order.begin(), order.end(), std::size_t(0));
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      const Index of_a = loads[a] * places[b], of_b = loads[b] * places[a];
-      return of_a != of_b ? of_a > of_b : a < b;
-    });
-    std::vector<Index> load(static_cast<std::size_t>(shards)), experts = load;
-    std::vector<std::vector<Index>> shards_of(loads.size());
-    for (const std::size_t e : order) {
-      auto& on = shards_of[e];
-      for (Index i = 0; i < places[e]; ++i) {
-        const auto cost = [&](Index j) {
-          const auto at = static_cast<std::size_t>(j);
-          const bool has_it = std::find(on.begin(), on.end(), j) != on.end();
-          return std::tuple(has_it || experts[at] == room, load[at], experts[at], j);
-        };
-        auto best = cost(0);
-        for (Index j = 1; j < shards; ++j) best = std::min(best, cost(j));
-        if (std::get<0>(best)) break;
-        const auto at = static_cast<std::size_t>(std::get<3>(best));
-        on.push_back(std::get<3>(best));
-        load[at] += Range::of(loads[e], i, places[e]).count;
-        ++experts[at];
-      }
-      std::sort(on.begin(), on.end());
-    }
-    return shards_of;
   }
 };
 

@@ -146,18 +146,10 @@ struct Reference {
 /// layers are the same as in FormT. The memory of such an attention must contain items, not keys and values, also in
 /// `infer`.
 template <class FormT>
-struct WithTrace {
+struct WithTrace : FormT {
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
     return Block{FormT::attention_layer(s), FormT::mixture_layer(rule, branch)};
-  }
-  template <class BranchT>
-  static auto dense_layer(const LanguageSizes& s, const BranchT& branch) {
-    return FormT::dense_layer(s, branch);
-  }
-  template <class LayersT>
-  static auto model(const LanguageSizes& s, const Embedding& embedding, const LayersT& layers) {
-    return FormT::model(s, embedding, layers);
   }
 };
 

@@ -105,8 +105,8 @@ class File {
         },
         pack);
   }
-  /// Adds a tensor [E, depth, columns] with a packed copy that is quantised. Its numbers and scales are computed when the
-  /// first of them is written.
+  /// Adds a tensor [E, depth, columns] with a packed copy that is quantised. Its numbers and scales are computed when
+  /// the first of them is written.
   void add_quantised(const std::string& name, const typename B::QuantisedMatrix& matrix, Index experts, Index depth,
                      Index columns) {
     const Weights form = matrix.format->form;

@@ -178,8 +178,8 @@ class Trainer {
   template <class X, class Y, class E, class Other>
   using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
                                      !std::is_convertible_v<const E&, const Extra&>>;
-// Declares overloads of `function` that the compiler chooses if the arguments are not a batch of this Trainer, or if the
-// second argument is missing. They do not compile, and a static_assert describes the mistake.
+// Declares overloads of `function` that the compiler chooses if the arguments are not a batch of this Trainer, or if
+// the second argument is missing. They do not compile, and a static_assert describes the mistake.
 #define GATEFOLD_REFUSE_BATCH(function, Other, OneTarget, missing)                              \
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, GATEFOLD_BARE Other>> \
   double function(X&&, Y&&, const E& = {}) {                                                    \
