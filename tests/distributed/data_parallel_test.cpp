@@ -345,7 +345,7 @@ TEST_CASE("DataParallel: a non-finite gradient on one shard stops the step") {
   CHECK(refused == 3);
 }
 
-TEST_CASE("(1): gradient norm has the same bits for any placement") {
+TEST_CASE("DataParallel (1): the norm has the same bits, any placement") {
   Cpu::Context one(1);
   const auto whole = init_params<double, Cpu>(model_of(mixture), one, Seed{3});
   double expected = 0;  // Σ g²

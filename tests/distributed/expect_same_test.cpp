@@ -151,7 +151,7 @@ TEST_CASE("expect_same: compares a user's number of any type") {
   check(0.5L, 0.25L);
 }
 
-TEST_CASE("training on shards: throws without its required wrappers") {
+TEST_CASE("Trainer on shards: throws without its required wrappers") {
   const support::TempDirectory folder;
   CHECK(message_of([](auto& shard) {
           Cpu::Context ctx(1);

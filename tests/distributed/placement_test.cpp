@@ -91,7 +91,7 @@ TEST_CASE("Placement: invalid copies throw, training allows no copies") {
 using dist::imbalance;
 using dist::loads_of_shards;
 
-TEST_CASE("(1), (2): load of the busiest shard over the mean") {
+TEST_CASE("imbalance (1), (2): the busiest shard over the mean") {
   const Numbers loads{5, 1, 0, 2};
   CHECK(loads_of_shards(loads, {{0, 0, 1, 1}}, 2) == Numbers{6, 2});
   CHECK(imbalance(loads, {{0, 0, 1, 1}}, 2) == 1.5);  // 6 / 4
@@ -102,7 +102,7 @@ TEST_CASE("(1), (2): load of the busiest shard over the mean") {
   CHECK(imbalance({0, 0}, {{1, 1}}, 2) == 1);
 }
 
-TEST_CASE("(1), (2): experts with copies equal a loop over slots") {
+TEST_CASE("imbalance (1), (2): copies of an expert divide its slots") {
   const Placement placement{{0, 0, 2, 1}, {{0, 1}, {0, 3}, {2, 0}}};
   const std::vector<Numbers> holders{{0, 1, 3}, {0}, {0, 2}, {1}};
   for (const Numbers& loads : {Numbers{7, 1, 5, 0}, Numbers{1, 0, 1, 3}, Numbers{0, 0, 0, 0}, Numbers{99, 2, 4, 6}}) {
@@ -129,7 +129,7 @@ TEST_CASE("imbalance: throws for a wrong number of loads") {
 
 using dist::Copy;
 
-TEST_CASE("equation (1): slots of all shards are divided among holders") {
+TEST_CASE("DividedSlots (1): slots of all shards are divided among holders") {
   constexpr Index shards = 4, experts = 5;
   // Expert 0 is on one shard, 1 on two, 2 on all, 3 on three, 4 on two. Shard 2 has no items.
   const Placement placement{{3, 2, 0, 1, 3}, {{1, 0}, {2, 3}, {2, 1}, {2, 2}, {3, 3}, {3, 0}, {4, 0}}};

@@ -45,7 +45,7 @@ struct AllOn {
 
 }  // namespace
 
-TEST_CASE("(1): imbalance before and after, experts move to even loads") {
+TEST_CASE("rebalance (1): experts move to even loads; imbalance is reported") {
   dist::Alone world;
   std::mutex mutex;
   dist::run(world, all_shards, [&](auto& shard) {

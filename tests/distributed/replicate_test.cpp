@@ -209,7 +209,7 @@ TEST_CASE("replicate: mixed kinds, frozen parameters and random experts") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("replicate: hot experts get copies, imbalance equals a loop") {
+TEST_CASE("replicate: hot experts get copies, so loads are more even") {
   constexpr Index items = 60, shards = 4;
   dist::Alone world;
   std::mutex mutex;

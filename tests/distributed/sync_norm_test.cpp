@@ -317,7 +317,7 @@ Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& 
 
 }  // namespace
 
-TEST_CASE("SyncNorm (2): a step equals loops over all experts") {
+TEST_CASE("SyncNorm (2): the norm is taken over all shards") {
   std::mutex mutex;
   for (const Index shards : {1, 2, 3, 7})
     for (const bool per_expert : {true, false})

@@ -84,7 +84,7 @@ constexpr Index kMore = Loss::Blocks::columns + 3;  // more than one block of th
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("StreamedCrossEntropy (1): loss and gradients equal loops, every option", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy (1): loss and gradients follow the equation, every option", T, float, double) {
   for (const bool tied : {false, true})
     for (const bool bias : {false, true})
       for (const Index vocabulary : {Index(1), Index(7), kMore}) {

@@ -248,7 +248,7 @@ Result<B> computed(const StreamedCrossEntropy& loss, FreezeOptions options, Inde
 
 }  // namespace
 
-TEST_CASE("freeze: logits of a quantised output layer equal plain loops") {
+TEST_CASE("freeze: a quantised output layer multiplies rounded weights and items") {
   for (const bool tied : {false, true}) {
     const std::vector<float> w = output_of(tied);
     Cpu::Context ctx(1);
@@ -322,7 +322,7 @@ TEST_CASE("freeze: threads, other rows and CpuBf16 give the same logits") {
   }
 }
 
-TEST_CASE("freeze: the model of a decoder equals the model frozen alone") {
+TEST_CASE("freeze: a decoder's model has the bits without its loss") {
   Cpu::Context ctx(1);
   const FreezeOptions options{.weights = Weights::int4, .except = {{"**.down", Weights::int8}}};
   const auto frozen = freeze(ctx, made<Cpu>(ctx, loss_of(true)), options);
