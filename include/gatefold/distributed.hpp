@@ -4,7 +4,6 @@
 
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
-#include "gatefold/distributed/given_scores.hpp"
 #include "gatefold/distributed/gate_needs.hpp"
 #include "gatefold/distributed/loss_of_shards.hpp"
 #include "gatefold/distributed/memory.hpp"
