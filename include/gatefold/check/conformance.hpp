@@ -57,7 +57,7 @@ struct EmptyExtra {};
 /// - a Saved and a Carry of an earlier batch can be reused for the next batch, as in a Trainer, with the same results;
 /// - the carry after forward, set to zero, can be passed to backward as the gradient of the carry, as in a Trainer;
 /// - a batch without items is valid;
-/// - `forward` and `rows` of mixings and selections give the same results (see rows.hpp);
+/// - `forward` and `rows` of mixings and selections give the same results (rows_unlike_forward);
 /// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it;
 /// - optionally, its parts have the expected optional members (policy/hooks.hpp). This finds misspelt members, which

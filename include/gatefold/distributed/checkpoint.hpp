@@ -107,10 +107,13 @@ void expect_same_metadata(auto& shard, const char* where, const io::Metadata& me
   numbers.add(Name{nullptr, "metadata"}, texts);
   same::expect_numbers(shard, where, numbers);
 }
-/// Checks that all shards save with the same options.
-/// @throws ArgumentError on all shards unless `max_file_bytes` is the same on every shard
-void expect_same_options(auto& shard, const char* where, const io::SaveOptions& options) {
+/// Returns the part of the tensors of a run that this shard saves.
+/// @throws ArgumentError on all shards unless all shards hold the same run and save with the same options
+template <class ShardT, class R, class C = std::remove_cvref_t<decltype(std::declval<const R&>().context())>>
+TensorsHere<C> part_of(ShardT& shard, const char* where, const R& run, const io::SaveOptions& options) {
+  expect_same(shard, memory_of(run.context()), where, run);
   expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));
+  return {shard, where, run, TensorsHere<C>::Takes::part};
 }
 
 }  // namespace saving
@@ -119,11 +122,8 @@ template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata,
                      const io::SaveOptions& options) {
   static_assert(gatefold::detail_::checkpoint::check_run<R>());
-  using C = std::remove_cvref_t<decltype(run.context())>;
   const auto device = run.context().here();
-  expect_same(shard, memory_of(run.context()), "save_checkpoint", run);
-  saving::expect_same_options(shard, "save_checkpoint", options);
-  TensorsHere<C> here(shard, "save_checkpoint", run, TensorsHere<C>::Takes::part);
+  auto here = saving::part_of(shard, "save_checkpoint", run, options);
   const auto begun = saving::begin(shard, path, run, metadata, std::move(here.list), options);
   saving::commit(shard, begun, [&] { begun.save->write(&run.context(), here.sources); });
 }
@@ -181,12 +181,9 @@ class AsyncCheckpoint {
             const io::SaveOptions& options = {}) {
     const OneThread::Scope alone(alone_);
     static_assert(gatefold::detail_::checkpoint::check_run<R>());
-    using C = std::remove_cvref_t<decltype(run.context())>;
     const auto device = run.context().here();
     wait();
-    expect_same(shard_, memory_of(run.context()), "AsyncCheckpoint.save", run);
-    saving::expect_same_options(shard_, "AsyncCheckpoint.save", options);
-    TensorsHere<C> here(shard_, "AsyncCheckpoint.save", run, TensorsHere<C>::Takes::part);
+    auto here = saving::part_of(shard_, "AsyncCheckpoint.save", run, options);
     snapshot_.take(&run.context(), here.sources);
     auto begun = saving::begin(shard_, path, run, metadata, std::move(here.list), options);
     writing_ =
