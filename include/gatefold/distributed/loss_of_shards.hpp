@@ -111,23 +111,18 @@ struct LossOfShards<LossT, ShardT, true> {
                 ModelP& dmodel) const {
     const T share = means().template share<T, B>(ctx, target);
     if (share == 0) return fill(ctx, dy, 0);
-    if (share != 1) scale(ctx, 1 / share, grads, dmodel);
+    const auto scale = [&](T factor) {
+      gatefold::detail_::loss::scale(ctx, static_cast<double>(factor), grads);
+      gatefold::detail_::loss::scale(ctx, static_cast<double>(factor), dmodel);
+    };
+    if (share != 1) scale(1 / share);
     loss.template backward<T, B>(ctx, p, model, y, target, saved, dy, grads, dmodel);
-    if (share != 1) scale(ctx, share, grads, dmodel);
+    if (share != 1) scale(share);
     B::for_each(ctx, dy.size(), functor::Scale<T>{share, dy.data()});
   }
 
  private:
   LossOfShards<LossT, ShardT, false> means() const { return {loss, shard}; }
-  template <class C, class T, class... P>
-  static void scale(C& ctx, T factor, P&... packs) {
-    (for_each_learned(
-         [&](const Name&, auto& g) {
-           for_each_touched(ctx, g, functor::Scale<T>{factor, g.rows().data});
-         },
-         packs),
-     ...);
-  }
 };
 template <class L, class S>
 LossOfShards(L, S*) -> LossOfShards<L, S>;

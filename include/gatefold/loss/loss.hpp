@@ -215,6 +215,17 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
   }
 }
 
+/// Multiplies the learned tensors of a pack of gradients by a factor. In a Table, multiplies only the touched rows.
+template <class C, class P>
+void scale(C& ctx, double factor, P& grads) {
+  for_each_learned(
+      [&](const Name&, auto& g) {
+        using T = std::remove_cvref_t<decltype(*g.data())>;
+        for_each_touched(ctx, g, functor::Scale<T>{static_cast<T>(factor), g.rows().data});
+      },
+      grads);
+}
+
 /// Returns whether a loss has nothing to compute in this process, which has `items` items. This is the result of the
 /// loss's function `no_batch(items)` if it has one, otherwise items == 0.
 template <class LossT>

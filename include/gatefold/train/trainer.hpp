@@ -97,7 +97,7 @@ class Trainer {
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
     add_part(x, target, for_training(extra), waiting_.parts == 0 ? 1 : weight_of(x, target));
     const Waiting taken = std::exchange(waiting_, {});
-    if (taken.weight != taken.unit) scale_grads(taken.unit / taken.weight);
+    if (taken.weight != taken.unit) detail_::loss::scale(ctx_, taken.unit / taken.weight, grads);
 
     auto mark = ctx_.mark();
     optim::reduce_gradients(optimizer, ctx_, grads);
@@ -354,7 +354,7 @@ class Trainer {
     if (before.weight == 0) {
       set_zero_later(ctx_, grads);
     } else if (weight > 0 && weight != before.unit) {
-      scale_grads(before.unit / weight);
+      detail_::loss::scale(ctx_, before.unit / weight, grads);
     }
     if (before.weight == 0 || weight > 0) {
       Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
@@ -364,14 +364,6 @@ class Trainer {
       before.unit = weight;
     }
     waiting_ = {before.parts + 1, before.weight + weight, before.unit, before.losses, weight};
-  }
-  void scale_grads(double factor) {
-    for_each_learned(
-        [&](const Name&, auto& g) {
-          using G = std::remove_cvref_t<decltype(*g.data())>;
-          for_each_touched(ctx_, g, functor::Scale<G>{static_cast<G>(factor), g.rows().data});
-        },
-        grads);
   }
   /// Returns memory for dx, the gradient of the items. The trainer does not use dx, but backward writes it.
   ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
