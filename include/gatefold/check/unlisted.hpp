@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,11 +54,9 @@ inline std::size_t longest_gap(const Bytes& whole, std::vector<Bytes> parts) {
 
 template <class B, class P>
 void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
-  if constexpr (detail_::pack::is_vector<P>) {
-    for (std::size_t i = 0; i < p.size(); ++i) look<B>(Name{&at, {}, static_cast<Index>(i)}, p[i], sentences);
-  } else if constexpr (detail_::pack::is_tuple<P>) {
-    Index i = 0;
-    std::apply([&](const auto&... part) { (look<B>(Name{&at, {}, i++}, part, sentences), ...); }, p);
+  if constexpr (detail_::pack::is_vector<P> || detail_::pack::is_tuple<P>) {
+    const auto one = [&](const Name& name, const auto& part) { look<B>(name, part, sentences); };
+    detail_::pack::each_part(at, one, p);
   } else if constexpr (detail_::pack::is_tensor<P> || detail_::pack::is_sharded<P> ||
                        requires { typename P::HoldsNoTensors; }) {
     return;

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <concepts>
-#include <string_view>
-#include <tuple>
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -179,11 +177,7 @@ constexpr bool is_enough() {
 /// A gate that depends on the whole batch does not compile.
 template <class B, class P>
 void check_gates(const P& params) {
-  if constexpr (detail_::pack::is_vector<P>) {
-    for (const auto& one : params) check_gates<B>(one);
-  } else if constexpr (detail_::pack::is_tuple<P>) {
-    std::apply([](const auto&... part) { (check_gates<B>(part), ...); }, params);
-  } else if constexpr (!detail_::pack::is_tensor<P> && !detail_::pack::is_sharded<P>) {
+  if constexpr (!detail_::pack::is_tensor<P> && !detail_::pack::is_sharded<P>) {
     if constexpr (requires { typename P::TaskGate; })
       GATEFOLD_REQUIRE((is_enough<typename P::TaskGate, B>()),
                        "gatefold: on shards the gates of this MultiGate would read only the items of their shard, but "
@@ -194,7 +188,8 @@ void check_gates(const P& params) {
                        "gatefold: on shards the gate of this Mixture would read only the items of its shard, but "
                        "auxiliary losses, mixing, capacity, choices of experts and noise depend on the whole batch: "
                        "use ExpertParallel{mixture, &shard}; see docs/how-to/distributed.md#gates-on-shards");
-    P::each([](std::string_view, const auto& part) { check_gates<B>(part); }, params);
+    detail_::pack::each_part(
+        Name{}, [](const Name&, const auto& part) { check_gates<B>(part); }, params);
   }
 }
 

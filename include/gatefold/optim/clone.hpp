@@ -4,9 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -55,14 +53,7 @@ namespace optim {
 template <class F, class P>
 void for_each_counter(const F& f, const Name& at, P& pack) {
   using Pack = std::remove_const_t<P>;
-  if constexpr (detail_::pack::is_vector<Pack>) {
-    for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
-  } else if constexpr (detail_::pack::is_tuple<Pack>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (for_each_counter(f, Name{&at, {}, static_cast<Index>(At)}, std::get<At>(pack)), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
-  } else if constexpr (!detail_::pack::is_tensor<Pack>) {
+  if constexpr (!detail_::pack::is_tensor<Pack> && !detail_::pack::is_vector<Pack> && !detail_::pack::is_tuple<Pack>) {
     const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
     if constexpr (detail_::hook::optimizer::counters<Pack, decltype(one)>()) {
       Pack::counters(one, pack);
@@ -73,8 +64,10 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
                        "types in static counters(f, state); see docs/reference/optional_members.md");
       if constexpr (is_index) one("step", pack.step);
     }
-    Pack::each([&](std::string_view part, auto& sub) { for_each_counter(f, Name{&at, part}, sub); }, pack);
   }
+  if constexpr (!detail_::pack::is_tensor<Pack>)
+    detail_::pack::each_part(
+        at, [&](const Name& name, auto& part) { for_each_counter(f, name, part); }, pack);
 }
 
 /// Converts a number to the form in which checkpoints store it. An integer is unchanged. A double or float becomes an

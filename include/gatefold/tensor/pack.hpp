@@ -261,6 +261,24 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
   }
 }
 
+/// Calls f(name, part...) with each direct part of a vector, a tuple or a pack, or with this part of each of several
+/// packs of the same structure.
+template <class F, class P, class... Q>
+void each_part(const Name& at, const F& f, P& first, Q&... more) {
+  using Pack = std::remove_const_t<P>;
+  if constexpr (is_vector<Pack>) {
+    for (std::size_t i = 0; i < first.size(); ++i) f(Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
+  } else if constexpr (is_tuple<Pack>) {
+    const auto one = [&]<std::size_t J>() {
+      f(Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
+    };
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) { (one.template operator()<At>(), ...); };
+    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+  } else {
+    Pack::each([&](std::string_view part, auto&... parts) { f(Name{&at, part}, parts...); }, first, more...);
+  }
+}
+
 }  // namespace detail_::pack
 
 /// Calls f(name, tensor...) for every tensor of one pack, or of several packs of the same structure in parallel.

@@ -182,11 +182,6 @@ class Selection {
     if constexpr (detail_::pack::is_tensor<P>) {
       to.resize_like(from);
       copy(ctx_, from.view(), to.view());
-    } else if constexpr (detail_::pack::is_vector<P>) {
-      to.resize(from.size());
-      for (std::size_t i = 0; i < from.size(); ++i) part(Name{&at, {}, static_cast<Index>(i)}, to[i], from[i]);
-    } else if constexpr (detail_::pack::is_tuple<P>) {
-      each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) { part(name, a, b); });
     } else if constexpr (detail_::pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
                        "gatefold: select_experts works in one process, on a model that holds all its experts; save a "
@@ -203,8 +198,10 @@ class Selection {
         whole_gate(Name{&gates, {}, static_cast<Index>(t)}, to.gate[t], from.gate[t], list);
       bank(Name{&at, "expert"}, to.expert, from.expert, list);
     } else {
+      if constexpr (detail_::pack::is_vector<P>) to.resize(from.size());
       if constexpr (requires { to.lie_as(from); }) to.lie_as(from);
-      P::each([&](std::string_view name, auto& a, auto& b) { part(Name{&at, name}, a, std::as_const(b)); }, to, from);
+      detail_::pack::each_part(
+          at, [&](const Name& name, auto& a, const auto& b) { part(name, a, b); }, to, from);
     }
   }
   /// Requires that the number of expert lists fits the number of mixtures in the model.
@@ -272,18 +269,13 @@ class Selection {
   void bank(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     if constexpr (detail_::pack::is_tensor<P>) {
       tensor(at, to, from, 0, list);
-    } else if constexpr (detail_::pack::is_tuple<P>) {
-      each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) { bank(name, a, b, list); });
     } else if constexpr (OfKinds<P>) {
       kinds(Name{&at, "kinds"}, to.kinds, from.kinds, list);
     } else if constexpr (detail_::pack::is_sharded<P>) {
       part(at, to, from);  // triggers a static_assert, because shards are not supported
     } else {
-      P::each(
-          [&](std::string_view name, auto& a, auto& b) {
-            bank(Name{&at, name}, a, std::as_const(b), list);
-          },
-          to, from);
+      detail_::pack::each_part(
+          at, [&](const Name& name, auto& a, const auto& b) { bank(name, a, b, list); }, to, from);
     }
   }
   /// Copies the parameters of the selected experts of a mixture with several kinds of experts. Experts are numbered
@@ -292,7 +284,7 @@ class Selection {
   void kinds(const Name& at, std::tuple<K...>& to, const std::tuple<K...>& from, const std::vector<Index>& list) {
     Index first = 0;
     std::size_t next = 0;
-    each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) {
+    const auto one = [&](const Name& name, auto& a, const auto& b) {
       Index count = 0;
       for_each_tensor([&](const Name&, const auto& t) { count = std::max(count, t.extent(0)); }, b);
       std::vector<Index> mine;
@@ -300,7 +292,8 @@ class Selection {
         mine.push_back(list[next] - first);
       bank(name, a, b, mine);
       first += count;
-    });
+    };
+    detail_::pack::each_part(at, one, to, from);
     expect(next == list.size(), where, "list", Joined{"experts below ", first, ", sorted by kind"},
            next < list.size() ? list[next] : Index(0));
   }
@@ -329,13 +322,6 @@ class Selection {
     }
     expect(false, where, Joined{at, ": expert_extents"}, Joined{"less than ", Rank, " (the rank of the tensor)"},
            extent);
-  }
-  template <class P, class F>
-  static void each_of_tuple(const Name& at, P& to, const P& from, const F& f) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (f(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(to), std::get<At>(from)), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   }
 
   C& ctx_;

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <cstddef>
 #include <map>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "gatefold/layer/summary.hpp"
@@ -146,13 +143,6 @@ class Copies {
   void part(const Name& at, P& to) {
     if constexpr (detail_::pack::is_tensor<P>) {
       tensor(at, to, false);
-    } else if constexpr (detail_::pack::is_vector<P>) {
-      for (std::size_t i = 0; i < to.size(); ++i) part(Name{&at, {}, static_cast<Index>(i)}, to[i]);
-    } else if constexpr (detail_::pack::is_tuple<P>) {
-      const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-        (part(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(to)), ...);
-      };
-      parts(std::make_index_sequence<std::tuple_size_v<P>>{});
     } else if constexpr (detail_::select::OfMixture<P>) {
       ++mixtures_;
       const FillBank fill{*this};
@@ -163,7 +153,8 @@ class Copies {
                        "gatefold: upcycle works in one process, on a model that holds all its "
                        "experts; save the result and load it into the model on shards");
     } else {
-      P::each([&](std::string_view name, auto& of) { part(Name{&at, name}, of); }, to);
+      detail_::pack::each_part(
+          at, [&](const Name& name, auto& of) { part(name, of); }, to);
     }
   }
   template <class Of>
