@@ -98,7 +98,9 @@ struct Zero {
   }
 
  private:
-  auto take_on(auto& ctx) const { return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()}; }
+  auto take_on(auto& ctx) const {
+    return rows_of_shard::Take<decltype(memory_of(ctx))>(memory_of(ctx), shard->index(), shard->count());
+  }
   /// Sends the rows that this shard has updated to all shards, and copies the updated rows of all shards into `params`.
   template <class T, class C, class Pack>
   void gather(C& ctx, Pack& params, Pack& mine) const {
