@@ -19,6 +19,13 @@
 /// with the tensor names of those libraries (TensorMap).
 namespace gatefold::io {
 
+namespace tensor_map {
+
+template <class C, class P>
+void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack);
+
+}  // namespace tensor_map
+
 /// Fills a pack of tensors, which already have their shapes, from files of another library:
 ///
 ///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);
@@ -30,12 +37,16 @@ namespace gatefold::io {
 ///         and reason if a tensor is missing, has a different shape, or has a type that cannot be read
 /// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
-void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack);
+void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
+  tensor_map::load(files, ctx, map, pack);
+}
 
 /// Fills a pack from files of another library, like the load that takes TensorFiles, but opens the files of the path
 /// only for this call.
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
-void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack);
+void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack) {
+  load(TensorFiles(path), ctx, map, pack);
+}
 
 /// Writes a pack to a safetensors file with the names, the shapes and, optionally, the element types of another
 /// library. `load` with the same map reads this file. An earlier index and parts of the same path are removed.
@@ -227,38 +238,30 @@ void fill(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
         B::from_host(ctx, static_cast<Index>(count), values, to.data() + first);
       });
 }
-
-}  // namespace tensor_map
-
-template <class C, class P, class>
+template <class C, class P>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, so it must not be const");
-  tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto&) {
+  visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto&) {
     GATEFOLD_REQUIRE(
         (std::is_same_v<B, typename C::Backend>),
         "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
   });
-  tensor_map::expect_stored(files, map, pack);
+  expect_stored(files, map, pack);
   std::vector<std::vector<std::byte>> bytes;
-  tensor_map::visit("io::load", map, pack, [&](const auto&, const auto& pieces) {
-    for (const tensor_map::Piece& piece : pieces)
+  visit("io::load", map, pack, [&](const auto&, const auto& pieces) {
+    for (const Piece& piece : pieces)
       bytes.push_back(files.read_part(piece.name, {piece.run, piece.part, piece.parts}));
   });
   auto next = bytes.begin();
-  tensor_map::visit("io::load", map, pack,
-                    [&]<class T, int Rank, class B>(View<T, Rank, B> tensor, const auto& pieces) {
-                      tensor_map::Converted<T> converted;
-                      for (const tensor_map::Piece& piece : pieces)
-                        B::from_host(ctx, static_cast<Index>(piece.count),
-                                     converted(piece, files.info(piece.name).dtype, *next++, piece.count),
-                                     tensor.data() + piece.offset);
-                    });
+  visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B> tensor, const auto& pieces) {
+    Converted<T> converted;
+    for (const Piece& piece : pieces)
+      B::from_host(ctx, static_cast<Index>(piece.count),
+                   converted(piece, files.info(piece.name).dtype, *next++, piece.count), tensor.data() + piece.offset);
+  });
 }
 
-template <class C, class P, class>
-void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack) {
-  load(TensorFiles(path), ctx, map, pack);
-}
+}  // namespace tensor_map
 
 template <class C, class P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const TensorMap& map, P& pack,

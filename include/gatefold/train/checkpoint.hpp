@@ -71,7 +71,15 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run);
 /// @throws FileError under the same conditions as io::load_subset, with the name of a tensor that is missing or of a
 ///         different type or shape. Then no tensor has changed
 template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
-void load_model(const std::filesystem::path& path, C& ctx, P& params);
+void load_model(const std::filesystem::path& path, C& ctx, P& params) {
+  const std::set<std::string> names = io::read_names(path);
+  bool beside_a_loss = false;  // true if the loss of the saved run has parameters (ModelAndLoss)
+  const auto look = [&](const Name& name, const AnyTensor*) {
+    beside_a_loss |= names.contains("params.model." + name.str());
+  };
+  detail_::pack::visit_any(look, Name{}, false, params);
+  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
+}
 
 namespace detail_::checkpoint {
 
@@ -209,16 +217,6 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   detail_::checkpoint::expect_whole("load_checkpoint", run);
   detail_::checkpoint::expect_counters(path, run);
   return detail_::checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
-}
-template <class C, class P, class>
-void load_model(const std::filesystem::path& path, C& ctx, P& params) {
-  const std::set<std::string> names = io::read_names(path);
-  bool beside_a_loss = false;  // true if the loss of the saved run has parameters (ModelAndLoss)
-  const auto look = [&](const Name& name, const AnyTensor*) {
-    beside_a_loss |= names.contains("params.model." + name.str());
-  };
-  detail_::pack::visit_any(look, Name{}, false, params);
-  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
 }
 
 /// Writes checkpoints on a separate thread, one after the other.
