@@ -56,88 +56,6 @@ TEST_CASE("gate_needs: gates that need no other shard") {
   CHECK(seen<SoftMoe> == Sees::own);
 }
 
-namespace {
-
-constexpr Index items = 12, dim = 5, experts = 4, steps = 3;
-
-template <class GateT>
-constexpr bool is_enough = dist::local::is_enough<GateT, Cpu>();
-
-/// A gate of a user.
-struct Own : SoftmaxTopK {};
-
-auto model_of(const auto& gate) {
-  return Stack{Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}}}, 2};
-}
-/// Returns losses, then parameters.
-std::vector<double> values_of(auto& trainer, const auto& part) {
-  std::vector<double> all;
-  for (Index i = 0; i < steps; ++i) {
-    const auto number = static_cast<std::uint64_t>(i);
-    const auto x = uniform_tensor<double>(trainer.context(), Seed{10 + number}, 1, items, dim),
-               y = uniform_tensor<double>(trainer.context(), Seed{90 + number}, 1, items, dim);
-    all.push_back(trainer.step(x.view().rows(part.first, part.count), y.view().rows(part.first, part.count)));
-  }
-  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); },
-                  trainer.params);
-  return all;
-}
-
-}  // namespace
-
-TEST_CASE("LocalGate: detects gates that do not need the whole batch") {
-  CHECK(is_enough<SoftmaxTopK>);
-  CHECK(is_enough<SoftmaxDense>);
-  CHECK(is_enough<SigmoidTopK>);
-  CHECK(is_enough<XMoe>);
-  CHECK(is_enough<SmoeDropout>);
-  CHECK(is_enough<SoftMoe>);
-  CHECK(is_enough<HashGate>);
-  CHECK(is_enough<WeightOnInput<SoftmaxTopK>>);
-  CHECK(is_enough<WeightOnInput<HashGate>>);
-  CHECK(is_enough<SigmoidOnInput>);
-  CHECK_FALSE(is_enough<WeightOnInput<VMoe>>);
-  CHECK_FALSE(is_enough<WithAuxiliary<SoftmaxTopK, ZLoss>>);
-  CHECK_FALSE(is_enough<SoftmaxNoisyTop1>);
-  CHECK_FALSE(is_enough<SoftmaxExpertChoice>);
-  CHECK_FALSE(is_enough<VMoe>);
-  CHECK_FALSE(is_enough<Switch>);
-  CHECK_FALSE(is_enough<ComposedGate<Jitter<LinearScores>, Independent, TopK>>);
-  CHECK_FALSE(is_enough<ComposedGate<LinearScores, Independent, Capacity<TopK>>>);
-  CHECK_FALSE(is_enough<SimilarityAware<SoftmaxTopK>>);
-  CHECK_FALSE(is_enough<Own>);
-}
-
-TEST_CASE("LocalGate: a replicated mixture trains as in one process") {
-  const auto check = [](const auto& gate) {
-    Cpu::Context ctx(1);
-    Trainer alone{ctx, model_of(gate), MeanSquaredError{}, optim::AdamW{.lr = 0.02}, Seed{3}, Element<double>{}};
-    const auto expected = values_of(alone, dist::Range{0, items});
-    for (const Index shards : {2, 3}) {
-      dist::Alone world;
-      std::mutex mutex;
-      dist::run(world, shards, [&](auto& shard) {
-        Cpu::Context of_shard(1);
-        Trainer trainer{of_shard,
-                        model_of(gate),
-                        dist::LossOfShards{MeanSquaredError{}, &shard},
-                        dist::DataParallel{optim::AdamW{.lr = 0.02}, &shard},
-                        Seed{3},
-                        Element<double>{}};
-        const auto found = values_of(trainer, shard.part_of(items));
-        const std::lock_guard lock(mutex);
-        REQUIRE(found.size() == expected.size());
-        double most = 0;
-        for (std::size_t i = 0; i < found.size(); ++i) most = support::larger(most, std::abs(found[i] - expected[i]));
-        CHECK(most < 1e-11);
-      });
-    }
-  };
-  check(SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}});
-  check(SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}});
-  check(SoftmaxDense{.scores = {.experts = experts}});
-}
-
 TEST_CASE("MixedRows: joins and splits rows and their adjoints") {
   using Rows = dist::MixedRows<double, Cpu>;
   constexpr Index items = 3, experts = 2;
@@ -236,4 +154,86 @@ TEST_CASE("GivenScores: passes logits row by row, including infinities") {
     CHECK(sum[1] == x(1, 0));
   }
   for (Index i = 0; i < x.size(); ++i) CHECK(z.data()[i] == x.data()[i]);
+}
+
+namespace {
+
+constexpr Index items = 12, dim = 5, experts = 4, steps = 3;
+
+template <class GateT>
+constexpr bool is_enough = dist::local::is_enough<GateT, Cpu>();
+
+/// A gate of a user.
+struct Own : SoftmaxTopK {};
+
+auto model_of(const auto& gate) {
+  return Stack{Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}}}, 2};
+}
+/// Returns losses, then parameters.
+std::vector<double> values_of(auto& trainer, const auto& part) {
+  std::vector<double> all;
+  for (Index i = 0; i < steps; ++i) {
+    const auto number = static_cast<std::uint64_t>(i);
+    const auto x = uniform_tensor<double>(trainer.context(), Seed{10 + number}, 1, items, dim),
+               y = uniform_tensor<double>(trainer.context(), Seed{90 + number}, 1, items, dim);
+    all.push_back(trainer.step(x.view().rows(part.first, part.count), y.view().rows(part.first, part.count)));
+  }
+  for_each_tensor([&](const Name&, const auto& t) { all.insert(all.end(), t.data(), t.data() + t.size()); },
+                  trainer.params);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("LocalGate: detects gates that do not need the whole batch") {
+  CHECK(is_enough<SoftmaxTopK>);
+  CHECK(is_enough<SoftmaxDense>);
+  CHECK(is_enough<SigmoidTopK>);
+  CHECK(is_enough<XMoe>);
+  CHECK(is_enough<SmoeDropout>);
+  CHECK(is_enough<SoftMoe>);
+  CHECK(is_enough<HashGate>);
+  CHECK(is_enough<WeightOnInput<SoftmaxTopK>>);
+  CHECK(is_enough<WeightOnInput<HashGate>>);
+  CHECK(is_enough<SigmoidOnInput>);
+  CHECK_FALSE(is_enough<WeightOnInput<VMoe>>);
+  CHECK_FALSE(is_enough<WithAuxiliary<SoftmaxTopK, ZLoss>>);
+  CHECK_FALSE(is_enough<SoftmaxNoisyTop1>);
+  CHECK_FALSE(is_enough<SoftmaxExpertChoice>);
+  CHECK_FALSE(is_enough<VMoe>);
+  CHECK_FALSE(is_enough<Switch>);
+  CHECK_FALSE(is_enough<ComposedGate<Jitter<LinearScores>, Independent, TopK>>);
+  CHECK_FALSE(is_enough<ComposedGate<LinearScores, Independent, Capacity<TopK>>>);
+  CHECK_FALSE(is_enough<SimilarityAware<SoftmaxTopK>>);
+  CHECK_FALSE(is_enough<Own>);
+}
+
+TEST_CASE("LocalGate: a replicated mixture trains as in one process") {
+  const auto check = [](const auto& gate) {
+    Cpu::Context ctx(1);
+    Trainer alone{ctx, model_of(gate), MeanSquaredError{}, optim::AdamW{.lr = 0.02}, Seed{3}, Element<double>{}};
+    const auto expected = values_of(alone, dist::Range{0, items});
+    for (const Index shards : {2, 3}) {
+      dist::Alone world;
+      std::mutex mutex;
+      dist::run(world, shards, [&](auto& shard) {
+        Cpu::Context of_shard(1);
+        Trainer trainer{of_shard,
+                        model_of(gate),
+                        dist::LossOfShards{MeanSquaredError{}, &shard},
+                        dist::DataParallel{optim::AdamW{.lr = 0.02}, &shard},
+                        Seed{3},
+                        Element<double>{}};
+        const auto found = values_of(trainer, shard.part_of(items));
+        const std::lock_guard lock(mutex);
+        REQUIRE(found.size() == expected.size());
+        double most = 0;
+        for (std::size_t i = 0; i < found.size(); ++i) most = support::larger(most, std::abs(found[i] - expected[i]));
+        CHECK(most < 1e-11);
+      });
+    }
+  };
+  check(SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}});
+  check(SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}});
+  check(SoftmaxDense{.scores = {.experts = experts}});
 }
