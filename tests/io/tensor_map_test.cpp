@@ -534,10 +534,10 @@ TEST_CASE("gather: joins and converts parts in file order") {
   }
   pack.count(0) = 7;
   const auto elements = [&](MapEntry::Layout layout, bool interleaved) {
-    const io::TensorMap map{{"up", "gu", layout, 1, 2, false, interleaved},
-                            {"gate", "gu", layout, 0, 2, false, interleaved},
-                            {"count", "n"}};
-    const auto tensors = io::tensor_map::gather<Cpu::Context>(map, pack);
+    const io::TensorMap parts{{"up", "gu", layout, 1, 2, false, interleaved},
+                              {"gate", "gu", layout, 0, 2, false, interleaved},
+                              {"count", "n"}};
+    const auto tensors = io::tensor_map::gather<Cpu::Context>(parts, pack);
     REQUIRE(tensors.size() == 2);
     CHECK(tensors[0].name == "gu");
     CHECK(tensors[0].size() == 12);
