@@ -12,7 +12,7 @@
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/gate/count_experts.hpp"
+#include "gatefold/gate/gate.hpp"
 
 /// A test for policies that you write yourself, for example a gate or an expert: `conformance` checks what the library
 /// requires of every policy.
