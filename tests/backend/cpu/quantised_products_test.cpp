@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/expert/activation.hpp"
+#include "support/bounded.hpp"
 #include "support/engine_cases.hpp"
 #include "support/quantised.hpp"
 
@@ -243,6 +246,109 @@ TEST_CASE("quantised products: the adjoint equals that of the decoded weights") 
     Cpu::grouped_gemm(three, slots.groups(), adjoints, weights, true, dx.view(), epilogue);
     CAPTURE(i);
     CHECK(same_bits(dx.data(), expected.data(), slots.count() * depth));
+  }
+}
+
+namespace {
+
+/// A random output layer W [columns, depth], and rows that it multiplies.
+struct RandomOutput {
+  Weights form;
+  Index rows, depth, columns;
+  std::vector<float> a, w, bias;
+
+  explicit RandomOutput(Choice& choose)
+      : form(choose.one_in(4) ? Weights::bfloat16 : naive::quantised_forms[choose.below(3)]),
+        rows(choose.one_in(2) ? choose.from(1, 9) : choose.from(1, 70)),
+        depth(choose.one_in(3) ? choose.from(250, 600) : choose.from(1, 100)),
+        columns(choose.one_in(4) ? choose.from(200, 700) : choose.from(1, 90)),
+        a(choose.numbers<float>(rows * depth)),
+        w(choose.numbers<float>(columns * depth)),
+        bias(choose.numbers<float>(columns)) {}
+
+  /// Returns the exact logit of a row and a word, and the documented bound of its error.
+  support::Bounded exact(Index row, Index word) const {
+    const auto x = [&](Index k) { return a[std::size_t(row * depth + k)]; };
+    const auto weight = [&](Index k) { return w[std::size_t(word * depth + k)]; };
+    const double b = double(bias[std::size_t(word)]);
+    if (is_quantised(form)) {
+      const naive::QuantisedSum sum = naive::quantised_dot(form, depth, x, weight);
+      // At most a product, a scale and two sums are rounded for each group of 32 terms.
+      const double terms = 4 * (static_cast<double>(depth) / 32 + 2);
+      return {sum.value + b, 0x1p-24 * terms * (sum.magnitude + std::abs(b))};
+    }
+    support::BoundedSum<float> sum;
+    for (Index k = 0; k < depth; ++k) sum.add(double(x(k)), double(naive::bf16(double(weight(k)))));
+    sum.add(b, 1);
+    return sum.result();
+  }
+  /// Computes rows `first` to first + count − 1 of the logits, in random blocks of words. The weights have no elements
+  /// of their own, so a result shows that the products read the packed copy.
+  template <class B>
+  Matrix<B> logits(Choice& choose, int threads, Index first, Index count) const {
+    typename B::Context ctx(threads, true);
+    cpu::PackedWeights packed;
+    const float* const address = B::template reserve_transposed<float>(columns, depth, form, packed);
+    B::pack_columns(ctx, address, 0, View<const float, 2, B>(w.data(), columns, depth), columns, packed);
+    CHECK(!has_elements(address));
+    const auto use = ctx.use(packed);
+    const View<const float, 2, B> weights(address, columns, depth), items(a.data() + first * depth, count, depth);
+    Matrix<B> all(count, columns);
+    for (Index j = 0, next = 0; j < columns; j = next) {
+      next = std::min(columns, j + choose.from(1, 5) * B::template columns_together<float>);
+      Matrix<B> c(count, next - j);
+      const functor::AddBias<float, B> epilogue{{bias.data() + j, 1, next - j}};
+      CHECK(B::gemm_transposed(ctx, items, weights, j, c.view(), epilogue));
+      for (Index r = 0; r < count; ++r) std::copy_n(&c(r, 0), next - j, &all(r, j));
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("gemm_transposed: the packed copy gives loops within their bounds, in any batch") {
+  for (Index i = first_case(); i < end_of_cases(); ++i) {
+    Choice choose(static_cast<std::uint64_t>(4000000 + i));
+    const RandomOutput output(choose);
+    const Matrix<Cpu> all = output.logits<Cpu>(choose, 1, 0, output.rows);
+    int wrong = 0;
+    for (Index n = 0; n < 40; ++n) {  // some elements, because plain loops are slow
+      const Index row = choose.below(output.rows), word = choose.below(output.columns);
+      wrong += !support::within(all(row, word), output.exact(row, word));
+    }
+    CAPTURE(i);
+    CAPTURE(int(output.form));
+    CHECK(wrong == 0);
+    CHECK(same_bits(all, output.logits<Cpu>(choose, 3, 0, output.rows)));
+    for (const int threads : {1, 3})
+      CHECK(same_bits(output.logits<CpuBf16>(choose, threads, 0, output.rows).data(), all.data(), all.size()));
+    const Index first = choose.below(output.rows), count = choose.from(1, output.rows - first);
+    CHECK(same_bits(output.logits<Cpu>(choose, 1, first, count).data(), &all(first, 0), count * output.columns));
+  }
+}
+
+TEST_CASE_TEMPLATE("gemm_transposed: reads the elements of no weights, and needs a packed copy", B, Cpu, CpuBf16) {
+  for (Index i = first_case(); i < end_of_cases(); ++i) {
+    Choice choose(static_cast<std::uint64_t>(5000000 + i));
+    const RandomOutput output(choose);
+    typename B::Context ctx(choose.one_in(2) ? 3 : 1, true);
+    std::vector<float> w = output.w;
+    const View<const float, 2, B> weights(w.data(), output.columns, output.depth),
+        items(output.a.data(), output.rows, output.depth);
+    cpu::PackedWeights packed;
+    B::pack_transposed(ctx, weights, output.form, packed);
+    const functor::AddBias<float, B> epilogue{{output.bias.data(), 1, output.columns}};
+    Matrix<B> c(output.rows, output.columns);
+    std::fill(c.data(), c.data() + c.size(), 7.0F);
+    CHECK(!B::gemm_transposed(ctx, items, weights, 0, c.view(), epilogue));
+    CHECK(std::count(c.data(), c.data() + c.size(), 7.0F) == c.size());
+    // A product that reads the elements instead of the copy gives NaN.
+    std::fill(w.begin(), w.end(), std::numeric_limits<float>::quiet_NaN());
+    const auto use = ctx.use(packed);
+    CHECK(B::gemm_transposed(ctx, items, weights, 0, c.view(), epilogue));
+    CAPTURE(i);
+    CHECK(same_bits(c.data(), output.logits<B>(choose, 1, 0, output.rows).data(), c.size()));
   }
 }
 
