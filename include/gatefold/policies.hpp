@@ -59,6 +59,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/transfer.hpp"
 #include "gatefold/backend/weight_rounding.hpp"
+#include "gatefold/backend/quantised_bytes.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/logistic.hpp"

@@ -10,6 +10,7 @@
 #include "fuzz/blocks.cpp"
 #include "fuzz/checkpoint.cpp"
 #include "fuzz/config.cpp"
+#include "fuzz/frozen.cpp"
 #include "fuzz/idx.cpp"
 #include "fuzz/index.cpp"
 #include "fuzz/safetensors.cpp"
@@ -21,9 +22,10 @@ struct Target {
   std::string_view name;
   int (*run)(const std::uint8_t*, std::size_t);
 };
-constexpr Target targets[] = {
-    {"blocks", fuzz::blocks}, {"checkpoint", fuzz::checkpoint},   {"config", fuzz::config}, {"idx", fuzz::idx},
-    {"index", fuzz::index},   {"safetensors", fuzz::safetensors}, {"text", fuzz::text}};
+constexpr Target targets[] = {{"blocks", fuzz::blocks},           {"checkpoint", fuzz::checkpoint},
+                              {"config", fuzz::config},           {"idx", fuzz::idx},
+                              {"frozen", fuzz::frozen},           {"index", fuzz::index},
+                              {"safetensors", fuzz::safetensors}, {"text", fuzz::text}};
 const Target* target = nullptr;
 
 }  // namespace

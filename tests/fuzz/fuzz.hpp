@@ -18,6 +18,7 @@ namespace fuzz {
 int blocks(const std::uint8_t* bytes, std::size_t size);
 int checkpoint(const std::uint8_t* bytes, std::size_t size);
 int config(const std::uint8_t* bytes, std::size_t size);
+int frozen(const std::uint8_t* bytes, std::size_t size);
 int idx(const std::uint8_t* bytes, std::size_t size);
 int index(const std::uint8_t* bytes, std::size_t size);
 int safetensors(const std::uint8_t* bytes, std::size_t size);

@@ -5,8 +5,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -63,11 +65,7 @@ void check_round_trip(FreezeOptions options) {
   // What was loaded can be saved again, with the same bytes.
   const auto again = folder.path / "again.safetensors";
   io::save_frozen(again, ctx, loaded, {{"made", "here"}});
-  const auto bytes = [](const std::filesystem::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  };
-  if (is_quantised(options.weights)) CHECK(bytes(again) == bytes(path));
+  if (is_quantised(options.weights)) CHECK(read_bytes(again) == read_bytes(path));
 }
 
 /// A small language model.
@@ -103,8 +101,7 @@ std::string error_of(const Save& save, const Load& load, const F& change) {
   const auto path = folder.path / "f";
   Cpu::Context ctx(1);
   save(path, ctx);
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::string text = read_bytes(path);
   change(text);
   std::ofstream(path, std::ios::binary) << text;
   try {
@@ -302,6 +299,129 @@ TEST_CASE("load_frozen: a file with a wrong tensor names it") {
   CHECK(error_of(number) == "tensor \"expert.gate.int8\": expected numbers from -127 to 127, got -128 as number 5");
 }
 
+namespace {
+
+/// Changes the header of a file, as JSON, and the elements after it.
+template <class F>
+auto in_parts(const F& change) {
+  return [=](std::string& text) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, text.data(), sizeof(length));
+    nlohmann::json header = nlohmann::json::parse(text.substr(8, length));
+    std::string elements = text.substr(8 + length);
+    change(header, elements);
+    const std::string changed = header.dump();
+    length = changed.size();
+    text = std::string(reinterpret_cast<const char*>(&length), 8) + changed + elements;
+  };
+}
+/// Returns the error of loading a changed file of the branch with all weights in `form`.
+template <class F>
+std::string error_of_form(Weights form, const F& change) {
+  return error_of(
+      [&](const auto& path, auto& ctx) { io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = form})); },
+      [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, branch()); }, in_parts(change));
+}
+
+}  // namespace
+
+TEST_CASE("load_frozen: each damage of each form gives one error that names the tensor") {
+  using nlohmann::json;
+  for (const Weights form : naive::quantised_forms) {
+    CAPTURE(int(form));
+    const std::string up = std::string("expert.up") + io::frozen_file::suffix(form), scale = "expert.up.scale",
+                      in_quotes = "tensor \"" + up + "\"";
+    const Index rows = form == Weights::int8 ? 37 : 19;
+    CHECK(error_of_form(form, [](json&, std::string&) {}) == "no error");
+
+    // Scales that are infinite or NaN.
+    for (const auto& [bits, name] : {std::pair(0x7f80, "inf"), {0xff80, "-inf"}, {0x7fc0, "nan"}, {0x7f81, "nan"}})
+      CHECK(error_of_form(form, [&](json& header, std::string& elements) {
+              const std::size_t at = header[scale]["data_offsets"][0].get<std::size_t>() + 2 * 7;
+              elements[at] = static_cast<char>(bits & 255);
+              elements[at + 1] = static_cast<char>(bits >> 8);
+            }) == std::string("tensor \"expert.up.scale\": expected finite scales, got ") + name + " as number 7");
+
+    // Scales and numbers of a wrong size, with as many elements.
+    CHECK(error_of_form(form, [&](json& header, std::string&) {
+            header[scale]["shape"] = {3, 70, 2};
+          }) == "tensor \"expert.up.scale\": expected [3, 2, 70], got [3, 70, 2]");
+    CHECK(error_of_form(form, [&](json& header, std::string&) {
+            header[scale]["shape"] = {6, 70};
+          }) == "tensor \"expert.up.scale\": expected [3, 2, 70], got [6, 70]");
+    CHECK(error_of_form(form,
+                        [&](json& header, std::string&) {
+                          header[up]["shape"] = {3, 70, rows};
+                        }) ==
+          in_quotes + ": expected [3, " + std::to_string(rows) + ", 70], got [3, 70, " + std::to_string(rows) + "]");
+    // A size that does not fit the offsets.
+    CHECK(error_of_form(form, [&](json& header, std::string&) {
+            header[scale]["shape"] = {3, 3, 70};
+          }).find("tensor \"expert.up.scale\"") != std::string::npos);
+
+    // Types and names of another form.
+    CHECK(error_of_form(form, [&](json& header, std::string&) { header[scale]["dtype"] = "F16"; }) ==
+          "tensor \"expert.up.scale\": dtype: expected BF16, got F16");
+    CHECK(error_of_form(form, [&](json& header, std::string&) { header[up]["dtype"] = "F8_E4M3"; }) ==
+          in_quotes + ": dtype: expected " + (form == Weights::int8 ? "I8" : "U8") + ", got F8_E4M3");
+    const auto rename = [&](const std::string& to) {
+      return error_of_form(form, [&](json& header, std::string&) {
+        header[to] = header[up];
+        header.erase(up);
+      });
+    };
+    CHECK(rename("expert.up.q4_0") == "tensor \"expert.up\": missing");
+    CHECK(rename("expert.up") == (form == Weights::int8
+                                      ? "tensor \"expert.up.scale\": unexpected"
+                                      : "tensor \"expert.up\": expected [3, 37, 70], got [3, 19, 70]"));
+    if (form != Weights::int8)
+      CHECK(rename("expert.up.int8") == "tensor \"expert.up.int8\": dtype: expected I8, got U8");
+
+    // Another form of the same tensor, and another tensor, both without elements.
+    for (const std::string other : {".int8", ".int4", ".mxfp4", ""}) {
+      if ("expert.up" + other == up) continue;
+      const std::string error = error_of_form(form, [&](json& header, std::string&) {
+        header["expert.up" + other] = {{"dtype", "U8"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
+      });
+      CHECK(error.find("another form of the same tensor") != std::string::npos);
+    }
+    CHECK(error_of_form(form, [&](json& header, std::string&) {
+            header["expert.more"] = {{"dtype", "U8"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
+          }) == "tensor \"expert.more\": unexpected");
+
+    // Offsets that overlap, or have a gap.
+    for (const auto& [begin, end, text] : {std::tuple(-2, -2, "(overlap)"), {2, 2, "(gap)"}, {0, -2, "data_offsets"}}) {
+      const std::string error = error_of_form(form, [&](json& header, std::string&) {
+        json& offsets = header[up]["data_offsets"];
+        offsets = {offsets[0].get<int>() + begin, offsets[1].get<int>() + end};
+      });
+      CHECK(error.find(text) != std::string::npos);
+    }
+    // Elements that are cut off, or too many.
+    for (const std::size_t left : {std::size_t(0), std::size_t(1), std::size_t(1000)})
+      CHECK(error_of_form(form, [&](json&, std::string& elements) { elements.resize(left); }).find("truncated") !=
+            std::string::npos);
+    CHECK(error_of_form(form, [](json&, std::string& elements) { elements.pop_back(); }).find("truncated") !=
+          std::string::npos);
+    CHECK(error_of_form(form, [](json&, std::string& elements) { elements += '\0'; }).find("found more bytes") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("load_frozen: a damaged file leaves loaded weights as they were") {
+  const TempDirectory folder;
+  const auto path = folder.path / "frozen.safetensors";
+  Cpu::Context ctx(1);
+  io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = Weights::int4}));
+  auto loaded = io::load_frozen(path, ctx, branch());
+  const auto before = outputs<Cpu>(ctx, loaded);
+  std::string text = read_bytes(path);
+  std::memcpy(text.data() + text.find("expert.down.scale"), "expert.dawn", 11);
+  std::ofstream(path, std::ios::binary) << text;
+  CHECK_THROWS_AS(loaded = io::load_frozen(path, ctx, branch()), FileError);
+  CHECK(outputs<Cpu>(ctx, loaded) == before);
+}
+
 TEST_CASE("load_frozen: a quantised matrix with one column is an error") {
   const auto file = [](Index columns) {
     return [=](const auto& path, auto& ctx) {
@@ -324,7 +444,9 @@ TEST_CASE("load_frozen: random changes of a file give errors, never crashes") {
     errors += error_of([&](std::string& text) {
                 std::uint64_t header = 0;
                 std::memcpy(&header, text.data(), sizeof(header));
+                // The header; in half of the files also the elements, which can stay valid.
                 for (int n = 0; n < 3; ++n) text[random() % (8 + header)] = static_cast<char>(random());
+                if (i % 2 == 0) text[random() % text.size()] = static_cast<char>(random());
                 if (i % 10 == 0) text.resize(random() % text.size());
               }) != "no error";
   CHECK(errors > 150);

@@ -12,18 +12,19 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/quantised_bytes.hpp"
 #include "gatefold/model/decoder.hpp"
 #include "gatefold/train/load_parameters.hpp"
 
 /// Files of frozen parameters with weights of 8 or 4 bits.
 namespace gatefold::io {
 
-/// Writes frozen parameters to a safetensors file. load_frozen reads the file on any processor:
+/// Writes frozen parameters to a safetensors file. load_frozen reads the file on any processor and backend:
 ///
 ///     io::save_frozen("model.safetensors", ctx, freeze(ctx, std::move(params), {.weights = Weights::int4}));
 ///     const auto frozen = io::load_frozen("model.safetensors", ctx, model);
 ///
-/// A quantised tensor NAME [E, depth, columns] becomes two tensors. backend/cpu/quantised_bytes.hpp explains their
+/// A quantised tensor NAME [E, depth, columns] becomes two tensors. backend/quantised_bytes.hpp explains their
 /// elements:
 ///
 ///     NAME.int8                 I8    [E, depth, columns]          or
@@ -31,7 +32,7 @@ namespace gatefold::io {
 ///     NAME.scale                BF16  [E, ⌈depth / 32⌉, columns]
 ///
 /// Tensors with a packed copy of bfloat16 are stored as BF16, others as `save` stores them. load_frozen reads both as
-/// plain floats without a packed copy.
+/// plain floats without a packed copy. The same weights in the same form give the same bytes on every backend.
 /// @param metadata  strings kept in the header
 /// @throws FileError as `save`
 /// @cost   memory for the numbers and scales of one tensor
@@ -41,15 +42,16 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P
 /// Writes a frozen decoder (model/decoder.hpp). The names of the model's tensors begin with `model.`. A
 /// quantised output layer W [V, D] becomes `loss.weight.int8` [1, D, V] (or int4, mxfp4) and `loss.weight.scale`. An
 /// output layer of bfloat16 becomes `loss.weight`, BF16 [V, D]. If W is tied to the embedding, the table of the
-/// embedding is stored as well.
+/// embedding is stored as well. Cuda and CudaBf16 do not pack the output layer, so they store its floats.
 template <class C, class ModelP, class LossP, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<ModelP, LossP, B>& frozen,
                  const Metadata& metadata = {}, const SaveOptions& options = {});
 
 /// Returns the frozen float parameters of a model from a file of save_frozen. Quantised tensors exist only in packed
-/// form, so they cannot be trained. Results have the same bits as before the parameters were saved.
+/// form, so they cannot be trained. Results have the same bits as before the parameters were saved on the same backend.
 /// @throws FileError that names the tensor if one is missing or unexpected, if its type, its shape or a number does not
-///         fit, or if there are two forms of it; ArgumentError if options of the model do not fit, as init does
+///         fit, if a scale is infinite or NaN, or if there are two forms of it; ArgumentError if options of the model
+///         do not fit, as init does
 /// @cost   memory for the parameters, and for the largest tensor while it runs
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model);
@@ -58,7 +60,8 @@ auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model);
 ///     io::save_frozen("int8.safetensors", ctx, io::load_frozen_decoder(folder, ctx, config, model, options));
 ///     const auto frozen = io::load_frozen("int8.safetensors", ctx, model, config.sizes.loss());
 ///
-/// An output layer of bfloat16 is packed again.
+/// An output layer of bfloat16 is packed again. Cuda and CudaBf16 do not pack the output layer: a quantised W becomes
+/// the floats ŵ, and if W is tied, the output layer reads the table of the embedding.
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, const StreamedCrossEntropy& loss);
 
@@ -71,8 +74,7 @@ inline const char* suffix(Weights form) {
 inline const char* dtype(Weights form) { return form == Weights::int8 ? "I8" : "U8"; }
 
 /// Returns the shape [E, rows, columns] of the numbers or scales of a quantised tensor.
-template <class Bytes>
-std::vector<std::uint64_t> shape(const Bytes& of, Index rows) {
+inline std::vector<std::uint64_t> shape(const QuantisedBytes& of, Index rows) {
   return {static_cast<std::uint64_t>(of.experts), static_cast<std::uint64_t>(rows),
           static_cast<std::uint64_t>(of.columns)};
 }
@@ -83,6 +85,12 @@ std::vector<std::uint64_t> extents(const T& tensor) {
   for (int i = 0; i < T::rank; ++i) shape.push_back(static_cast<std::uint64_t>(tensor.extent(i)));
   return shape;
 }
+
+/// True if output layers have a packed copy on a backend.
+template <class B>
+inline constexpr bool packs_output = requires {
+  &B::template packs_transposed<float>;
+};
 
 /// Collects tensors, and writes them to a file.
 template <class C>
@@ -105,22 +113,35 @@ class File {
         },
         pack);
   }
-  /// Adds a tensor [E, depth, columns] with a packed copy that is quantised. Its numbers and scales are computed when
-  /// the first of them is written.
-  void add_quantised(const std::string& name, const typename B::QuantisedMatrix& matrix, Index experts, Index depth,
+  /// Adds the tensors of a loss with the output layer w [V, D].
+  template <class P, class T>
+  void add_loss(const P& loss, const View<const T, 2, B>& w) {
+    if constexpr (packs_output<B>)
+      if (const auto packed = B::packed_transposed(packed_, w.data())) {
+        const std::string name = "loss.weight";
+        add("loss.", loss, name);
+        if (packed.quantised)
+          return add_quantised(name, packed.quantised.format->form, w.data(), 1, w.extent(1), w.extent(0));
+        return has_elements(w.data()) ? add_elements(name, w, true) : add_unpacked(name, w, packed);
+      }
+    add("loss.", loss);
+  }
+  /// Adds a tensor [E, depth, columns] with a packed copy of 8 or 4 bits. Its numbers and scales are computed when the
+  /// first of them is written.
+  void add_quantised(const std::string& name, Weights form, const float* weights, Index experts, Index depth,
                      Index columns) {
-    const Weights form = matrix.format->form;
-    const typename B::QuantisedBytes bytes{form, experts, depth, columns};
+    const QuantisedBytes bytes{form, experts, depth, columns};
     const auto part = [&](bool scales, const std::string& of, const char* type, Index rows) {
       const std::size_t element = scales ? sizeof(Bfloat16) : 1;
       add_source(of, type, shape(bytes, rows), experts * rows * columns, element,
-                 [this, matrix, bytes, scales, element](C&, Index at, Index count, std::byte* to) {
-                   if (std::exchange(current_, matrix.data) != matrix.data) {
+                 [this, weights, bytes, scales, element](C& ctx, Index at, Index count, std::byte* to) {
+                   if (std::exchange(current_, weights) != weights) {
                      numbers_.resize(static_cast<std::size_t>(bytes.numbers()));
                      scales_.resize(static_cast<std::size_t>(bytes.scales()));
-                     bytes.write(matrix, numbers_.data(), scales_.data());
+                     B::write_quantised(ctx, packed_, weights, bytes, numbers_.data(), scales_.data());
                    }
-                   const void* const from = scales ? static_cast<const void*>(scales_.data() + at) : &numbers_[0] + at;
+                   const void* const from =
+                       scales ? static_cast<const void*>(scales_.data() + at) : numbers_.data() + at;
                    std::memcpy(to, from, static_cast<std::size_t>(count) * element);
                  });
     };
@@ -155,10 +176,13 @@ class File {
   void add_tensor(const std::string& name, const View<const T, Rank, B>& t, bool multiplied) {
     bool half = false;
     if constexpr (Rank == 3 && std::is_floating_point_v<T>) {
-      const auto packed = B::packed_copy(packed_, t.data());
-      if (packed.quantised) return add_quantised(name, packed.quantised, t.extent(0), t.extent(1), t.extent(2));
-      if (packed && !has_elements(t.data())) return add_unpacked(name, t, packed);
-      half = packed.half && multiplied;
+      const Weights form = B::packed_form(packed_, t);
+      if constexpr (std::is_same_v<T, float>)
+        if (is_quantised(form)) return add_quantised(name, form, t.data(), t.extent(0), t.extent(1), t.extent(2));
+      if constexpr (requires { B::packed_copy(packed_, t.data()); })
+        if (const auto packed = B::packed_copy(packed_, t.data()); packed && !has_elements(t.data()))
+          return add_unpacked(name, t, packed);
+      half = multiplied && form == Weights::bfloat16;
     }
     add_elements(name, t, half);
   }
@@ -187,8 +211,8 @@ class File {
   const typename B::PackedWeights& packed_;
   safetensors::Entries all_{"io::save_frozen"};
   std::vector<safetensors::Source> sources_{};
-  std::deque<Copy> copies_{};      // the functions to which sources_ point
-  const void* current_ = nullptr;  // the matrix whose numbers and scales are in memory
+  std::deque<Copy> copies_{};       // the functions to which sources_ point
+  const float* current_ = nullptr;  // the weights whose numbers and scales are in memory
   std::vector<std::byte> numbers_{};
   std::vector<Bfloat16> scales_{};
 };
@@ -231,18 +255,18 @@ class Reader {
     return files_.template read<T>(name);
   }
   /// Reads a tensor [E, depth, columns] if the file has a quantised form of it.
-  /// @param reserve  reserve(form) returns the address of memory for the packed copy
+  /// @param take  take(bytes, numbers, scales) stores the weights
   /// @return whether it was read
   /// @throws FileError if the file also has another form of it
   template <class F>
-  bool read_quantised(const std::string& name, Index experts, Index depth, Index columns, const F& reserve) {
-    bool found = false;
-    for (const Weights form : forms) {
+  bool read_quantised(const std::string& name, Index experts, Index depth, Index columns, const F& take) {
+    const Weights* found = nullptr;
+    for (const Weights& form : forms) {
       if (!files_.contains(name + suffix(form))) continue;
       if (found || files_.contains(name)) files_.fail(name + suffix(form), "another form of the same tensor");
-      found = true;
-      read_form(name, {form, experts, depth, columns}, reserve);
+      found = &form;
     }
+    if (found) read_form(name, {*found, experts, depth, columns}, take);
     return found;
   }
   bool has(const std::string& name, const char* type) const {
@@ -267,12 +291,12 @@ class Reader {
       const std::string& name = names[at];
       if constexpr (std::is_same_v<To, Tensor<float, 3, B>>) {
         const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
-        const auto reserve = [&](Weights form) {
-          float* const packed = B::template reserve_packed<float>(experts, depth, columns, form, reader.packed_);
+        const auto take = [&](const QuantisedBytes& of, const std::byte* numbers, const Bfloat16* scales) {
+          float* const packed = B::template reserve_packed<float>(experts, depth, columns, of.form, reader.packed_);
           t.resize_without_memory(packed, experts, depth, columns);
-          return packed;
+          B::read_quantised(reader.ctx_, reader.packed_, packed, of, numbers, scales);
         };
-        if (only[at] && reader.read_quantised(name, experts, depth, columns, reserve)) return;
+        if (only[at] && reader.read_quantised(name, experts, depth, columns, take)) return;
       }
       reader.read_plain(name, t, like);
     }
@@ -284,7 +308,7 @@ class Reader {
                             safetensors::shape_text(files_.info(name).shape));
   }
   template <class F>
-  void read_form(const std::string& name, const typename B::QuantisedBytes& bytes, const F& reserve) {
+  void read_form(const std::string& name, const QuantisedBytes& bytes, const F& take) {
     const std::string of_numbers = name + suffix(bytes.form), of_scales = name + ".scale";
     const auto expect_tensor = [&](const std::string& tensor, const char* type, Index rows) {
       if (!files_.contains(tensor)) files_.fail(tensor, "missing");
@@ -298,10 +322,13 @@ class Reader {
     const std::vector<std::byte> numbers = files_.read_bytes(of_numbers), scales = files_.read_bytes(of_scales);
     if (const Index at = bytes.wrong_number(numbers.data()); at >= 0)
       files_.fail(of_numbers, "expected numbers from -127 to 127, got -128 as number " + std::to_string(at));
-    const float* const address = reserve(bytes.form);
     std::vector<Bfloat16> of_groups(static_cast<std::size_t>(bytes.scales()));
     std::memcpy(of_groups.data(), scales.data(), scales.size());
-    bytes.read(numbers.data(), of_groups.data(), packed_.reserved(address));
+    if (const Index at = bytes.wrong_scale(of_groups.data()); at >= 0)
+      files_.fail(of_scales, "expected finite scales, got " +
+                                 std::to_string(float(of_groups[static_cast<std::size_t>(at)])) + " as number " +
+                                 std::to_string(at));
+    take(bytes, numbers.data(), std::as_const(of_groups).data());
   }
 
   C& ctx_;
@@ -323,18 +350,9 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P
 template <class C, class ModelP, class LossP, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<ModelP, LossP, B>& frozen,
                  const Metadata& metadata, const SaveOptions& options) {
-  const std::string output = "loss.weight";
-  const auto w = detail_::frozen_decoder::output_weights(frozen.model.params, frozen.loss);
-  const auto packed = B::packed_transposed(frozen.model.packed, w.data());
   frozen_file::File<C> file(frozen.model.packed);
   file.add("model.", frozen.model.params);
-  file.add("loss.", frozen.loss, packed ? output : "");
-  if (packed.quantised)
-    file.add_quantised(output, packed.quantised, 1, w.extent(1), w.extent(0));
-  else if (packed && !has_elements(w.data()))
-    file.add_unpacked(output, w, packed);
-  else if (packed)
-    file.add_elements(output, w, true);
+  file.add_loss(frozen.loss, detail_::frozen_decoder::output_weights(frozen.model.params, frozen.loss));
   file.write(path, ctx, metadata, options);
 }
 
@@ -360,25 +378,46 @@ auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, cons
   reader.read_plain("loss.bias", frozen.loss.bias, of_loss.bias);
   const std::string name = "loss.weight";
   const Index rows = loss.vocabulary, dim = loss.model_dim;
-  const auto reserve = [&](Weights form) {
-    if (loss.tied) {
-      frozen.loss.weight.resize_like(of_loss.weight);
-      auto* const table = first_table<float, B>(frozen.model.params);
-      expect(table, "io::load_frozen", "model", "a model with an Embedding, because the loss is tied", "no Embedding");
-      return B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed, table->data());
+  const std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(dim)};
+  if constexpr (frozen_file::packs_output<B>) {
+    const auto reserve = [&](Weights form) {
+      if (loss.tied) {
+        frozen.loss.weight.resize_like(of_loss.weight);
+        auto* const table = first_table<float, B>(frozen.model.params);
+        expect(table, "io::load_frozen", "model", "a model with an Embedding, because the loss is tied",
+               "no Embedding");
+        return B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed, table->data());
+      }
+      float* const address = B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed);
+      frozen.loss.weight.resize_without_memory(address, rows, dim);
+      return address;
+    };
+    const auto take = [&](const QuantisedBytes& of, const std::byte* numbers, const Bfloat16* scales) {
+      B::read_quantised(ctx, frozen.model.packed, reserve(of.form), of, numbers, scales);
+    };
+    if (reader.read_quantised(name, 1, dim, rows, take)) {
+    } else if (reader.has(name, "BF16")) {
+      const std::vector<float> values = reader.template read_values<float>(name, shape);
+      B::pack_columns(ctx, reserve(Weights::bfloat16), 0, View<const float, 2, B>(values.data(), rows, dim), rows,
+                      frozen.model.packed);
+    } else {
+      reader.read_plain(name, frozen.loss.weight, of_loss.weight);
     }
-    float* const address = B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed);
-    frozen.loss.weight.resize_without_memory(address, rows, dim);
-    return address;
-  };
-  if (reader.read_quantised(name, 1, dim, rows, reserve)) {
-  } else if (reader.has(name, "BF16")) {
-    const std::vector<float> values =
-        reader.template read_values<float>(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(dim)});
-    B::pack_columns(ctx, reserve(Weights::bfloat16), 0, View<const float, 2, B>(values.data(), rows, dim), rows,
-                    frozen.model.packed);
   } else {
-    reader.read_plain(name, frozen.loss.weight, of_loss.weight);
+    // If the loss is tied, the output layer reads the table of the embedding, and the values are only checked.
+    std::vector<float> values;
+    const auto take = [&](const QuantisedBytes& of, const std::byte* numbers, const Bfloat16* scales) {
+      for (Index row = 0; row < rows; ++row)
+        for (Index k = 0; k < dim; ++k) values.push_back(of.value(numbers, scales, 0, k, row));
+    };
+    if (reader.read_quantised(name, 1, dim, rows, take)) {
+    } else if (loss.tied && !reader.has(name, "BF16")) {
+      reader.read_plain(name, frozen.loss.weight, of_loss.weight);
+    } else {
+      values = reader.template read_values<float>(name, shape);
+    }
+    frozen.loss.weight.resize_like(of_loss.weight);
+    if (!loss.tied) B::from_host(ctx, frozen.loss.weight.size(), values.data(), frozen.loss.weight.data());
   }
   reader.expect_all_read();
   return frozen;

@@ -102,6 +102,12 @@ class PackedWeights {
       if (entry.plain == address) return static_cast<std::byte*>(entry.packed);
     return nullptr;
   }
+  /// Returns the quantised copy of the weights at an address, or a null matrix.
+  QuantisedMatrix quantised(const void* address) const {
+    for (const Entry& entry : entries_)
+      if (entry.plain == address && entry.format) return {static_cast<const std::byte*>(entry.packed), entry.format};
+    return {};
+  }
 
   /// Checks that the code that calls this can read the packed weights. A model can hold weights that a file compiled
   /// with a different -march has packed, with panels of a different width. Call this before you read them.

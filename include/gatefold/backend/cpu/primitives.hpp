@@ -27,6 +27,8 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
+#include "gatefold/backend/quantised_bytes.hpp"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/weights.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
@@ -45,12 +47,29 @@ struct Primitives {
   using Of = typename Operands::template Of<T>;
 
   using PackedWeights = cpu::PackedWeights;
-  using QuantisedMatrix = cpu::QuantisedMatrix;
-  using QuantisedBytes = cpu::QuantisedBytes;
   /// Returns the packed copy of the weights at an address, or null.
   template <class T>
   static auto packed_copy(const PackedWeights& packed, const T* weights) {
     return packed.template find<Of<T>>(weights);
+  }
+  /// Returns the form of the packed copy of the weights w, if it has fewer bytes than w. Otherwise returns
+  /// Weights::unchanged.
+  template <class T>
+  static Weights packed_form(const PackedWeights& packed, View<const T, 3, B> w) {
+    const auto copy = packed_copy(packed, w.data());
+    if (copy.quantised) return copy.quantised.format->form;
+    return copy.half ? Weights::bfloat16 : Weights::unchanged;
+  }
+  /// Writes the quantised copy of the weights at an address in the order of files.
+  static void write_quantised(Context&, const PackedWeights& packed, const float* weights, const QuantisedBytes& of,
+                              std::byte* numbers, Bfloat16* scales) {
+    cpu::write_quantised(of, packed.quantised(weights), numbers, scales);
+  }
+  /// Packs numbers and scales in the order of files into memory that reserve_packed or reserve_transposed has allocated.
+  /// @pre wrong_number and wrong_scale return −1
+  static void read_quantised(Context&, PackedWeights& packed, const float* address, const QuantisedBytes& of,
+                             const std::byte* numbers, const Bfloat16* scales) {
+    cpu::read_quantised(of, numbers, scales, packed.reserved(address));
   }
   /// Packs the experts' weights w [E, depth, columns] and stores the packed copy in `packed`, in place of an earlier
   /// copy.

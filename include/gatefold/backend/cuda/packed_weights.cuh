@@ -1,15 +1,18 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/quantised_matrix.cuh"
 #include "gatefold/backend/cuda/status.cuh"
+#include "gatefold/backend/quantised_bytes.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -62,6 +65,33 @@ class PackedWeights {
     const auto found = copies_.find(w);
     return found == copies_.end() || found->second.columns != columns ? nullptr : found->second.values.get();
   }
+  /// Writes the numbers and scales of the copy of the weights at address w in the order of files, in host memory.
+  void write_quantised(cudaStream_t stream, const void* w, const QuantisedBytes& of, std::byte* numbers,
+                       Bfloat16* scales) const {
+    const Quantised& copy = quantised_.at(w);
+    std::vector<std::byte> host(copy.matrix.bytes(copy.experts));
+    expect_success(cudaMemcpyAsync(host.data(), copy.bytes.get(), host.size(), cudaMemcpyDeviceToHost, stream),
+                   "cudaMemcpyAsync");
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    const auto* const from = host.data();
+    copy_rows(from, of.experts * of.number_rows(), copy.matrix.stride, numbers, of.columns, of.columns);
+    copy_rows(from + copy.matrix.scales_at(copy.experts), of.experts * of.scale_rows(), 2 * copy.matrix.stride,
+              reinterpret_cast<std::byte*>(scales), 2 * of.columns, 2 * of.columns);
+  }
+  /// Copies numbers and scales in the order of files to the device, and waits until they are there.
+  /// @param address  the address that reserve_quantised returned
+  void read_quantised(cudaStream_t stream, const float* address, const QuantisedBytes& of, const std::byte* numbers,
+                      const Bfloat16* scales) {
+    const Quantised& copy = quantised_.at(address);
+    std::vector<std::byte> host(copy.matrix.bytes(copy.experts));
+    auto* const to = host.data();
+    copy_rows(numbers, of.experts * of.number_rows(), of.columns, to, copy.matrix.stride, of.columns);
+    copy_rows(reinterpret_cast<const std::byte*>(scales), of.experts * of.scale_rows(), 2 * of.columns,
+              to + copy.matrix.scales_at(copy.experts), 2 * copy.matrix.stride, 2 * of.columns);
+    expect_success(cudaMemcpyAsync(copy.bytes.get(), host.data(), host.size(), cudaMemcpyHostToDevice, stream),
+                   "cudaMemcpyAsync");
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
   /// Returns the number of weight matrices that have a copy of bfloat16.
   std::size_t size() const { return copies_.size(); }
 
@@ -109,6 +139,11 @@ class PackedWeights {
     void* memory = nullptr;
     expect_success(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
     return Memory<T>(static_cast<T*>(memory));
+  }
+  /// Copies `rows` rows of `bytes` bytes, which begin `from_stride` and `to_stride` bytes apart.
+  static void copy_rows(const std::byte* from, Index rows, Index from_stride, std::byte* to, Index to_stride,
+                        Index bytes) {
+    for (Index row = 0; row < rows; ++row, from += from_stride, to += to_stride) std::copy_n(from, bytes, to);
   }
   static Quantised reserved(Index experts, Index depth, Index columns, Weights form) {
     QuantisedMatrix matrix{{form}, depth, divide_up(columns, Index(4)) * 4};

@@ -24,6 +24,8 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
+#include "gatefold/backend/quantised_bytes.hpp"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/weights.hpp"
 
 namespace gatefold::detail_::device {
@@ -92,6 +94,27 @@ struct Primitives {
       packed.quantise_experts(ctx.stream(), address, first, w.extent(0), copy.data());
       ctx.synchronize();
     }
+  }
+
+  /// Returns the form of the packed copy of the weights w, or Weights::unchanged if there is none.
+  template <class T>
+  static Weights packed_form(const PackedWeights& packed, View<const T, 3, B> w) {
+    if (const auto* matrix = packed.find_quantised(w.data())) return matrix->rounding.form;
+    return packed.find(w.data(), w.extent(2)) ? Weights::bfloat16 : Weights::unchanged;
+  }
+  /// Writes the quantised copy of the weights at an address in the order of files, in host memory.
+  /// @cost  host memory for the copy
+  static void write_quantised(Context& ctx, const PackedWeights& packed, const float* weights, const QuantisedBytes& of,
+                              std::byte* numbers, Bfloat16* scales) {
+    const auto here = ctx.here();
+    packed.write_quantised(ctx.stream(), weights, of, numbers, scales);
+  }
+  /// Copies numbers and scales in the order of files into memory that reserve_packed has allocated.
+  /// @cost  host memory for the copy
+  static void read_quantised(Context& ctx, PackedWeights& packed, const float* address, const QuantisedBytes& of,
+                             const std::byte* numbers, const Bfloat16* scales) {
+    const auto here = ctx.here();
+    packed.read_quantised(ctx.stream(), address, of, numbers, scales);
   }
 
   /// Rounds the weights w into their copy in `packed` again, on the stream of ctx. It does nothing if products of T do

@@ -1,0 +1,55 @@
+// Reads any bytes as a file of save_frozen. If the file is refused, the reason is a FileError. If it is read, saving the
+// parameters gives a file that is read again, with the same bytes and the same results. The reader holds at most a few
+// times the size of the file.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "fuzz/fuzz.hpp"
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/train/frozen_file.hpp"
+#include "support/temp_directory.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+// More than one group of rows, and an odd number of rows and columns.
+const OneExpert frozen_layer{Linear{.model_dim = 35, .output_dim = 3}};
+
+std::vector<float> outputs_of(Cpu::Context& ctx, const auto& frozen) {
+  std::vector<float> x(2 * 35, 0.5F);
+  Tensor<float, 2, Cpu> y(2, 3);
+  infer(frozen_layer, ctx, frozen, View<const float, 2, Cpu>(x.data(), 2, 35), y);
+  return {y.data(), y.data() + y.size()};
+}
+
+}  // namespace
+
+int fuzz::frozen(const std::uint8_t* bytes, std::size_t size) {
+  static Cpu::Context ctx(1);
+  const fuzz::File file(bytes, size);
+  std::optional<decltype(io::load_frozen(file.path(), ctx, frozen_layer))> frozen;
+  FUZZ_REQUIRE(fuzz::peak([&] {
+                 try {
+                   frozen.emplace(io::load_frozen(file.path(), ctx, frozen_layer));
+                 } catch (const FileError&) {
+                 }
+               }) <= 32 * size + (1 << 16));
+  if (!frozen) return 0;
+  const std::filesystem::path path = fuzz::scratch_file();
+  io::save_frozen(path, ctx, *frozen);
+  const std::string saved = support::read_bytes(path);
+  const auto again = io::load_frozen(path, ctx, frozen_layer);
+  io::save_frozen(path, ctx, again);
+  FUZZ_REQUIRE(support::read_bytes(path) == saved);
+  const std::vector<float> a = outputs_of(ctx, *frozen), b = outputs_of(ctx, again);
+  FUZZ_REQUIRE(
+      std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) { return x == y || (x != x && y != y); }));
+  return 0;
+}
