@@ -39,6 +39,13 @@ TEST_CASE("Layout: one file sorts by element size, then name") {
   CHECK(layout.files[0].header.find(R"("__metadata__":{"k":"v"})") != std::string::npos);
 }
 
+TEST_CASE("Layout: elements of any size are aligned") {
+  const std::vector<Entry> mixed{{"a", "U8", {3}, 3},  {"b", "BF16", {5}, 10}, {"c", "I8", {1}, 1},
+                                 {"d", "F32", {1}, 4}, {"e", "F16", {3}, 6},   {"f", "F64", {1}, 8},
+                                 {"g", "BF16", {1}, 2}};
+  CHECK(names(layout_of({}, mixed, {})) == std::vector<std::vector<std::string>>{{"f", "d", "e", "b", "g", "c", "a"}});
+}
+
 TEST_CASE("Layout: parts fill up; a larger tensor gets its own") {
   const auto parts = [](gatefold::Index most) { return names(layout_of({}, list, {.max_file_bytes = most})); };
   using Names = std::vector<std::vector<std::string>>;

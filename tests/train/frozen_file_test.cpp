@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -244,7 +243,7 @@ TEST_CASE("load_frozen: a language model with a wrong output names it") {
   CHECK(error_of_layers(Weights::int8, replace("[1,37,45]", "[1,45,37]")) ==
         "tensor \"loss.weight.int8\": expected [1, 37, 45], got [1, 45, 37]");
   CHECK(error_of_layers(Weights::int8, replace("loss.bias", "loss.bios")) == "tensor \"loss.bias\": missing");
-  CHECK(error_of_layers(Weights::bfloat16, replace("[45,37],\"data", "[37,45],\"data")) ==
+  CHECK(error_of_layers(Weights::bfloat16, replace("BF16\",\"shape\":[45,37]", "BF16\",\"shape\":[37,45]")) ==
         "tensor \"loss.weight\": expected [45, 37], got [37, 45]");
   // The file of a model without a loss, and of a model for another loss.
   const auto save = [](const auto& path, auto& ctx) {
@@ -335,12 +334,14 @@ TEST_CASE("load_frozen: each damage of each form gives one error that names the 
     CHECK(error_of_form(form, [](json&, std::string&) {}) == "no error");
 
     // Scales that are infinite or NaN.
-    for (const auto& [bits, name] : {std::pair(0x7f80, "inf"), {0xff80, "-inf"}, {0x7fc0, "nan"}, {0x7f81, "nan"}})
-      CHECK(error_of_form(form, [&](json& header, std::string& elements) {
-              const std::size_t at = header[scale]["data_offsets"][0].get<std::size_t>() + 2 * 7;
-              elements[at] = static_cast<char>(bits & 255);
-              elements[at + 1] = static_cast<char>(bits >> 8);
-            }) == std::string("tensor \"expert.up.scale\": expected finite scales, got ") + name + " as number 7");
+    for (const auto& scale_and_name : {std::pair(0x7f80, "inf"), {0xff80, "-inf"}, {0x7fc0, "nan"}, {0x7f81, "nan"}})
+      CHECK(error_of_form(form,
+                          [&](json& header, std::string& elements) {
+                            const std::size_t at = header[scale]["data_offsets"][0].get<std::size_t>() + 2 * 7;
+                            elements[at] = static_cast<char>(scale_and_name.first & 255);
+                            elements[at + 1] = static_cast<char>(scale_and_name.first >> 8);
+                          }) == std::string("tensor \"expert.up.scale\": expected finite scales, got ") +
+                                    scale_and_name.second + " as number 7");
 
     // Scales and numbers of a wrong size, with as many elements.
     CHECK(error_of_form(form, [&](json& header, std::string&) {
@@ -390,12 +391,16 @@ TEST_CASE("load_frozen: each damage of each form gives one error that names the 
           }) == "tensor \"expert.more\": unexpected");
 
     // Offsets that overlap, or have a gap.
-    for (const auto& [begin, end, text] : {std::tuple(-2, -2, "(overlap)"), {2, 2, "(gap)"}, {0, -2, "data_offsets"}}) {
+    struct Moved {
+      int begin, end;
+      const char* error;
+    };
+    for (const Moved& moved : {Moved{-2, -2, "(overlap)"}, Moved{2, 2, "(gap)"}, Moved{0, -2, "data_offsets"}}) {
       const std::string error = error_of_form(form, [&](json& header, std::string&) {
         json& offsets = header[up]["data_offsets"];
-        offsets = {offsets[0].get<int>() + begin, offsets[1].get<int>() + end};
+        offsets = {offsets[0].get<int>() + moved.begin, offsets[1].get<int>() + moved.end};
       });
-      CHECK(error.find(text) != std::string::npos);
+      CHECK(error.find(moved.error) != std::string::npos);
     }
     // Elements that are cut off, or too many.
     for (const std::size_t left : {std::size_t(0), std::size_t(1), std::size_t(1000)})
