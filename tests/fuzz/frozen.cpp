@@ -1,6 +1,6 @@
-// Reads any bytes as a file of save_frozen. If the file is refused, the reason is a FileError. If it is read, saving the
-// parameters gives a file that is read again, with the same bytes and the same results. The reader holds at most a few
-// times the size of the file.
+// Reads any bytes as a file of save_frozen. If the file is refused, the reason is a FileError. If it is read, saving
+// the parameters gives a file that is read again, with the same bytes and the same results. The reader holds at most a
+// few times the size of the file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

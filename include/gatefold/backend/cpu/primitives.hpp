@@ -65,7 +65,8 @@ struct Primitives {
                               std::byte* numbers, Bfloat16* scales) {
     cpu::write_quantised(of, packed.quantised(weights), numbers, scales);
   }
-  /// Packs numbers and scales in the order of files into memory that reserve_packed or reserve_transposed has allocated.
+  /// Packs numbers and scales in the order of files into memory that reserve_packed or reserve_transposed has
+  /// allocated.
   /// @pre wrong_number and wrong_scale return −1
   static void read_quantised(Context&, PackedWeights& packed, const float* address, const QuantisedBytes& of,
                              const std::byte* numbers, const Bfloat16* scales) {
