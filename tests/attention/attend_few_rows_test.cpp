@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gatefold/attention/attend_cache.hpp"
-#include "gatefold/attention/cached_sequence.hpp"
+#include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/few_rows.hpp"

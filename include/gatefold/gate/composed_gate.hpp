@@ -99,7 +99,7 @@ struct ComposedGate {
     Inputs without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
     /// The same inputs without the attention trace (tensors of the preceding attention). The caller passes this type if
     /// a Block supplies the trace.
-    using WithoutTrace = Inputs<T, B, gatefold::WithoutTrace<ExtraOfMixing>>;
+    using WithoutTrace = Inputs<T, B, gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>>;
     static Inputs with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
       return {rest.scores, gatefold::with_trace<ExtraOfMixing>(rest.mixing, trace), rest.selection, rest.valid,
               rest.count_auxiliary};
