@@ -403,7 +403,7 @@ void check_capacity(std::uint64_t seed, const S& selection) {
   policy.slots = draw.one_in(4) ? 1 + draw.upto(6) : 0;
   policy.group = draw.one_in(2) ? 1 + draw.upto(items) : 0;
   policy.batch_priority = draw.one_in(2);
-  policy = policy.with_model_dim(3).with_experts(experts);
+  policy = with_experts(with_model_dim(policy, 3), experts);
   const bool shows_noise = requires { selection.learned; };
   const Noise noise = shows_noise && draw.one_in(2) ? Noise{Random{Seed{seed}, 3}} : Noise{};
   auto rank = draw.matrix<T>(items, experts);
