@@ -93,13 +93,16 @@
     return branch.trace(p.branch, kept);                                              \
   }
 
+// Lets a composition around Part call the private functions run and run_backward of Part. It calls them instead of
+// forward, infer and backward, because it has already checked the arguments.
+#define GATEFOLD_CHECKED_HERE(Part) \
+  using CheckedHere = Part;         \
+  friend struct ::gatefold::detail_::passes::Inside;
+
 // Defines the functions forward, infer and backward of a branch or layer. They check their arguments. Then forward and
 // infer call run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), and backward calls run_backward<T, B> with its
 // own arguments; the branch or layer must have both. The argument `keep` is &saved in forward and nullptr in infer.
 // `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer (below).
-#define GATEFOLD_CHECKED_HERE(Part) \
-  using CheckedHere = Part;         \
-  friend struct ::gatefold::detail_::passes::Inside;
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
   GATEFOLD_CHECKED_HERE(Branch)                                                                                   \
   template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
