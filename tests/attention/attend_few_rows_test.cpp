@@ -8,7 +8,6 @@
 
 #include "gatefold/attention/attend_cache.hpp"
 #include "gatefold/attention/kv_cache.hpp"
-#include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/few_rows.hpp"
 #include "gatefold/backend/random_fill.hpp"

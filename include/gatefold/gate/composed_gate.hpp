@@ -88,10 +88,12 @@ struct ComposedGate {
   /// Additional inputs of the parts of a gate, and the mask `valid` of padding. An item that is padding goes to no
   /// expert, so the mixture writes 0 for it. Auxiliary losses do not count it. Its values affect no other item and no
   /// gradient of the gate and the experts.
-  template <class T, class B, class ExtraOfMixing>
+  template <class T, class B, bool HasTrace>
   struct Inputs {
+    using OfMixing = gatefold::Extra<Mixing, T, B>;
+    using OfMixingWithoutTrace = gatefold::WithoutTrace<OfMixing>;
     gatefold::Extra<Scores, T, B> scores{};
-    ExtraOfMixing mixing{};
+    std::conditional_t<HasTrace, OfMixing, OfMixingWithoutTrace> mixing{};
     gatefold::Extra<Selection, T, B> selection{};
     View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding
     bool count_auxiliary = true;
@@ -99,14 +101,14 @@ struct ComposedGate {
     Inputs without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
     /// The same inputs without the attention trace (tensors of the preceding attention). The caller passes this type if
     /// a Block supplies the trace.
-    using WithoutTrace = Inputs<T, B, gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>>;
+    using WithoutTrace = Inputs<T, B, std::is_same_v<OfMixing, OfMixingWithoutTrace>>;
     static Inputs with_trace(const WithoutTrace& rest, const AttentionTrace<const T, B>& trace) {
-      return {rest.scores, gatefold::with_trace<ExtraOfMixing>(rest.mixing, trace), rest.selection, rest.valid,
+      return {rest.scores, gatefold::with_trace<OfMixing>(rest.mixing, trace), rest.selection, rest.valid,
               rest.count_auxiliary};
     }
   };
   template <class T, class B>
-  using Extra = Inputs<T, B, gatefold::Extra<Mixing, T, B>>;
+  using Extra = Inputs<T, B, true>;
   template <class T, class B>
   struct ExtraGrad {
     gatefold::ExtraGrad<Mixing, T, B> mixing;
