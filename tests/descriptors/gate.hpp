@@ -12,7 +12,7 @@ GATEFOLD_ROW(hierarchical_gate,
                  .primary = {.scores = {.experts = 3}, .selection = {.k = 2}},
                  .secondary = {.scores = {.experts = 3}, .selection = {.k = 2, .renormalise = false}}}),
              .cannot_meet = "experts: has another number of experts",
-             .hooks = "validate infer experts with_model_dim with_experts Plan.slot_weights")
+             .hooks = "validate infer experts with_experts Plan.slot_weights")
 GATEFOLD_ROW(soft_moe, (SoftMoe{.slots = s.slots}),
              .hooks = "validate experts with_model_dim with_experts Extra.with_valid", .meets = Meets::sequence)
 

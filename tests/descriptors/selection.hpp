@@ -13,8 +13,7 @@ GATEFOLD_ROW(noisy_top_1, (NoisyTop1<>{.scale = 3}), .cannot_meet = "load: shows
 GATEFOLD_ROW(noisy_top_k, (NoisyTopK<>{.k = 2, .initial = Initial::normal(0.3)}),
              .hooks = "validate validate_options noisy shows_noise experts with_model_dim Extra.at")
 GATEFOLD_ROW(capacity, (Capacity<TopK>{.selection = {.k = 2}, .factor = 0.7, .multiple_of = 1, .group = s.sequence}),
-             .cannot_meet = "load: shows no noise",
-             .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts",
+             .cannot_meet = "load: shows no noise", .hooks = "validate validate_options noisy shows_noise",
              .meets = Meets::sequence)
 GATEFOLD_ROW(expert_choice, (ExpertChoice{.factor = 1.5}),
              .cannot_meet = "load gshard: the picks of an item do not stand side by side",
@@ -45,12 +44,11 @@ GATEFOLD_ROW(sigmoid_bias_of_groups, (SigmoidBias{.groups = s.experts, .top_grou
              .once = true)
 GATEFOLD_ROW(capacity_renormalised,
              (Capacity<TopK>{.selection = {.k = 2}, .slots = 3, .group = s.sequence, .renormalise = true}),
-             .cannot_meet = "load: shows no noise",
-             .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts",
+             .cannot_meet = "load: shows no noise", .hooks = "validate validate_options noisy shows_noise",
              .meets = Meets::sequence, .once = true)
 GATEFOLD_ROW(global_balance, (GlobalBalance<TopK>{.weight = 0.3}), .cannot_meet = "load: shows no noise",
              .hooks =
-                 "validate validate_options noisy picks_by_item shows_noise experts with_model_dim with_experts "
+                 "validate validate_options noisy picks_by_item shows_noise experts "
                  "auxiliary_loss",
              .once = true)
 GATEFOLD_ROW(softmax_bias, (SigmoidBias{.renormalise = false, .score = RouterScore::softmax, .centred = true}),
@@ -58,7 +56,6 @@ GATEFOLD_ROW(softmax_bias, (SigmoidBias{.renormalise = false, .score = RouterSco
              .once = true)
 GATEFOLD_ROW(capacity_by_priority,
              (Capacity<NoisyTopK<>>{.selection = {.k = 2}, .group = s.sequence, .batch_priority = true}),
-             .hooks = "validate validate_options noisy shows_noise with_model_dim with_experts Extra.at",
-             .meets = Meets::sequence, .once = true)
+             .hooks = "validate validate_options noisy shows_noise Extra.at", .meets = Meets::sequence, .once = true)
 
 }  // namespace gatefold::rows
