@@ -47,10 +47,7 @@ GATEFOLD_ROW(capacity_renormalised,
              .cannot_meet = "load: shows no noise", .hooks = "validate validate_options noisy shows_noise",
              .meets = Meets::sequence, .once = true)
 GATEFOLD_ROW(global_balance, (GlobalBalance<TopK>{.weight = 0.3}), .cannot_meet = "load: shows no noise",
-             .hooks =
-                 "validate validate_options noisy picks_by_item shows_noise experts "
-                 "auxiliary_loss",
-             .once = true)
+             .hooks = "validate validate_options noisy picks_by_item shows_noise experts auxiliary_loss", .once = true)
 GATEFOLD_ROW(softmax_bias, (SigmoidBias{.renormalise = false, .score = RouterScore::softmax, .centred = true}),
              .cannot_meet = "load: shows no noise", .hooks = "validate validate_options experts Params.adapt",
              .once = true)
