@@ -99,8 +99,8 @@ TEST_CASE("Name: the name of a single tensor is empty") {
 }
 
 TEST_CASE("Name: str and printing give the same text") {
-  const Name root, layers{&root, "layers"}, ten{&layers, {}, 10}, wrapped{&ten, ""}, gate{&wrapped, "gate"};
-  const Name index_only{&root, {}, 0}, lone{nullptr, "w"};
+  const Name root, layers{&root, "layers"}, ten{&layers, 10}, wrapped{&ten, ""}, gate{&wrapped, "gate"};
+  const Name index_only{&root, 0}, lone{nullptr, "w"};
   const auto check = [](const Name& name, const std::string& text) {
     std::ostringstream printed;
     printed << name;

@@ -55,8 +55,7 @@ inline std::size_t longest_gap(const Bytes& whole, std::vector<Bytes> parts) {
 template <class B, class P>
 void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
   if constexpr (detail_::pack::is_vector<P> || detail_::pack::is_tuple<P>) {
-    const auto one = [&](const Name& name, const auto& part) { look<B>(name, part, sentences); };
-    detail_::pack::each_part(at, one, p);
+    detail_::pack::each_part([&](auto name, const auto& part) { look<B>(Name{&at, name}, part, sentences); }, p);
   } else if constexpr (detail_::pack::is_tensor<P> || detail_::pack::is_sharded<P> ||
                        requires { typename P::HoldsNoTensors; }) {
     return;

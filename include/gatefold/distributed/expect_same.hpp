@@ -158,7 +158,7 @@ void expect_same(ShardT& shard, const char* where, const char* name, const std::
   const Name all{nullptr, name};
   const std::size_t count = list.size();
   numbers.add(all, same::hash(0, &count, sizeof count));
-  for (std::size_t i = 0; i < count; ++i) numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(list[i]));
+  for (std::size_t i = 0; i < count; ++i) numbers.add(Name{&all, static_cast<Index>(i)}, same::hash(list[i]));
   same::expect_numbers(shard, where, numbers);
 }
 template <class ShardT, class V>

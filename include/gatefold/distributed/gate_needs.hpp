@@ -188,8 +188,7 @@ void check_gates(const P& params) {
                        "gatefold: on shards the gate of this Mixture would read only the items of its shard, but "
                        "auxiliary losses, mixing, capacity, choices of experts and noise depend on the whole batch: "
                        "use ExpertParallel{mixture, &shard}; see docs/how-to/distributed.md#gates-on-shards");
-    detail_::pack::each_part(
-        Name{}, [](const Name&, const auto& part) { check_gates<B>(part); }, params);
+    detail_::pack::each_part([](auto, const auto& part) { check_gates<B>(part); }, params);
   }
 }
 

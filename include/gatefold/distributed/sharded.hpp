@@ -155,7 +155,7 @@ void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Nam
   const Name kinds{&at, "kinds"};
   each_kind(of, take.experts, [&]<std::size_t At>(const Range& kind) {
     take_experts(std::get<At>(of.kinds), TakeExperts<M>{take.memory, take.deal, take.shard, kind},
-                 Name{&kinds, {}, static_cast<Index>(At)}, std::get<At>(part.kinds), std::get<At>(all.kinds));
+                 Name{&kinds, static_cast<Index>(At)}, std::get<At>(part.kinds), std::get<At>(all.kinds));
   });
 }
 

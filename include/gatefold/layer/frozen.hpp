@@ -44,17 +44,15 @@ void add_only_multiplied(const P& params, bool only, std::vector<bool>& all);
 struct AddOnlyMultipliedOfPart {
   bool only;
   std::vector<bool>& all;
-  void operator()(std::string_view, const auto& part) const { add_only_multiplied(part, only, all); }
+  void operator()(auto, const auto& part) const { add_only_multiplied(part, only, all); }
 };
 template <class P>
 void add_only_multiplied(const P& params, bool only, std::vector<bool>& all) {
   if constexpr (detail_::pack::is_tensor<P>) {
     if constexpr (P::rank == 3) only = only && params.extent(2) != 1;
     all.push_back(only);
-  } else if constexpr (detail_::pack::is_vector<P>) {
-    for (const auto& part : params) add_only_multiplied(part, only, all);
-  } else if constexpr (detail_::pack::is_tuple<P>) {
-    std::apply([&](const auto&... part) { (add_only_multiplied(part, only, all), ...); }, params);
+  } else if constexpr (detail_::pack::is_vector<P> || detail_::pack::is_tuple<P>) {
+    detail_::pack::each_part(AddOnlyMultipliedOfPart{only, all}, params);
   } else {
     P::each(AddOnlyMultipliedOfPart{only_multiplied<P>, all}, params);
   }

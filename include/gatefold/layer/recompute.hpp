@@ -117,19 +117,14 @@ namespace detail_::lookup {
 /// passes from layer to layer. Its member `layer` is the number of layers that have run.
 template <class C>
 void copy_layers_done(const C& from, C& to) {
-  if constexpr (detail_::pack::is_tuple<C>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (copy_layers_done(std::get<At>(from), std::get<At>(to)), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<C>>{});
-  } else if constexpr (!detail_::pack::is_tensor<C>) {
+  if constexpr (!detail_::pack::is_tensor<C>) {
     if constexpr (requires { requires std::is_arithmetic_v<decltype(to.layer)>; }) {
       GATEFOLD_REQUIRE((std::is_same_v<decltype(to.layer), Index>),
                        "gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; "
                        "see docs/reference/optional_members.md");
       to.layer = from.layer;
     }
-    C::each([](std::string_view, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);
+    detail_::pack::each_part([](auto, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);
   }
 }
 

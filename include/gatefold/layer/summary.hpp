@@ -120,14 +120,6 @@ struct Rows {
   void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
     if constexpr (detail_::pack::is_tensor<P>) {
       tensor(at, p, learned, active, experts);
-    } else if constexpr (detail_::pack::is_vector<P>) {
-      for (std::size_t i = 0; i < p.size(); ++i)
-        part(Name{&at, {}, static_cast<Index>(i)}, p[i], learned, active, experts);
-    } else if constexpr (detail_::pack::is_tuple<P>) {
-      const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-        (part(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(p), learned, active, experts), ...);
-      };
-      parts(std::make_index_sequence<std::tuple_size_v<P>>{});
     } else if constexpr (requires {
                            p.active.count;
                            p.active.experts;
@@ -135,8 +127,8 @@ struct Rows {
       part(Name{&at, "gate"}, p.gate, learned, active, experts);
       part(Name{&at, "expert"}, p.expert, learned, active * p.active.count, experts * p.active.experts);
     } else if constexpr (detail_::pack::check<P>()) {
-      P::each(
-          [&](std::string_view name, const auto& of) {
+      detail_::pack::each_part(
+          [&](auto name, const auto& of) {
             part(Name{&at, name}, of, learned && is_learned<P>, active, experts);
           },
           p);

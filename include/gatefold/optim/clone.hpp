@@ -66,8 +66,7 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
     }
   }
   if constexpr (!detail_::pack::is_tensor<Pack>)
-    detail_::pack::each_part(
-        at, [&](const Name& name, auto& part) { for_each_counter(f, name, part); }, pack);
+    detail_::pack::each_part([&](auto part, auto& of) { for_each_counter(f, Name{&at, part}, of); }, pack);
 }
 
 /// Converts a number to the form in which checkpoints store it. An integer is unchanged. A double or float becomes an

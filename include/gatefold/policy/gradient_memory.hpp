@@ -33,19 +33,14 @@ template <class C>
 struct AddUsesOfPart {
   const Use& use;
   Uses& all;
-  void operator()(std::string_view, const auto& part) const { add_uses<C>(part, use, all); }
+  void operator()(auto, const auto& part) const { add_uses<C>(part, use, all); }
 };
 template <class C, class P>
 void add_uses(const P& pack, Use use, Uses& all) {
   if constexpr (detail_::pack::is_tensor<P>) {
     all.of_tensors.push_back(use);
-  } else if constexpr (detail_::pack::is_vector<P>) {
-    for (const auto& part : pack) add_uses<C>(part, use, all);
-  } else if constexpr (detail_::pack::is_tuple<P>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (add_uses<C>(std::get<At>(pack), use, all), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
+  } else if constexpr (detail_::pack::is_vector<P> || detail_::pack::is_tuple<P>) {
+    detail_::pack::each_part(AddUsesOfPart<C>{use, all}, pack);
   } else if constexpr (detail_::pack::check<P>()) {
     constexpr bool adapts = detail_::hook::params::adapt<P, C, P>();
     const bool outermost = adapts && !use.adapts;  // true if no other pack with `adapt` is around this one

@@ -127,18 +127,12 @@ template <class C, class P, class Adapts = detail_::policy::Always>
 void adapt_params(C& ctx, P& params, P& grads, const Adapts& adapts = {}) {
   if constexpr (detail_::hook::params::adapt<P, C, P>()) {
     if (adapts()) params.adapt(ctx, grads);
-  } else if constexpr (detail_::pack::is_vector<P>) {
-    expect(params.size() == grads.size(), "adapt_params", "grads: size of a vector of packs",
-           Joined{params.size(), ", as in params"}, grads.size());
-    for (std::size_t i = 0; i < params.size(); ++i) adapt_params(ctx, params[i], grads[i], adapts);
-  } else if constexpr (detail_::pack::is_tuple<P>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (adapt_params(ctx, std::get<At>(params), std::get<At>(grads), adapts), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (!detail_::pack::is_tensor<P>) {
+    if constexpr (detail_::pack::is_vector<P>)
+      expect(params.size() == grads.size(), "adapt_params", "grads: size of a vector of packs",
+             Joined{params.size(), ", as in params"}, grads.size());
     if constexpr (detail_::pack::check<P>())
-      P::each([&](std::string_view, auto& p, auto& g) { adapt_params(ctx, p, g, adapts); }, params, grads);
+      detail_::pack::each_part([&](auto, auto& p, auto& g) { adapt_params(ctx, p, g, adapts); }, params, grads);
   }
 }
 

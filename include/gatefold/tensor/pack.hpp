@@ -62,6 +62,10 @@ struct Name {
   std::string_view part{};
   Index index = -1;
 
+  Name() = default;
+  Name(const Name* of, std::string_view name) : parent(of), part(name) {}
+  Name(const Name* of, Index number) : parent(of), index(number) {}
+
   std::string str() const {
     std::string s = parent ? parent->str() : std::string{};
     if (index < 0 && part.empty()) return s;
@@ -199,15 +203,34 @@ constexpr std::size_t count_tensor_members() {
 /// what is missing.
 template <class P>
 constexpr bool check() {
+  constexpr bool fits = is_vector<P> || is_tuple<P> || is_pack<P>;
   GATEFOLD_REQUIRE(
-      is_pack<P>,
+      fits,
       "gatefold: this is neither a tensor nor a pack; a pack (Params, Carry, State) must list its tensors with "
       "GATEFOLD_PACK(weight, bias); see docs/how-to/extending.md#what-all-policies-share");
   if constexpr (requires { P::listed; })
     GATEFOLD_REQUIRE(count_tensor_members<P>() <= P::listed,
                      "gatefold: GATEFOLD_PACK does not list all tensors of this pack; see "
                      "docs/how-to/extending.md#what-all-policies-share");
-  return is_pack<P>;
+  return fits;
+}
+
+/// Calls f(part, element...) with each direct part of a vector, a tuple or a pack, or with this part of each of several
+/// packs of the same structure. `part` is the name or the number of the part, as the constructors of Name take it.
+template <class F, class P, class... Q>
+void each_part(const F& f, P& first, Q&... more) {
+  using Pack = std::remove_const_t<P>;
+  if constexpr (is_vector<Pack>) {
+    for (std::size_t i = 0; i < first.size(); ++i) f(static_cast<Index>(i), first[i], more[i]...);
+  } else if constexpr (is_tuple<Pack>) {
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      const auto one = [&]<std::size_t J>() { f(static_cast<Index>(J), std::get<J>(first), std::get<J>(more)...); };
+      (one.template operator()<At>(), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+  } else {
+    Pack::each(f, first, more...);
+  }
 }
 
 /// Calls the visitor f with the name `at` of a tensor and with this tensor of each pack. It is a separate function, so
@@ -219,14 +242,14 @@ template <class F, class... P>
 
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more);
-/// The functor that is passed to `each`, the function that lists the members of a pack. Its type depends only on the
-/// visitor. A lambda would have a different type for each pack too, so that more code would be compiled.
+/// The functor that is passed to each_part. Its type depends only on the visitor. A lambda would have a different type
+/// for each pack too, so that more code would be compiled.
 template <bool OnlyLearned, class F>
 struct Parts {
   F& f;
   const Name& of;
   template <class... P>
-  void operator()(std::string_view part, P&... packs) const {
+  void operator()(auto part, P&... packs) const {
     visit<OnlyLearned>(f, Name{&of, part}, packs...);
   }
 };
@@ -235,19 +258,9 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
   using Pack = std::remove_const_t<P>;
   if constexpr (is_tensor<Pack>) {
     visit_tensor(f, at, first, more...);
-  } else if constexpr (is_vector<Pack>) {
-    (expect(more.size() == first.size(), "pack", Joined{at, ".size()"}, first.size(), more.size()), ...);
-    for (std::size_t i = 0; i < first.size(); ++i)
-      visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
-  } else if constexpr (is_tuple<Pack>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      auto one = [&]<std::size_t J>() {
-        visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
-      };
-      (one.template operator()<At>(), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
+    if constexpr (is_vector<Pack>)
+      (expect(more.size() == first.size(), "pack", Joined{at, ".size()"}, first.size(), more.size()), ...);
     // The visitor Flatten has a member `only_learned`, by which it chooses at run time to visit only the tensors that
     // optimizers update. Visits of all tensors and visits of only these tensors then share their compiled code. With
     // the template argument OnlyLearned instead, they would not share it.
@@ -256,26 +269,8 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {
       f.sharded(at, first, more...);
     } else if constexpr (check<Pack>()) {
-      Pack::each(Parts<OnlyLearned, F>{f, at}, first, more...);
+      each_part(Parts<OnlyLearned, F>{f, at}, first, more...);
     }
-  }
-}
-
-/// Calls f(name, part...) with each direct part of a vector, a tuple or a pack, or with this part of each of several
-/// packs of the same structure.
-template <class F, class P, class... Q>
-void each_part(const Name& at, const F& f, P& first, Q&... more) {
-  using Pack = std::remove_const_t<P>;
-  if constexpr (is_vector<Pack>) {
-    for (std::size_t i = 0; i < first.size(); ++i) f(Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
-  } else if constexpr (is_tuple<Pack>) {
-    const auto one = [&]<std::size_t J>() {
-      f(Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
-    };
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) { (one.template operator()<At>(), ...); };
-    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
-  } else {
-    Pack::each([&](std::string_view part, auto&... parts) { f(Name{&at, part}, parts...); }, first, more...);
   }
 }
 
@@ -403,17 +398,11 @@ template <class P>
 void expect_like(const char* where, const Name& at, const P& like, const P& other) {
   if constexpr (is_tensor<P>) {
     expect_tensor_like(where, at, like, other);
-  } else if constexpr (is_vector<P>) {
-    expect(other.size() == like.size(), where, Joined{at, ".size()"}, like.size(), other.size());
-    for (std::size_t i = 0; i < like.size(); ++i)
-      expect_like(where, Name{&at, {}, static_cast<Index>(i)}, like[i], other[i]);
-  } else if constexpr (is_tuple<P>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (expect_like(where, Name{&at, {}, static_cast<Index>(At)}, std::get<At>(like), std::get<At>(other)), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else if constexpr (check<P>()) {
-    P::each([&](std::string_view part, auto& a, auto& b) { expect_like(where, Name{&at, part}, a, b); }, like, other);
+  } else {
+    if constexpr (is_vector<P>)
+      expect(other.size() == like.size(), where, Joined{at, ".size()"}, like.size(), other.size());
+    if constexpr (check<P>())
+      each_part([&](auto part, auto& a, auto& b) { expect_like(where, Name{&at, part}, a, b); }, like, other);
   }
 }
 
@@ -446,17 +435,11 @@ template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {
     visit_leaf(to, from, leaf);
-  } else if constexpr (is_vector<P>) {
-    to.resize(from.size());
-    for (std::size_t i = 0; i < from.size(); ++i) structure_like(to[i], from[i], leaf);
-  } else if constexpr (is_tuple<P>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (structure_like(std::get<At>(to), std::get<At>(from), leaf), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else if constexpr (check<P>()) {
+  } else {
+    if constexpr (is_vector<P>) to.resize(from.size());
     if constexpr (is_sharded<P> || requires { to.lie_as(from); }) to.lie_as(from);
-    P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
+    if constexpr (check<P>())
+      each_part([&](auto, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }
 /// Resizes each tensor for shape_like. It is a struct and not a lambda, because a lambda would have a different type

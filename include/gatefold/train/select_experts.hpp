@@ -195,13 +195,12 @@ class Selection {
       const Name gates{&at, "gate"};
       to.gate.resize(from.gate.size());
       for (std::size_t t = 0; t < from.gate.size(); ++t)
-        whole_gate(Name{&gates, {}, static_cast<Index>(t)}, to.gate[t], from.gate[t], list);
+        whole_gate(Name{&gates, static_cast<Index>(t)}, to.gate[t], from.gate[t], list);
       bank(Name{&at, "expert"}, to.expert, from.expert, list);
     } else {
       if constexpr (detail_::pack::is_vector<P>) to.resize(from.size());
       if constexpr (requires { to.lie_as(from); }) to.lie_as(from);
-      detail_::pack::each_part(
-          at, [&](const Name& name, auto& a, const auto& b) { part(name, a, b); }, to, from);
+      detail_::pack::each_part([&](auto name, auto& a, const auto& b) { part(Name{&at, name}, a, b); }, to, from);
     }
   }
   /// Requires that the number of expert lists fits the number of mixtures in the model.
@@ -274,8 +273,7 @@ class Selection {
     } else if constexpr (detail_::pack::is_sharded<P>) {
       part(at, to, from);  // triggers a static_assert, because shards are not supported
     } else {
-      detail_::pack::each_part(
-          at, [&](const Name& name, auto& a, const auto& b) { bank(name, a, b, list); }, to, from);
+      detail_::pack::each_part([&](auto name, auto& a, const auto& b) { bank(Name{&at, name}, a, b, list); }, to, from);
     }
   }
   /// Copies the parameters of the selected experts of a mixture with several kinds of experts. Experts are numbered
@@ -284,16 +282,16 @@ class Selection {
   void kinds(const Name& at, std::tuple<K...>& to, const std::tuple<K...>& from, const std::vector<Index>& list) {
     Index first = 0;
     std::size_t next = 0;
-    const auto one = [&](const Name& name, auto& a, const auto& b) {
+    const auto one = [&](auto kind, auto& a, const auto& b) {
       Index count = 0;
       for_each_tensor([&](const Name&, const auto& t) { count = std::max(count, t.extent(0)); }, b);
       std::vector<Index> mine;
       for (; next < list.size() && first <= list[next] && list[next] < first + count; ++next)
         mine.push_back(list[next] - first);
-      bank(name, a, b, mine);
+      bank(Name{&at, kind}, a, b, mine);
       first += count;
     };
-    detail_::pack::each_part(at, one, to, from);
+    detail_::pack::each_part(one, to, from);
     expect(next == list.size(), where, "list", Joined{"experts below ", first, ", sorted by kind"},
            next < list.size() ? list[next] : Index(0));
   }

@@ -153,8 +153,7 @@ class Copies {
                        "gatefold: upcycle works in one process, on a model that holds all its "
                        "experts; save the result and load it into the model on shards");
     } else {
-      detail_::pack::each_part(
-          at, [&](const Name& name, auto& of) { part(name, of); }, to);
+      detail_::pack::each_part([&](auto name, auto& of) { part(Name{&at, name}, of); }, to);
     }
   }
   template <class Of>
