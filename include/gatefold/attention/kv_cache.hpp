@@ -12,6 +12,23 @@
 /// rows of the current items after those of the earlier items, and reads all rows without a copy.
 namespace gatefold {
 
+/// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
+///
+///     KvCache<float, Cpu> cache(ctx, sizes.cache(1, 2048));  // one sequence of up to 2048 tokens
+///     for (…) { infer(…, extra_of<…>(Segment<float, Cpu>{.length = n, .cache = cache.of(n)}));  cache.advance(); }
+///
+/// Each layer writes only the rows of the current items. A segment can be run again before advance(). All sequences
+/// have the same number of items, so put padding before the items of a shorter prompt, not after them: each item counts
+/// as one position. If sequence s ends and a different sequence takes its place, call forget(s). The new sequence
+/// begins at the present position, so without `keep` it has only the rest of `longest` items. If `absolute` is true,
+/// use one cache for each sequence instead. The context must outlive the cache.
+/// @cost  CacheSize::size() values. If `keep` is given, the cache grows once to keep + length rows if a segment of
+///        `length` items needs them, and copies the kept rows once in `keep` steps
+template <class T, class B>
+class KvCache;
+template <class T, class B>
+struct CacheView;
+
 /// The size of a KvCache. DecoderSizes::cache and the functions `cache` of the attentions return it.
 struct CacheSize {
   Index layers = 1, sequences = 1;
@@ -31,9 +48,6 @@ struct CacheSize {
   Index size() const { return layers * sequences * parts * capacity() * width; }
 };
 
-template <class T, class B>
-struct CacheView;
-
 namespace detail_::attending {
 
 /// Maps row n of a matrix with `length` rows for each sequence to the row of the same item in a part of a KV cache. The
@@ -47,18 +61,6 @@ struct CachePlaces {
 
 GATEFOLD_FUNCTORS((class T, class B), CopyCached);
 
-/// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
-///
-///     KvCache<float, Cpu> cache(ctx, sizes.cache(1, 2048));  // one sequence of up to 2048 tokens
-///     for (…) { infer(…, extra_of<…>(Segment<float, Cpu>{.length = n, .cache = cache.of(n)}));  cache.advance(); }
-///
-/// Each layer writes only the rows of the current items. A segment can be run again before advance(). All sequences
-/// have the same number of items, so put padding before the items of a shorter prompt, not after them: each item counts
-/// as one position. If sequence s ends and a different sequence takes its place, call forget(s). The new sequence
-/// begins at the present position, so without `keep` it has only the rest of `longest` items. If `absolute` is true,
-/// use one cache for each sequence instead. The context must outlive the cache.
-/// @cost  CacheSize::size() values. If `keep` is given, the cache grows once to keep + length rows if a segment of
-///        `length` items needs them, and copies the kept rows once in `keep` steps
 template <class T, class B>
 class KvCache {
  public:

@@ -11,6 +11,9 @@
 /// once.
 namespace gatefold {
 
+/// Refers to all elements of a Tensor or Table as one array, and also has the extents of the tensor. It does not own
+/// the elements: the tensor must outlive it and stay at its address. Non-const access to the elements marks all rows of
+/// a Table as written. A call of `rows` marks no row.
 template <class T, class B>
 class FlatTensor;
 
@@ -61,9 +64,6 @@ struct AnyTensor {
   explicit AnyTensor(FlatTensor<T, B>& t, bool = false) : AnyTensor(t.any_) {}
 };
 
-/// Refers to all elements of a Tensor or Table as one array, and also has the extents of the tensor. It does not own
-/// the elements: the tensor must outlive it and stay at its address. Non-const access to the elements marks all rows of
-/// a Table as written. A call of `rows` marks no row.
 template <class T, class B>
 class FlatTensor {
   friend struct AnyTensor;

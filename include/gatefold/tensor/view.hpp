@@ -13,8 +13,21 @@
 
 namespace gatefold {
 
+/// A non-owning, row-major, contiguous array of rank 1 to 4 in memory of backend B.
+///
+/// Converts from a pointer and extents, from contiguous host ranges (rank 1) and from row-major Eigen matrices
+/// (rank 2); a view of `T` converts to a view of `const T`.
+/// @throws ArgumentError if a matrix or vector has a stride
 template <class T, int Rank, class B>
 class View;
+
+/// Types of the parameters of functions: In for views that a function reads, Out for views that it writes. Template
+/// arguments are not deduced from these parameters, so that callers can pass tensors and mutable views, which then
+/// convert. T and B are deduced from other parameters, for example of type Params<T, B>.
+template <class T, int Rank, class B>
+using In = std::type_identity_t<View<const T, Rank, B>>;
+template <class T, int Rank, class B>
+using Out = std::type_identity_t<View<T, Rank, B>>;
 
 namespace detail_::shape {
 
@@ -68,11 +81,6 @@ constexpr bool shares_memory();
 
 }  // namespace detail_::shape
 
-/// A non-owning, row-major, contiguous array of rank 1 to 4 in memory of backend B.
-///
-/// Converts from a pointer and extents, from contiguous host ranges (rank 1) and from row-major Eigen matrices
-/// (rank 2); a view of `T` converts to a view of `const T`.
-/// @throws ArgumentError if a matrix or vector has a stride
 template <class T, int Rank, class B>
 class View {
   GATEFOLD_REQUIRE(Rank >= 1 && Rank <= 4, "gatefold: views have rank 1 to 4");
@@ -190,14 +198,6 @@ template <class V>
 GATEFOLD_HD constexpr V rows_if_any(const V& v, Index first, Index count) {
   return v.data() ? v.rows(first, count) : v;
 }
-
-/// Types of the parameters of functions: In for views that a function reads, Out for views that it writes. Template
-/// arguments are not deduced from these parameters, so that callers can pass tensors and mutable views, which then
-/// convert. T and B are deduced from other parameters, for example of type Params<T, B>.
-template <class T, int Rank, class B>
-using In = std::type_identity_t<View<const T, Rank, B>>;
-template <class T, int Rank, class B>
-using Out = std::type_identity_t<View<T, Rank, B>>;
 
 namespace detail_::shape {
 

@@ -18,6 +18,30 @@ namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T), SelectExperts);
 
+class ExpertLists;
+
+/// Returns the parameters, or an optimizer's state, of a model whose experts are selected from those of another model:
+/// in every Mixture and MultiGate, new expert i is a copy of expert list[i].
+///
+///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
+///
+/// Every tensor of an expert is copied bit for bit, and so are the entries of the gate for this expert: the column of
+/// the scores, the bias, the width of the noise. All other tensors are copied unchanged. An item keeps its output if
+/// all its picks remain. The output has the same bits if the weights of the picks are computed only from these picks
+/// (SigmoidBias; K = 1, renormalised). If the weights are renormalised softmax probabilities (TopK), the output is
+/// equal up to rounding. Weights that are not renormalised change, because they are a softmax over all experts. If
+/// experts have equal scores, the expert with the lower new index is picked first.
+/// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
+/// @param list  one list for all mixtures, a `std::vector<Index>`, or one list for each mixture, a
+///         `std::vector<std::vector<Index>>` (see ExpertLists)
+/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the number
+///         of mixtures, the pack has no mixture, or the mixture has several kinds of experts (`Experts`) and its list
+///         is not sorted by kind. The function does not compile for a gate that chooses without tensors (HashGate),
+///         for a HierarchicalGate, nor for a model on shards
+/// @cost   memory of the result and one copy; allocates
+template <class C, class P>
+P select_experts(C& ctx, const P& pack, const ExpertLists& list);
+
 /// Lists of the experts from which new experts are copied: new expert i is a copy of expert list[i]. A single list
 /// applies to every mixture of a model. A vector of lists has one list for each mixture, in the order of the model's
 /// tensors.
@@ -44,25 +68,6 @@ class Selection;
 
 }  // namespace detail_::select
 
-/// Returns the parameters, or an optimizer's state, of a model whose experts are selected from those of another model:
-/// in every Mixture and MultiGate, new expert i is a copy of expert list[i].
-///
-///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
-///
-/// Every tensor of an expert is copied bit for bit, and so are the entries of the gate for this expert: the column of
-/// the scores, the bias, the width of the noise. All other tensors are copied unchanged. An item keeps its output if
-/// all its picks remain. The output has the same bits if the weights of the picks are computed only from these picks
-/// (SigmoidBias; K = 1, renormalised). If the weights are renormalised softmax probabilities (TopK), the output is
-/// equal up to rounding. Weights that are not renormalised change, because they are a softmax over all experts. If
-/// experts have equal scores, the expert with the lower new index is picked first.
-/// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
-/// @param list  one list for all mixtures, a `std::vector<Index>`, or one list for each mixture, a
-///         `std::vector<std::vector<Index>>` (see ExpertLists)
-/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the number
-///         of mixtures, the pack has no mixture, or the mixture has several kinds of experts (`Experts`) and its list
-///         is not sorted by kind. The function does not compile for a gate that chooses without tensors (HashGate),
-///         for a HierarchicalGate, nor for a model on shards
-/// @cost   memory of the result and one copy; allocates
 template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
   const auto here = ctx.here();
