@@ -18,7 +18,6 @@
 #include "gatefold/papers/routed_trainer.hpp"
 #include "gatefold/papers/signal_mixture.hpp"
 #include "gatefold/papers/specialisation.hpp"
-#include "gatefold/papers/stability.hpp"
 #include "gatefold/papers/three_stage.hpp"
 #include "gatefold/papers/word_swap.hpp"
 // clang-format on

@@ -11,7 +11,7 @@
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/engine_cases.hpp"
 #include "support/pass.hpp"
 

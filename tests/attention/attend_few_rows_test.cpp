@@ -10,7 +10,7 @@
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/few_rows.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/engine_cases.hpp"
 
 /// The products of attention that read keys and values in place (few_rows.hpp), counted in whole calls of attention.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "support/pass.hpp"
 

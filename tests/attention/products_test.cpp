@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/followed.hpp"
 #include "support/pass.hpp"
 

@@ -10,7 +10,7 @@
 
 #include "gatefold/attention/blocks.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 using namespace gatefold;
@@ -54,4 +55,56 @@ TEST_CASE_TEMPLATE("is_finite and magnitude_bits: read the bits of the number", 
       CHECK(functor::magnitude_bits(v) == functor::magnitude_bits(-v));
     }
   CHECK_FALSE(functor::finite_math_only);  // this test is not compiled with -ffast-math
+}
+
+namespace {
+
+/// Orders larger values first, ties by the lower index.
+struct ByValue {
+  const int* value;
+  bool operator()(Index a, Index b) const { return value[a] != value[b] ? value[a] > value[b] : a < b; }
+};
+std::vector<int> values_with_ties(Index count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::vector<int> v(static_cast<std::size_t>(count));
+  for (int& x : v) x = static_cast<int>(generator() % 7);
+  return v;
+}
+std::vector<Index> shuffled(Index count, unsigned seed) {
+  std::vector<Index> list(static_cast<std::size_t>(count));
+  for (Index i = 0; i < count; ++i) list[static_cast<std::size_t>(i)] = i;
+  std::shuffle(list.begin(), list.end(), std::mt19937(seed));
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("heap_sort: equals std::sort for any length and order") {
+  for (const Index count : {0, 1, 2, 3, 4, 7, 8, 100, 257})
+    for (unsigned seed = 0; seed < 5; ++seed) {
+      const auto value = values_with_ties(count, seed);
+      auto list = shuffled(count, seed), expected = list;
+      std::sort(expected.begin(), expected.end(), ByValue{value.data()});
+      functor::heap_sort(list.data(), count, ByValue{value.data()});
+      CHECK(list == expected);
+    }
+}
+
+TEST_CASE("offer: keeps the first candidates, in any order of offers") {
+  for (const Index count : {0, 1, 5, 60})
+    for (const Index room : {0, 1, 4, 60, 100})
+      for (unsigned seed = 0; seed < 5; ++seed) {
+        const auto value = values_with_ties(count, seed);
+        std::vector<Index> list(static_cast<std::size_t>(room), -1);
+        auto expected = shuffled(count, seed);
+        Index held = 0;
+        for (const Index candidate : expected)
+          functor::offer(list.data(), room, held, candidate, ByValue{value.data()});
+        CHECK(held == std::min(room, count));
+        functor::heap_sort(list.data(), held, ByValue{value.data()});
+        list.resize(static_cast<std::size_t>(held));
+        std::sort(expected.begin(), expected.end(), ByValue{value.data()});
+        expected.resize(static_cast<std::size_t>(held));
+        CHECK(list == expected);
+      }
 }

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 using namespace gatefold;

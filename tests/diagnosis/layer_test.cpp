@@ -14,7 +14,7 @@
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 
 // The tests in compile_fail/ check the sentences.

@@ -9,7 +9,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"

@@ -17,7 +17,7 @@
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <new>
 
-#include "gatefold/backend/one_thread.hpp"
+#include "gatefold/backend/scratch.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace fuzz {

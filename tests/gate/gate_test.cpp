@@ -12,10 +12,10 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/gate/hash_gate.hpp"
-#include "gatefold/gate/selection/dense.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/gate/soft_moe.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;

@@ -9,7 +9,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 #include "support/rounded.hpp"

@@ -27,7 +27,7 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/not_trained.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/naive.hpp"
 #include "support/quantised.hpp"
 

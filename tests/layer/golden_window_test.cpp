@@ -11,7 +11,7 @@
 #include "gatefold/layer/relative_keys.hpp"
 #include "gatefold/layer/skip.hpp"
 #include "gatefold/layer/stack.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/golden.hpp"
 
 using namespace gatefold;

@@ -14,7 +14,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"

@@ -30,8 +30,8 @@
 #include "gatefold/layer/with_shared.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
-#include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/learned_heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/pass.hpp"
 

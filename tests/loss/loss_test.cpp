@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"

@@ -8,14 +8,13 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
-#include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/tensor.hpp"

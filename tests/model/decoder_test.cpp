@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/model/segment.hpp"
+#include "gatefold/model/language_model.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "support/pass.hpp"

@@ -5,7 +5,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/golden.hpp"
 #include "support/vision.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/check/optimizer_steps.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/layer_norm.hpp"

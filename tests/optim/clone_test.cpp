@@ -25,7 +25,7 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/loss/logistic.hpp"
+#include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/papers/merged_transformer.hpp"
 #include "gatefold/papers/signal_mixture.hpp"

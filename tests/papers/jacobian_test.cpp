@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <complex>
 #include <vector>
 
 #include "gatefold/expert/linear.hpp"
@@ -12,7 +14,7 @@
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -77,4 +79,112 @@ TEST_CASE("jacobian: accepts exactly one item") {
   const Tensor<double, 2, Cpu> two(2, 3);
   CHECK(message_of([&] { (void)jacobian(ctx, branch, params, two.view()); }) ==
         "jacobian: x: expected [1, 3], got [2, 3]");
+}
+
+using Complex = std::complex<double>;
+
+namespace {
+
+/// Returns (‖x_{2t}‖ / ‖x_t‖)^(1/t) of the recursion itself, for one σ.
+double growth(Complex sigma, double mu, double gamma) {
+  Complex x = 1, p = 0;
+  double log_scale = 0, halfway = 0;
+  const int steps = 20000;
+  for (int t = 0; t < 2 * steps; ++t) {
+    p = mu * p - sigma * x;
+    x += gamma * p;
+    const double size = std::abs(x) + std::abs(p);
+    if (size == 0) return 0;
+    x /= size, p /= size, log_scale += std::log(size);
+    if (t + 1 == steps) halfway = log_scale;
+  }
+  return std::exp((log_scale - halfway) / steps);
+}
+
+}  // namespace
+
+TEST_CASE("stability (1): the radius is the growth per layer") {
+  for (const double mu : {-0.5, 0.0, 0.3, 0.7, 0.95})
+    for (const double gamma : {0.3, 1.0})
+      for (const Complex sigma :
+           {Complex(0.1), Complex(1.7), Complex(3.9), Complex(-0.2), Complex(0.5, 0.8), Complex(1, -2)}) {
+        CAPTURE(mu);
+        CAPTURE(sigma);
+        const auto s = metric::stability(std::array{sigma}, mu, gamma);
+        CHECK(s.radius ==
+              doctest::Approx(growth(sigma, mu, gamma)).epsilon(1e-3));  // double roots: t^(1/t), 20,000 steps
+      }
+}
+
+TEST_CASE("stability (2), (3): Lemma 1, inside and outside its limits") {
+  const auto stable = [](Complex sigma, double mu, double gamma) {
+    const auto s = metric::stability(std::array{sigma}, mu, gamma);
+    if (std::abs(s.radius - 1) > 1e-9) CHECK(s.stable == (s.radius < 1));  // both criteria agree
+    return s.stable;
+  };
+  for (const double mu : {-0.9, -0.5, 0.0, 0.5, 0.9}) {
+    const double border = 2 + 2 * mu;
+    CHECK(stable(border - 1e-6, mu, 1));
+    CHECK(!stable(border, mu, 1));
+    CHECK(!stable(border + 1e-6, mu, 1));
+    CHECK(stable(1e-6, mu, 1));
+    CHECK(!stable(0.0, mu, 1));
+    CHECK(!stable(-1e-6, mu, 1));
+    CHECK(stable((border - 1e-6) / 0.25, mu, 0.25));
+    CHECK(!stable(border / 0.25 + 1e-6, mu, 0.25));
+  }
+  CHECK(!stable(1, 1, 1));
+  CHECK(!stable(1, -1, 1));
+  CHECK(!stable(0.1, 1.5, 1));
+  CHECK(stable(Complex(1, 0.5), 0, 1));  // |1 - sigma| < 1
+  CHECK(!stable(Complex(1, 1.5), 0, 1));
+  CHECK(!stable(Complex(0, 0.1), 0.5, 1));
+}
+
+TEST_CASE("stability: the worst eigenvalue decides") {
+  const std::vector<Complex> sigma{{0.5, 0}, {1.5, 2}, {1.5, -2}, {-0.25, 0}};
+  const auto s = metric::stability(sigma, 0.5, 1);
+  CHECK(!s.stable);
+  CHECK(s.smallest == -0.25);
+  CHECK(s.largest == 1.5);
+  CHECK(s.largest_imaginary == 2);
+  double worst = 0;
+  for (const Complex v : sigma) worst = std::max(worst, metric::stability(std::array{v}, 0.5, 1).radius);
+  CHECK(s.radius == worst);
+  CHECK(metric::stability({}, 0.5, 1).stable);
+  const auto broken = metric::stability(std::array{Complex(1), Complex(quiet_nan), Complex(1)}, 0.5, 1);
+  CHECK(!broken.stable);
+  CHECK(std::isnan(broken.radius));
+  for (const std::size_t place : {0, 1, 2}) {  // at any place
+    std::array<Complex, 3> sigma{Complex(1), Complex(1), Complex(1)};
+    sigma[place] = {quiet_nan, quiet_nan};
+    const auto s = metric::stability(sigma, 0.5, 1);
+    CHECK((std::isnan(s.smallest) && std::isnan(s.largest) && std::isnan(s.largest_imaginary)));
+  }
+  CHECK(message_of([] { (void)metric::stability({}, 0.5, 0); }) == "stability: gamma: expected above 0, got 0");
+}
+
+TEST_CASE("stability: predicts a deep heavy-ball stack with linear branches") {
+  Cpu::Context ctx(1);
+  const double mu = 0.5;  // 2 + 2 mu = 3
+  for (const double sigma : {0.4, 2.9, 3.1, -0.1}) {
+    const Index depth = 150;
+    auto p = pass<double>(
+        ctx,
+        Stack{Residual{update::HeavyBall{.mu = mu, .gamma = 1}, OneExpert{Linear{.model_dim = 2, .bias = false}}},
+              depth},
+        1);
+    for (auto& layer : p.params.layers) {  // u = -sigma x in one direction, -x in the other
+      fill(ctx, layer.branch.expert.weight.view(), 0);
+      layer.branch.expert.weight(0, 0, 0) = -sigma;
+      layer.branch.expert.weight(0, 1, 1) = -1;
+    }
+    p.x = matrix<double>({{1, 1}});
+    p.forward();
+    const bool stable = metric::stability(std::array{Complex(sigma), Complex(1)}, mu, 1).stable;
+    CHECK(stable == (sigma > 0 && sigma < 3));
+    CHECK(stable == (std::abs(p.y(0, 0)) < 0.1));
+    CHECK(stable != (std::abs(p.y(0, 0)) > 10));
+    CHECK(std::abs(p.y(0, 1)) < 1e-10);
+  }
 }

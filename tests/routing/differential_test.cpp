@@ -14,7 +14,7 @@
 
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/backend/group_table.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
 #include "gatefold/gate/selection/noisy_top_k.hpp"

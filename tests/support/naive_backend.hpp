@@ -7,7 +7,7 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
-#include "gatefold/backend/group_table.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
@@ -19,7 +19,7 @@
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 
 /// Trains with and without copies of rounded weights. The results must have the same bits, even if a test changes
 /// parameters in between.

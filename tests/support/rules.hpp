@@ -10,7 +10,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/residual.hpp"

@@ -2,17 +2,25 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
+#include "gatefold/tensor/pack.hpp"
 
 using namespace gatefold;
 
@@ -265,3 +273,215 @@ TEST_CASE("Tensor: debug builds poison elements that resize drops") {
   CHECK(i(3) == -1);
 }
 #endif
+
+namespace {
+
+/// A Cpu backend that counts how often zeros are written.
+struct CountsZeros : cpu::Primitives<CountsZeros, AsTheyAre> {
+  static inline std::atomic<int> written{0};
+  static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
+    ++written;
+    cpu::Primitives<CountsZeros, AsTheyAre>::write_zeros(ctx, p, bytes);
+  }
+};
+using Rank3 = Tensor<float, 3, CountsZeros>;
+
+/// A tensor of 24 sevens whose zeros are deferred. `raw` shows the elements in memory.
+struct Deferred {
+  CountsZeros::Context ctx{1};
+  Rank3 t{2, 3, 4};
+  float* raw = t.data();
+
+  Deferred() {
+    std::fill_n(raw, 24, 7.f);
+    t.defer_zeros(ctx);
+    CountsZeros::written = 0;
+  }
+  bool sevens() const { return std::count(raw, raw + 24, 7.f) == 24; }
+  bool zeros() const { return std::count(raw, raw + 24, 0.f) == 24; }
+};
+
+}  // namespace
+
+TEST_CASE("deferred zeros: non-const access writes the zeros once") {
+  const auto written_by = [](auto&& ask) {
+    Deferred d;
+    CHECK(d.sevens());
+    ask(d.t);
+    CHECK(d.zeros());
+    d.raw[3] = 5;
+    ask(d.t);
+    CHECK(d.raw[3] == 5);
+    CHECK(!d.t.take_zeros());
+    CHECK(CountsZeros::written == 1);
+  };
+  written_by([](Rank3& t) { t.view(); });
+  written_by([](Rank3& t) { t.data(); });
+  written_by([](Rank3& t) { t(1, 2, 3); });
+  written_by([](Rank3& t) { [[maybe_unused]] const View<float, 3, CountsZeros> v = t; });
+  written_by([](Rank3& t) { write_zeros(t); });
+}
+
+TEST_CASE("deferred zeros: const access throws until they are written") {
+  const auto refused = [](auto&& ask) {
+    Deferred d;
+    CHECK_THROWS_WITH_AS(
+        ask(std::as_const(d.t)),
+        "Tensor: the zeros of set_zero_later are not yet written: call write_zeros(pack) before you read it", Error);
+    CHECK(d.sevens());
+    write_zeros(d.t);
+    ask(std::as_const(d.t));
+    CHECK(d.zeros());
+  };
+  refused([](const Rank3& t) { t.view(); });
+  refused([](const Rank3& t) { t.data(); });
+  refused([](const Rank3& t) { t(1, 2, 3); });
+  refused([](const Rank3& t) { [[maybe_unused]] const View<const float, 3, CountsZeros> v = t; });
+}
+
+TEST_CASE("deferred zeros: extents and size write nothing") {
+  Deferred d;
+  CHECK(d.t.extent(0) * d.t.extent(std::size_t(1)) * d.t.extent(2) == d.t.size());
+  CHECK(d.sevens());
+}
+
+TEST_CASE("deferred zeros: after take_zeros the caller writes the elements") {
+  Deferred d;
+  CHECK(d.t.take_zeros());
+  CHECK(!d.t.take_zeros());
+  CHECK(d.t.data() == d.raw);
+  CHECK(d.sevens());
+  CHECK(CountsZeros::written == 0);
+}
+
+TEST_CASE("deferred zeros: move with the elements") {
+  Deferred d;
+  Rank3 moved(std::move(d.t));
+  CHECK(d.sevens());
+  CHECK(!d.t.take_zeros());  // NOLINT: the moved-from tensor has no deferred zeros
+  Rank3 assigned(1, 1, 1);
+  assigned(0, 0, 0) = 3;
+  assigned = std::move(moved);
+  CHECK(moved.data()[0] == 3);  // NOLINT: it got the other tensor's elements
+  CHECK(d.sevens());
+  CHECK(assigned(0, 0, 0) == 0);
+  CHECK(d.zeros());
+
+  Deferred other;
+  other.t.resize(2, 3, 4);  // discards the contents
+  CHECK(!other.t.take_zeros());
+}
+
+TEST_CASE("deferred zeros: concurrent access writes the zeros once") {
+  for (int round = 0; round < 50; ++round) {
+    Deferred d;
+    std::atomic<int> ready{0}, wrong{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        for (++ready; ready < 4;) std::this_thread::yield();
+        const auto v = d.t.view();
+        wrong += static_cast<int>(std::count(v.data(), v.data() + 24, 7.f));
+      });
+    for (auto& t : threads) t.join();
+    CHECK(wrong == 0);
+    CHECK(CountsZeros::written == 1);
+  }
+}
+
+TEST_CASE("set_zero_later: defers only the zeros of rank-3 tensors") {
+  CountsZeros::Context ctx(1);
+  Tensor<float, 2, CountsZeros> matrix(2, 2);
+  std::fill_n(matrix.data(), 4, 7.f);
+  set_zero_later(ctx, matrix);
+  CHECK(std::count(matrix.data(), matrix.data() + 4, 0.f) == 4);
+  Rank3 weights(1, 2, 2);
+  float* const raw = weights.data();
+  std::fill_n(raw, 4, 7.f);
+  set_zero_later(ctx, weights);
+  CHECK(raw[0] == 7);
+  write_zeros(weights);
+  CHECK(std::count(raw, raw + 4, 0.f) == 4);
+}
+
+TEST_CASE("deferred zeros: only rank-3 tensors grow in size") {
+  CHECK(sizeof(Tensor<float, 2, CountsZeros>) == sizeof(View<float, 2, CountsZeros>) + sizeof(Index));
+  CHECK(sizeof(Rank3) == sizeof(View<float, 3, CountsZeros>) + sizeof(Index) + sizeof(void*) + sizeof(CopyStamp));
+}
+
+namespace {
+
+using Stamped = Tensor<float, 3, Cpu>;
+const std::uint64_t pass = CopyStamp::next(), another = CopyStamp::next();
+
+/// Returns whether the tensor still counts as copied after f.
+template <class F>
+bool kept_by(const F& f) {
+  Stamped t(2, 3, 4);
+  t.copied_by(pass);
+  f(t);
+  return t.is_copied_by(pass);
+}
+
+}  // namespace
+
+TEST_CASE("CopyStamp: each pass has its own number") { CHECK((pass != 0 && another != 0 && pass != another)); }
+
+TEST_CASE("CopyStamp: a tensor keeps its stamp until mutable access") {
+  CHECK(kept_by([](Stamped&) {}));
+  CHECK(kept_by([](Stamped& t) { std::as_const(t).data(); }));
+  CHECK(kept_by([](Stamped& t) { std::as_const(t).view(); }));
+  CHECK(kept_by([](Stamped& t) { static_cast<void>(std::as_const(t)(0, 1, 2)); }));
+  CHECK(kept_by([](Stamped& t) {
+    View<const float, 3, Cpu> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(kept_by([](Stamped& t) {
+    View<const float, 3, CpuBf16> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(kept_by([](Stamped& t) { count_values(t); }));
+  CHECK(kept_by([](Stamped& t) { FlatTensor(std::as_const(t)).data(); }));
+  CHECK(kept_by([](Stamped& t) { for_each_learned([](const Name&, const auto& w) { w.data(); }, std::as_const(t)); }));
+  CHECK(!kept_by([](Stamped& t) { t.data(); }));
+  CHECK(!kept_by([](Stamped& t) {
+    Cpu::Context ctx;
+    t.defer_zeros(ctx);
+    t.take_zeros();
+  }));
+  CHECK(!kept_by([](Stamped& t) { t.view(); }));
+  CHECK(!kept_by([](Stamped& t) { t(0, 1, 2) = 3; }));
+  CHECK(!kept_by([](Stamped& t) {
+    View<float, 3, Cpu> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(!kept_by([](Stamped& t) {
+    View<float, 3, CpuBf16> v = t;
+    static_cast<void>(v);
+  }));
+  CHECK(!kept_by([](Stamped& t) { FlatTensor<float, Cpu>(t).data(); }));
+  CHECK(!kept_by([](Stamped& t) { for_each_tensor([](const Name&, auto& w) { w.data(); }, t); }));
+  CHECK(!kept_by([](Stamped& t) { for_each_learned([](const Name&, auto& w) { w.data(); }, t); }));
+  CHECK(!kept_by([](Stamped& t) { t.copied_by(another); }));
+}
+
+TEST_CASE("CopyStamp: moving or reshaping a tensor clears its stamp") {
+  CHECK(!kept_by([](Stamped& t) { t.resize(2, 3, 4); }));
+  CHECK(!kept_by([](Stamped& t) { t = Stamped(2, 3, 4); }));
+  CHECK(!kept_by([](Stamped& t) { const Stamped taken = std::move(t); }));
+  CHECK(!kept_by([](Stamped& t) {
+    Stamped other;
+    std::swap(t, other);
+    CHECK(!other.is_copied_by(pass));
+    std::swap(t, other);
+  }));
+}
+
+TEST_CASE("CopyStamp: threads that write different elements do not race") {  // for the thread sanitizer
+  CHECK(!kept_by([](Stamped& t) {
+    std::thread one([&] { t(0, 0, 0) = 1; });
+    t(1, 0, 0) = 2;
+    one.join();
+    CHECK(std::as_const(t)(0, 0, 0) == 1);
+  }));
+}

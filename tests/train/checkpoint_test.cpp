@@ -27,7 +27,6 @@
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
-#include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/optim/adamw.hpp"
@@ -40,7 +39,7 @@
 #include "gatefold/papers/three_stage.hpp"
 #include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 
 using namespace gatefold;
 

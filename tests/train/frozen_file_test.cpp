@@ -22,7 +22,7 @@
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/one_expert.hpp"
-#include "gatefold/model/segment.hpp"
+#include "gatefold/model/language_model.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"
 #include "support/decoder_folders.hpp"
 #include "support/quantised.hpp"

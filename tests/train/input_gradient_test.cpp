@@ -17,7 +17,7 @@
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/papers/pgd.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/allocations.hpp"
 #include "support/pass.hpp"
 

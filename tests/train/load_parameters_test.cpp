@@ -24,7 +24,7 @@
 #include "gatefold/loss/streamed_cross_entropy.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/pass.hpp"
 #include "support/temp_directory.hpp"
 

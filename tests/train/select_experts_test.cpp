@@ -40,7 +40,7 @@
 #include "gatefold/tensor/find.hpp"
 #include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/every_gate.hpp"
 #include "support/pass.hpp"

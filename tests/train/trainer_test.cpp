@@ -35,7 +35,7 @@
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/counted_allocations.hpp"
 #include "support/pass.hpp"

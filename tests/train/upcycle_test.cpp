@@ -25,7 +25,7 @@
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/find.hpp"
 #include "gatefold/train/trainer.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;

@@ -4,7 +4,7 @@
 
 #include <complex>
 
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "support/rules.hpp"
 
 using namespace gatefold;

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "gatefold/update/adam.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 #include "gatefold/update/robust.hpp"
 #include "gatefold/update/sharpness_aware.hpp"

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/update/complex_momentum.hpp"
-#include "gatefold/update/nesterov.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/robust.hpp"
 #include "gatefold/update/scheduled_momentum.hpp"
 #include "support/golden_rules.hpp"

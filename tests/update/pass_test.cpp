@@ -26,7 +26,7 @@
 #include "gatefold/update/adam.hpp"
 #include "gatefold/update/complex_momentum.hpp"
 #include "gatefold/update/first.hpp"
-#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/pass.hpp"
 

@@ -3,9 +3,11 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <type_traits>
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/core/bfloat16.hpp"
 
 /// The contract of a backend, the code that computes on a CPU or GPU: a type with a Context and the static functions
 /// below, called primitives. The rest of the library calls a backend only through these primitives.
@@ -198,5 +200,52 @@ using SlotValue = typename detail_::backend::OfSlot<T, B>::Type;
 /// B::FullPrecision if B rounds the operands of experts to bfloat16 (CpuBf16, CudaBf16). Gates and attention use it.
 template <class B>
 using FullPrecision = typename detail_::backend::Full<B>::Type;
+
+/// Rounds the matrix `a` once for several grouped products (one matrix product per expert). While the returned object
+/// lives, products with the arguments `a` and `groups` read the rounded copy instead of rounding `a` again. Does
+/// nothing if Multiplied<T, B> is T.
+/// @param room  memory for the rounded copy, with one row per slot. Its values can be lost, and no other code may write
+///         it while the returned object lives
+template <class B, class Context, class T, class C>
+[[nodiscard]] auto rounded_once(Context& ctx, const Groups<B>& groups, View<const T, 2, B> a, View<C, 2, B> room) {
+  if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
+    struct Nothing {
+      ~Nothing() {}  // NOLINT(modernize-use-equals-default): if defaulted, compilers warn of an unused variable
+    };
+    return Nothing{};
+  } else {
+    return B::rounded_once(ctx, groups, a, room);
+  }
+}
+
+/// Computes c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ for each slot s (a row of work) of each expert e. The first product is
+/// computed before the second is added to it.
+/// @tparam F  the type of the values of a and b: T, or Multiplied<T, B>
+/// @tparam Z  the type of the values of c: T, or SlotValue<T, B>
+template <class T, class F, class Z, class B, class Context>
+void sum_of_two_products(Context& ctx, const Groups<B>& slots, View<const F, 2, B> a, View<const T, 3, B> w,
+                         View<const F, 2, B> b, View<const T, 3, B> v, View<Z, 2, B> c) {
+  if constexpr (std::is_same_v<T, F>) {
+    const auto mark = ctx.mark();
+    const View<T, 2, B> first = ctx.template scratch<T>(c.extent(0), c.extent(1));
+    B::grouped_gemm(ctx, slots, a, w, as_transposed, first, functor::Store{});
+    B::grouped_gemm(ctx, slots, b, v, as_transposed, c, functor::AddTo<T, B>{first});
+  } else {
+    B::grouped_gemms(ctx, slots, std::array{a, b}, std::array{w, v}, as_transposed, c);
+  }
+}
+
+/// The option of a backend to multiply the operands of grouped products (one matrix product per expert) without
+/// rounding them. Of<T> is the type to which a T is converted before it is multiplied: T itself.
+struct AsTheyAre {
+  template <class T>
+  using Of = T;
+};
+/// The option of a backend to round the float operands of grouped products (one matrix product per expert) to bfloat16;
+/// doubles are not rounded. Of<T> is the type to which a T is converted before it is multiplied.
+struct RoundedFloats {
+  template <class T>
+  using Of = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;
+};
 
 }  // namespace gatefold

@@ -1,14 +1,85 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <new>
+#include <thread>
 #include <vector>
 
-#include "gatefold/backend/address_sanitizer.hpp"
-#include "gatefold/backend/one_thread.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/tensor/view.hpp"
 
+#if defined(__ELF__)
+extern "C" {
+// AddressSanitizer defines these reserved names. NOLINTBEGIN(bugprone-reserved-identifier)
+void __asan_poison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
+void __asan_unpoison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
+// NOLINTEND(bugprone-reserved-identifier)
+}
+#endif
+
 namespace gatefold {
+
+/// Tells AddressSanitizer which parts of the library's own memory pools must not be accessed. The functions of the
+/// sanitizer are declared as weak symbols and called only if they are linked. The code here is therefore the same in
+/// files compiled with and without the sanitizer; without the sanitizer, it does nothing.
+namespace detail_::address_sanitizer {
+
+/// Forbids access to a range of memory: AddressSanitizer then reports every read and write in it.
+inline void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
+#if defined(__ELF__)
+  if (__asan_poison_memory_region) __asan_poison_memory_region(p, bytes);
+#endif
+}
+/// Allows access to a range of memory again that poison() has forbidden.
+inline void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
+#if defined(__ELF__)
+  if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(p, bytes);
+#endif
+}
+
+}  // namespace detail_::address_sanitizer
+
+/// Makes sure that only one thread at a time uses an object, for example a context with its temporary memory. A thread
+/// that uses the object holds a Scope.
+/// @throws ArgumentError, from the constructor of Scope, if a different thread has a Scope of the same object
+/// @cost  one atomic exchange for the outermost Scope of a thread, one load for each Scope inside it
+class OneThread {
+ public:
+  /// @param name  the name of the object in the error message
+  /// @param own   the advice in the error message: the object that each thread should have, for example "one context"
+  explicit OneThread(const char* name = "Context", const char* own = "one context") : name_(name), own_(own) {}
+  /// A thread holds a Scope while it uses the object. Other threads then get an error if they make a Scope of the same
+  /// object; the same thread can make more.
+  class Scope {
+   public:
+    explicit Scope(OneThread& of) : of_(of) { of_.enter(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() { of_.leave(); }
+
+   private:
+    OneThread& of_;
+  };
+
+ private:
+  void enter() {
+    const std::thread::id self = std::this_thread::get_id();
+    if (inside_.load(std::memory_order_relaxed) != self) {
+      std::thread::id nobody;
+      expect(inside_.compare_exchange_strong(nobody, self, std::memory_order_acquire), name_, "thread",
+             Joined{"one at a time (use ", own_, " per thread)"}, "a second thread while the first is inside a call");
+    }
+    ++depth_;
+  }
+  void leave() {
+    if (--depth_ == 0) inside_.store(std::thread::id{}, std::memory_order_release);
+  }
+
+  std::atomic<std::thread::id> inside_{};
+  int depth_ = 0;  // number of living Scopes of the thread that uses the object
+  const char *name_, *own_;
+};
 
 /// Temporary memory of a context: a last-in first-out arena that grows if necessary and is then reused.
 ///

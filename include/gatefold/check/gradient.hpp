@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/loss/loss.hpp"

@@ -8,9 +8,9 @@
 #include "gatefold/distributed/global_gate.hpp"
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/distributed/slot_exchange.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 
 namespace gatefold {
 

@@ -3,7 +3,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/carry_rows.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/distributed/memory.hpp"
 
 /// Transfers rows of tensors between shards, with an optional conversion to bfloat16 for the transfer. T is the element

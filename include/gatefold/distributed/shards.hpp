@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "gatefold/backend/one_thread.hpp"
+#include "gatefold/backend/scratch.hpp"
 #include "gatefold/distributed/group.hpp"
 
 /// Runs a program on shards, the parts into which a batch is divided. Each shard runs the same program on its part, as

@@ -3,9 +3,9 @@
 #include <array>
 #include <type_traits>
 
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/multiplied.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/expert/output_adjoint.hpp"

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/backend/random_fill.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

@@ -6,7 +6,7 @@
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/routing/sequence.hpp"

@@ -8,9 +8,9 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/activate.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {

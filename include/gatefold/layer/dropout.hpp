@@ -3,10 +3,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/backend/drop.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/noise.hpp"
 
 namespace gatefold {

@@ -13,7 +13,6 @@
 #include "gatefold/core/weights.hpp"
 #include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/policy/frozen_params.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/find.hpp"
 #include "gatefold/tensor/pack.hpp"

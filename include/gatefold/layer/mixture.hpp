@@ -3,13 +3,13 @@
 #include <concepts>
 #include <type_traits>
 
+#include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/probe.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 
 namespace gatefold {
 

@@ -8,10 +8,10 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 
 namespace gatefold {
 

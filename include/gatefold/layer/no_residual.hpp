@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "gatefold/diagnosis/layer.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/probe.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 
 namespace gatefold {
 

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/probe.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 

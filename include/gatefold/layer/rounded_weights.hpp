@@ -7,7 +7,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/core/weights.hpp"
 #include "gatefold/layer/frozen.hpp"
-#include "gatefold/tensor/copy_stamp.hpp"
+#include "gatefold/tensor/tensor.hpp"
 
 namespace gatefold {
 

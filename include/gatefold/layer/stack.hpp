@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "gatefold/diagnosis/parts.hpp"
-#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 
 namespace gatefold {
 

@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
-#include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/composition.hpp"

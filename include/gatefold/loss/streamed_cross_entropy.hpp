@@ -9,7 +9,7 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/policy/frozen_params.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 

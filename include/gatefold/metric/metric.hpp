@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <type_traits>
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 /// Metrics are numbers that describe the result of a step or an evaluation. A metric is a function of views or of a
@@ -125,6 +127,129 @@ struct Tabulate {
   F f;
   View<T, 1, B> out;
   GATEFOLD_HD void operator()(Index i) const { out(i) = f(i); }
+};
+
+}  // namespace functor
+
+GATEFOLD_FUNCTORS((class T, class B), IsAmongBest);
+
+namespace metric {
+
+/// Returns the top-k accuracy: the share of items whose label has one of the k largest logits.
+///
+///     (1/N) Σ_n [ |{c : y[n,c] > y[n,l], or = and c < l}| < k ],   l = labels[n]                        (1)
+///
+/// If the logit of the label is NaN, the item counts as wrong. NaN logits of other classes rank before every number.
+/// @param y      [N, C] in  logits
+/// @param labels [N]    in  in [0, C)
+/// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
+/// @param ignore  label of the items that do not count
+/// @throws ArgumentError unless 1 <= k <= C and the labels fit (on a device, only debug builds check the range of
+///         labels)
+/// @cost  N·C comparisons
+/// @order ties go to the lower index
+template <class T, class B>
+double accuracy(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels, Index k = 1,
+                In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
+  using U = std::remove_const_t<T>;
+  expect(k >= 1 && k <= y.extent(1), "accuracy", "k", Joined{"1 <= k <= classes = ", y.extent(1)}, k);
+  expect_labels<U, B>("accuracy", y.extent(0), y.extent(1), labels, valid, ignore);
+  return mean_of<B>(ctx, y.extent(0), functor::IsAmongBest<U, B>{y, labels, k},
+                    functor::IsLabelled<U, B>{{valid}, labels, ignore});
+}
+
+}  // namespace metric
+
+namespace functor {
+
+/// Returns 1 if the label of item n is one of its k best classes, that is, if fewer than k classes rank before it.
+/// Otherwise returns 0. A class ranks before the label if its logit is larger than that of the label or NaN. It also
+/// ranks before the label if its logit is equal and its index lower.
+template <class T, class B>
+struct IsAmongBest {
+  View<const T, 2, B> y;
+  View<const Index, 1, B> labels;
+  Index k;
+  GATEFOLD_HD double operator()(Index n) const {
+    const Index label = labels(n);
+    GATEFOLD_ASSERT(0 <= label && label < y.extent(1), "accuracy: label out of range");
+    const T own = y(n, label);
+    if (is_nan(own)) return 0;
+    Index before = 0;
+    for (Index c = 0; c < y.extent(1); ++c) {
+      const T other = y(n, c);
+      before += is_nan(other) || other > own || (other == own && c < label);
+    }
+    return before < k ? 1 : 0;
+  }
+};
+
+}  // namespace functor
+
+GATEFOLD_FUNCTORS((class T, class B), Surprise);
+
+namespace metric {
+
+/// Returns the mean negative log-likelihood of a classifier or language model, in nats.
+///
+///     nll = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, labels[n]])                                            (1)
+///
+/// @param y      [N, C] in  logits
+/// @param labels [N]    in  in [0, C)
+/// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
+/// @param ignore  label of the items that do not count
+/// @throws ArgumentError unless the labels fit (on a device, only debug builds check their range)
+/// @cost  N·C exponentials, in double
+template <class T, class B>
+double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
+                               In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
+  using U = std::remove_const_t<T>;
+  expect_labels<U, B>("perplexity", y.extent(0), y.extent(1), labels, valid, ignore);
+  return mean_of<B>(ctx, y.extent(0), functor::Surprise<U, B>{y, labels},
+                    functor::IsLabelled<U, B>{{valid}, labels, ignore});
+}
+
+/// Returns the perplexity of a classifier or language model, which is the exponential of its mean negative
+/// log-likelihood (nll).
+///
+///     ppl = exp(nll)                                                                                    (2)
+///
+/// Source: papers 001 and 002, WikiText-103. For several batches, average the nll of the batches, weighted by their
+/// numbers of items, and then take the exponential.
+template <class T, class B>
+double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
+                  In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
+  return std::exp(negative_log_likelihood(ctx, y, labels, valid, ignore));
+}
+
+/// Returns the mean negative log-likelihood (nll) in bits per item. If items are characters, these are bits per
+/// character.
+///
+///     bits = nll / ln 2                                                                                 (3)
+template <class T, class B>
+double bits(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
+            In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
+  return negative_log_likelihood(ctx, y, labels, valid, ignore) / std::log(2.0);
+}
+
+}  // namespace metric
+
+namespace functor {
+
+/// Returns the negative log-likelihood log Σ_c exp(y[n,c] − top) − (y[n,l] − top) of item n with label l, in double.
+/// The subtraction of the largest logit (top) prevents overflow.
+template <class T, class B>
+struct Surprise {
+  View<const T, 2, B> y;
+  View<const Index, 1, B> labels;
+  GATEFOLD_HD double operator()(Index n) const {
+    GATEFOLD_ASSERT(0 <= labels(n) && labels(n) < y.extent(1), "perplexity: label out of range");
+    double top = static_cast<double>(y(n, 0)), total = 0;
+    for (Index c = 1; c < y.extent(1); ++c)
+      top = static_cast<double>(y(n, c)) > top ? static_cast<double>(y(n, c)) : top;
+    for (Index c = 0; c < y.extent(1); ++c) total += std::exp(static_cast<double>(y(n, c)) - top);
+    return std::log(total) - (static_cast<double>(y(n, labels(n))) - top);
+  }
 };
 
 }  // namespace functor

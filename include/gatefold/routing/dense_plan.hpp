@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
-#include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 

@@ -1,15 +1,18 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <mutex>
 #include <new>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/tensor/copy_stamp.hpp"
-#include "gatefold/tensor/deferred_zeros.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
@@ -23,6 +26,106 @@ namespace gatefold {
 /// `resize` keeps the capacity and drops the contents, so a loop allocates nothing after its largest step. Elements are
 /// not initialised (debug builds fill them with NaN or -1 bytes).
 /// @throws std::bad_alloc (or DeviceError) if memory is short, ArgumentError on a negative or overflowing size
+template <class T, int Rank, class B>
+class Tensor;
+
+/// Records whether a rounded copy of the elements of a tensor is up to date. It holds the number of the pass over all
+/// weights that made the copy. Any non-const access to the elements clears the number, because the copy can then be
+/// stale. Writes through a view taken earlier are not detected.
+class CopyStamp {
+ public:
+  /// Returns a number for a new pass that copies weights. The number is unique in the process.
+  static std::uint64_t next() { return last_.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+  CopyStamp() = default;
+  CopyStamp(CopyStamp&& other) noexcept { other.forget(); }
+  CopyStamp& operator=(CopyStamp&& other) noexcept {
+    forget();
+    other.forget();
+    return *this;
+  }
+  ~CopyStamp() = default;
+
+  void set(std::uint64_t pass) const { pass_.store(pass, std::memory_order_relaxed); }
+  bool is(std::uint64_t pass) const { return pass_.load(std::memory_order_relaxed) == pass; }
+  /// Clears the stamp: the rounded copy of the elements counts as stale. It stores only if the stamp is set, because
+  /// many threads can clear the stamp at once while they access different elements of a tensor.
+  void forget() const {
+    if (!is(0)) set(0);
+  }
+
+ private:
+  GATEFOLD_UNIQUE static inline std::atomic<std::uint64_t> last_{0};
+  mutable std::atomic<std::uint64_t> pass_{0};
+};
+
+/// Replaces CopyStamp in tensors whose elements are never copied in rounded form. It records nothing.
+struct NoCopyStamp {
+  static void set(std::uint64_t) {}
+  static bool is(std::uint64_t) { return false; }
+  static void forget() {}
+};
+
+namespace detail_ {
+
+/// A mutex that a thread holds while it writes the deferred zeros of a tensor, because several threads can access the
+/// tensor at once.
+GATEFOLD_UNIQUE inline std::mutex writing_zeros;
+
+}  // namespace detail_
+
+[[noreturn, gnu::noinline, gnu::cold]] inline void throw_deferred_zeros() {
+  throw Error("Tensor: the zeros of set_zero_later are not yet written: call write_zeros(pack) before you read it");
+}
+
+/// Marks a tensor as zero without writing the zeros. They are written at the first non-const access, on the accessing
+/// thread. A matrix product that overwrites every element calls take() instead; the zeros are then never written. A
+/// const access to a tensor that is still marked is an error, so that const access never writes.
+template <class B>
+class DeferredZeros {
+ public:
+  DeferredZeros() = default;
+  DeferredZeros(DeferredZeros&& other) noexcept : ctx_(other.ctx_.exchange(nullptr, std::memory_order_relaxed)) {}
+  DeferredZeros& operator=(DeferredZeros&& other) noexcept {
+    ctx_.store(other.ctx_.exchange(ctx_.load(std::memory_order_relaxed), std::memory_order_relaxed),
+               std::memory_order_relaxed);
+    return *this;
+  }
+  ~DeferredZeros() = default;
+
+  /// Marks the tensor as zero without writing the zeros.
+  /// @param ctx  the context that writes the zeros. It must live until then
+  void defer(auto& ctx) { ctx_.store(&ctx, std::memory_order_relaxed); }
+  /// Returns whether the zeros of the tensor are still to be written, and cancels them. If it returns true, the caller
+  /// must write all elements.
+  bool take() { return ctx_.exchange(nullptr, std::memory_order_relaxed) != nullptr; }
+  void write(void* data, std::size_t bytes) {
+    if (ctx_.load(std::memory_order_acquire) != nullptr) write_now(data, bytes);
+  }
+  /// @throws Error if the zeros are still to be written
+  void expect_written() const {
+    if (ctx_.load(std::memory_order_acquire) != nullptr) throw_deferred_zeros();
+  }
+
+ private:
+  [[gnu::noinline, gnu::cold]] void write_now(void* data, std::size_t bytes) {
+    const std::lock_guard lock(detail_::writing_zeros);
+    void* const ctx = ctx_.load(std::memory_order_relaxed);
+    if (ctx == nullptr) return;
+    B::write_zeros(*static_cast<typename B::Context*>(ctx), data, bytes);
+    ctx_.store(nullptr, std::memory_order_release);
+  }
+
+  std::atomic<void*> ctx_{nullptr};
+};
+
+/// Replaces DeferredZeros in tensors that write their zeros at once.
+struct NoDeferredZeros {
+  static bool take() { return false; }
+  static void write(void*, std::size_t) {}
+  static void expect_written() {}
+};
+
 template <class T, int Rank, class B>
 class Tensor {
   static_assert(std::is_trivially_copyable_v<T>);

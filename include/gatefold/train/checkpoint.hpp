@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/one_thread.hpp"
+#include "gatefold/backend/scratch.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/optim/clone.hpp"
 

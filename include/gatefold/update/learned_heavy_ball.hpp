@@ -4,7 +4,6 @@
 
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
-#include "gatefold/backend/random_fill.hpp"
 #include "gatefold/update/learned_momentum.hpp"
 
 namespace gatefold {

@@ -6,7 +6,7 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Functions for update rules with momentum, for example HeavyBall (heavy_ball.hpp): one step over a layer with input
+/// Functions for update rules with momentum, for example HeavyBall and Nesterov: one step over a layer with input
 /// x, branch output u and result y. The momentum p is passed from layer to layer. The branch is evaluated at x, or at a
 /// look-ahead point z. Each rule passes its own coefficients a, μ and γ.
 ///
@@ -177,5 +177,107 @@ struct RowInnerProduct {
 };
 
 }  // namespace functor
+
+namespace update {
+
+/// An update rule with heavy-ball momentum over the layers of a model. A layer with input x and branch output u(x)
+/// returns y, and passes the momentum p to the next layer.
+///
+///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
+///
+/// Source: paper 001 (MomentumSMoE), eq. (10), whose f is −u; Polyak 1964. The paper's code stores −γ p instead and
+/// subtracts; for constant γ both are the same update. The defaults μ = 0.7, γ = 1 are the published settings. With μ =
+/// 0, γ = 1 the rule equals Plain, bit for bit for finite values, except for the sign of zero. μ < 0 is the negative
+/// momentum of App. E.4.
+/// @param carry  p [N, D]
+/// @throws ArgumentError unless μ and γ are finite
+/// @cost  2·N·D multiply-adds, N·D carried values; stable while |μ| < 1 and 0 < γσ < 2 + 2μ, with the σ of paper 001,
+///         Lemma 1
+struct HeavyBall {
+  double mu = 0.7, gamma = 1;
+
+  GATEFOLD_MOMENTUM(HeavyBall)
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect_finite("HeavyBall", "mu", mu);
+    expect_finite("HeavyBall", "gamma", gamma);
+    carry.validate("HeavyBall", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Nothing<T, B>&) const {
+    momentum_forward(mu, gamma, x, x, f, carry.p.view(), y);
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    momentum_backward(ctx, mu, gamma, x, df, dy, dcarry.p.view(), dx, dx);
+  }
+  template <class T, class B>
+  functor::ScaledSum<T> advance(Momentum<HeavyBall, T, B>& carry, const T* u) const {
+    return {u, T(mu), carry.p.data(), carry.p.data()};  // p ← u + μ p
+  }
+  template <class T, class B>
+  functor::MomentumBackward<T> advance_backward(Momentum<HeavyBall, T, B>& dcarry, const T* du, T* total) const {
+    return {T(mu), du, dcarry.p.data(), total};
+  }
+};
+
+/// An update rule with Nesterov's accelerated gradient over the layers of a model. A layer with input x evaluates its
+/// branch u at a point z, returns y, and passes the momentum p to the next layer.
+///
+///     z = x ∓ μ γ p,   p ← μ p + u(z),   y = x + γ p,   p = 0 before the first layer                    (1)
+/// Source: paper 001, App. E.4 (NAG-SMoE), whose f is −u; Nesterov 1983. The paper's momentum is γ p, which includes
+/// the step size; the residual stream is the same. The paper prints the point as x − μ γ p. With the paper's sign of p,
+/// this point is behind the stream. Nesterov's point x + μ γ p is ahead, in the direction in which the momentum moves
+/// the stream: use `classical()`.
+/// @param carry  p [N, D]
+/// @throws ArgumentError unless μ and γ are finite
+/// @cost  3·N·D multiply-adds, N·D carried and N·D kept values
+struct Nesterov {
+  double mu = 0.7, gamma = 1;
+  // Selects the point at which the branch is evaluated: z = x + μ γ p if true, or z = x − μ γ p, as in the paper, if
+  // false.
+  bool ahead = false;
+
+  static Nesterov classical(double mu = 0.7, double gamma = 1) { return {mu, gamma, true}; }
+
+  GATEFOLD_MOMENTUM(Nesterov)
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> point;  // [N, D] z
+  };
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
+    expect_finite("Nesterov", "mu", mu);
+    expect_finite("Nesterov", "gamma", gamma);
+    carry.validate("Nesterov", items, dim);
+  }
+
+  template <class T, class B, class F>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+               Saved<T, B>& saved) const {
+    saved.point.resize(x.extent(0), x.extent(1));
+    look_ahead(ctx, mu, gamma, distance(), x, f, carry.p.view(), y, saved.point.view());
+  }
+  template <class T, class B, class F>
+  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+             Out<T, 2, B> y) const {
+    auto mark = ctx.mark();
+    look_ahead(ctx, mu, gamma, distance(), x, f, carry.p.view(), y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
+  }
+  template <class T, class B, class F>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,
+                In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    expect_shape("Nesterov.backward", "saved.point", saved.point, {dy.extent(0), dy.extent(1)});
+    look_ahead_backward(ctx, mu, gamma, distance(), saved.point, df, dy, dcarry.p.view(), dx);
+  }
+
+ private:
+  double distance() const { return ahead ? mu * gamma : -mu * gamma; }
+};
+
+}  // namespace update
 
 }  // namespace gatefold

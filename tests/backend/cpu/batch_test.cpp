@@ -6,6 +6,7 @@
 #include <vector>
 
 using namespace gatefold;
+
 using cpu::Batch;
 
 TEST_CASE("Batch with slots as rows: each expert has its operands") {
@@ -103,4 +104,12 @@ TEST_CASE_TEMPLATE("nanoseconds: the longer time of arithmetic and reading weigh
   const cpu::PairBatch<T> pair{
       .ups = 2, .depth = 40, .hidden = 60, .columns = 50, .offsets = offsets.data(), .experts = 3};
   CHECK(pair.nanoseconds() == (longer(91 * 60 * (2 * 40 + 50), 2 * 60 * (2 * 40 + 50))));
+}
+
+using gatefold::cpu::WeightPath;
+
+TEST_CASE("WeightPath: values are numbered without gaps") {
+  constexpr int paths = 4;
+  CHECK(static_cast<int>(WeightPath::prepacked) == 0);
+  CHECK(static_cast<int>(WeightPath::by_task) == paths - 1);
 }

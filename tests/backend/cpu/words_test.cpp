@@ -12,6 +12,7 @@
 #include "support/words.hpp"
 
 using namespace gatefold;
+
 using support::factor;
 using support::value_of_word;
 
@@ -73,4 +74,15 @@ TEST_CASE("words: registers and single words agree for subnormals and NaN") {
     const float word = along.word(w);
     CHECK(std::memcmp(lanes, &word, sizeof word) == 0);
   }
+}
+
+using cpu::Operand;
+
+TEST_CASE("eq. (1): element by row and column, gathered or not") {
+  const std::vector<float> data{0, 1, 2, 3, 4, 5};  // [3, 2]
+  const std::vector<Index> rows{2, 0};
+  const Operand<float> plain{data.data(), 2, true}, gathered{data.data(), 2, true, rows.data()};
+  CHECK(*plain.at(1, 1) == 3);
+  CHECK(*gathered.at(0, 1) == 5);
+  CHECK(*gathered.at(1, 0) == 0);
 }

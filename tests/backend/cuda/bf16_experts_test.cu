@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/grouped_product.cuh"
 #include "support/rounded_once.cuh"
 

@@ -11,7 +11,7 @@
 
 #include "gatefold/backend/cuda/cuda.cuh"
 #include "gatefold/backend/groups.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/grouped_product.cuh"
 
 using namespace gatefold;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/transfer.hpp"
 #include "support/device_array.cuh"
 #include "support/naive_backend.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "support/device_array.cuh"
 #include "support/graph.cuh"
 

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
@@ -13,6 +12,15 @@
 
 /// Structs that describe the matrix products of one call of the CPU's product engine (product.hpp, product_pair.hpp).
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
+
+/// The way in which the weights of an expert, the right factor of a matrix product, reach the innermost loop. It is
+/// chosen once for each expert (ProductSchedule, PairSchedule). Results do not depend on it.
+enum class WeightPath {
+  prepacked,    // the weights were packed before the call
+  rank_update,  // the function rank_update, for sums with few terms, reads the weights in place
+  by_call,      // all threads pack the weights once, before the tasks that share them
+  by_task,      // each task reads the weights in place, or packs them for its own use
+};
 
 /// The matrix product of one expert: c[rows, columns] = a[rows, depth] b[depth, columns], or c += a b. The product sums
 /// over `depth`. Row i of c belongs to slot first + i; a slot is one item that is assigned to one expert.

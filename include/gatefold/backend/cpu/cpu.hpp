@@ -4,7 +4,6 @@
 #include "gatefold/backend/cpu/context.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/primitives.hpp"
-#include "gatefold/backend/operands.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE {
 

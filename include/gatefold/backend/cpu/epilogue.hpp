@@ -6,7 +6,6 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
-#include "gatefold/backend/cpu/register_access.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/epilogue.hpp"

@@ -8,12 +8,12 @@
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 

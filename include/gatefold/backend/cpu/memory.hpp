@@ -32,4 +32,46 @@ inline constexpr std::size_t line_size = 64;
 /// Releases memory that allocate() returned. Null is allowed.
 inline void release(void* p) { ::operator delete(p, std::align_val_t(line_size)); }
 
+/// Describes memory to prefetch, because it is read soon. The innermost loop of a product (a register tile) prefetches
+/// it while it computes, one cache line at a time, because a burst of prefetches would delay its own loads. A tile that
+/// sums over `depth` words (packed elements) prefetches depth / 2 lines.
+struct Prefetch {
+  static constexpr Index line = 64;
+
+  struct Lines {
+    const char* next;
+    // `next` is the next cache line to prefetch. `run` is the number of consecutive lines, or 0 if all lines are
+    // consecutive. `jump` is the number of bytes from the last line of a run to the first line of the next run.
+    Index run, jump;
+  };
+  Lines first;
+  // After `count` cache lines of `first`, prefetching continues with `then`. If `count` is 0, `then` is not used.
+  Index count = 0;
+  Lines then{};
+
+  /// Returns a Prefetch without effect: its only cache line is at `present`, and must already be in the cache.
+  static Prefetch nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
+  /// Returns a Prefetch of the cache lines of an array of `count` elements. If the array is divided into n parts, it
+  /// begins with part t.
+  template <class T>
+  static Prefetch part(const T* data, Index count, Index t, Index n) {
+    return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
+  }
+  /// Returns a Prefetch of the rows of a matrix. If the cache lines of `rows` rows are divided into n parts, it begins
+  /// with the row in which part t begins.
+  /// @param bytes   size of a row, at least 1
+  /// @param stride  bytes from row to row
+  static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
+    const Index run = divide_up(bytes, line), row = t * (rows * run) / n / run;
+    return {{static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line}};
+  }
+  /// Returns a Prefetch that first has the lines of `rows` rows of a matrix, and then the lines of this object.
+  Prefetch after_rows(const void* data, Index rows, Index bytes, Index stride) const {
+    Prefetch all = Prefetch::rows(data, rows, bytes, stride, 0, 1);
+    all.count = rows * all.first.run;
+    all.then = first;
+    return all;
+  }
+};
+
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -5,8 +5,7 @@
 
 #include "gatefold/backend/cpu/bfloat16.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
-#include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"

@@ -6,7 +6,6 @@
 #include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
-#include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 

@@ -8,7 +8,6 @@
 #include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"

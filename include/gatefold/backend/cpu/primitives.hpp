@@ -26,7 +26,7 @@
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
-#include "gatefold/backend/group_table.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/quantised_bytes.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/weights.hpp"

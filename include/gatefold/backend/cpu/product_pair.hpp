@@ -10,7 +10,6 @@
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
-#include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"

@@ -7,11 +7,9 @@
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
-#include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/backend/weight_rounding.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"

@@ -6,8 +6,8 @@
 
 #include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
-#include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
@@ -17,7 +17,7 @@
 /// The innermost loop of every matrix product A B, which defines the order of its sums.
 ///
 /// The terms of a sum, numbered by k, are divided into blocks of at most Tile::depth terms. sum_tile, and rank_update
-/// (rank_update.hpp) for few terms, compute the sum of one block as one chain of multiply-adds from zero:
+/// (product.hpp) for few terms, compute the sum of one block as one chain of multiply-adds from zero:
 ///
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///

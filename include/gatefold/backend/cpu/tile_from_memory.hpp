@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
-#include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/register.hpp"
-#include "gatefold/backend/cpu/register_access.hpp"
+#include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"

@@ -4,10 +4,9 @@
 #include <type_traits>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/memory.hpp"
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
-#include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"

@@ -6,7 +6,6 @@
 
 #include "gatefold/backend/cpu/bfloat16.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/bfloat16.hpp"
@@ -20,6 +19,21 @@
 /// Bfloat16 and the target multiplies pairs of bfloat16, a word holds two values that follow each other along the
 /// dimension over which the product sums. On other targets it holds one rounded float.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
+
+/// One factor of a matrix product A B, described by its *lines*. A line is a row of A or a column of B, because each
+/// element of the product is the dot product of a row of A and a column of B. k is a position in a line.
+///
+///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (1)
+template <class T>
+struct Operand {
+  const T* data = nullptr;
+  Index stride = 0;  // distance between rows in memory, in elements
+  bool lines_are_rows = true;
+  // Row indices of a gather: row r of the operand is row rows[r] of data. Null if rows are not gathered.
+  const Index* rows = nullptr;
+
+  const T* at(Index row, Index column) const { return data + (rows ? rows[row] : row) * stride + column; }
+};
 
 template <class P>
 using SumOf = std::conditional_t<std::is_same_v<P, Bfloat16>, float, P>;

@@ -2,7 +2,6 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/cuda/primitives.cuh"
-#include "gatefold/backend/operands.hpp"
 
 namespace gatefold {
 

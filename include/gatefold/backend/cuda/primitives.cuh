@@ -23,7 +23,7 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
-#include "gatefold/backend/group_table.hpp"
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/quantised_bytes.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/weights.hpp"
@@ -35,7 +35,7 @@ struct DeviceMemory;
 
 /// The primitives (loops, sorts, matrix products and copies; see backend.hpp) of a CUDA backend B.
 /// @tparam Operands  the type of the factors of grouped products: Operands::Of<T> is T or the type to which T is
-///                   rounded (operands.hpp)
+///                   rounded (backend.hpp)
 template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = false;

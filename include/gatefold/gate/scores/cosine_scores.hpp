@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gatefold/backend/epilogue.hpp"
-#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/backend/initial_values.hpp"
 #include "gatefold/gate/scores/normalized_rows.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"

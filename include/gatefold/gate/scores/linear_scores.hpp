@@ -5,7 +5,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/sum_positions.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 

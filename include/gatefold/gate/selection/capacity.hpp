@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/gate/selection/top_k.hpp"

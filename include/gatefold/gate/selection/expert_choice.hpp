@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/order.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
