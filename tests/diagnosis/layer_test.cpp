@@ -11,7 +11,6 @@
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/momentum.hpp"

@@ -14,7 +14,7 @@
 #include "gatefold/gate/soft_moe.hpp"
 #include "gatefold/layer/dropout.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/momentum.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "support/experts.hpp"
 #include "support/naive_moe.hpp"
 #include "support/part_of_slots.hpp"

@@ -11,7 +11,7 @@
 #include "fuzz/fuzz.hpp"
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/linear.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/train/frozen_file.hpp"
 #include "support/temp_directory.hpp"
 

@@ -13,7 +13,7 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/per_token.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"

@@ -7,7 +7,6 @@
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/recompute.hpp"
 #include "gatefold/layer/residual.hpp"
@@ -95,13 +94,13 @@ TEST_CASE("keep_or_scratch: returns the saved tensor or scratch memory") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   Kept kept;
-  const auto saved = detail_::passes::keep_or_scratch<double, Cpu>(ctx, &kept, &Kept::h, 2, 3);
+  const auto saved = keep_or_scratch<double, Cpu>(ctx, &kept, &Kept::h, 2, 3);
   CHECK(saved.data() == kept.h.data());
   CHECK(kept.h.extent(0) == 2);
   CHECK(kept.h.extent(1) == 3);
-  const auto scratch = detail_::passes::keep_or_scratch<double, Cpu>(ctx, nullptr, &Kept::h, 2, 3);
+  const auto scratch = keep_or_scratch<double, Cpu>(ctx, nullptr, &Kept::h, 2, 3);
   CHECK(scratch.data() != kept.h.data());
   CHECK(scratch.size() == 6);
-  CHECK(detail_::passes::part_of(&kept, &Kept::h) == &kept.h);
-  CHECK(detail_::passes::part_of(nullptr, &Kept::h) == nullptr);
+  CHECK(part_of(&kept, &Kept::h) == &kept.h);
+  CHECK(part_of(nullptr, &Kept::h) == nullptr);
 }

@@ -9,7 +9,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/plain.hpp"

@@ -8,7 +8,7 @@
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"

@@ -11,7 +11,7 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;

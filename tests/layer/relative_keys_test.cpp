@@ -11,7 +11,7 @@
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/dropout.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/relative_attention.hpp"
 #include "gatefold/layer/residual.hpp"

@@ -12,7 +12,7 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"

@@ -13,7 +13,7 @@
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/dropout.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/relative_attention.hpp"
 #include "gatefold/layer/relative_keys.hpp"
 #include "gatefold/layer/residual.hpp"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/gatefold.hpp"
 
 using namespace gatefold;
 
@@ -82,4 +83,25 @@ TEST_CASE("nested types: the policy's types are used; ids lack adjoints") {
   CHECK(std::is_same_v<Params<Full, float, Cpu>, Full::Params<float, Cpu>>);
   CHECK(std::is_same_v<Items<Full, float, Cpu>, View<const Index, 1, Cpu>>);
   CHECK(std::is_same_v<ItemsGrad<Full, float, Cpu>, Nothing<float, Cpu>>);
+}
+
+namespace {
+
+/// Returns whether a forward-declared type is defined by the library.
+template <class V>
+constexpr bool is_defined = requires {
+  sizeof(V);
+};
+
+}  // namespace
+
+TEST_CASE("families: forward declarations match the definitions") {
+  CHECK(is_defined<Noise>);
+  CHECK(is_defined<Candidates<float, Cpu>>);
+  CHECK(is_defined<SparsePlan<float, Cpu>>);
+  CHECK(is_defined<SlotWeights<float, Cpu>>);
+  CHECK(is_defined<Groups<Cpu>>);
+  CHECK(is_defined<detail_::backend::AnyFunctor>);
+  CHECK(is_defined<functor::NoStep<float>>);
+  CHECK(is_defined<detail_::policy::ProbeCall<float, Cpu>>);
 }

@@ -16,7 +16,7 @@
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/gate/soft_moe.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/with_shared.hpp"
 #include "support/pass.hpp"
 

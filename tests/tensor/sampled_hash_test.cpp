@@ -18,7 +18,6 @@
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/tensor/tensor.hpp"

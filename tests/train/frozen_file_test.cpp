@@ -21,7 +21,7 @@
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"
 #include "support/decoder_folders.hpp"

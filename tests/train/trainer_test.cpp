@@ -24,7 +24,7 @@
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/dropout.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/relative_attention.hpp"
 #include "gatefold/layer/residual.hpp"

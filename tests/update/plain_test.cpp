@@ -7,7 +7,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "support/pass.hpp"

@@ -4,10 +4,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/diagnosis/calls.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/misuse.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/update.hpp"
 
 /// Checks at compile time that a type has everything that a branch or a layer needs (layer/layer.hpp). Each mistake has

@@ -164,8 +164,6 @@ template <class ShardT>
 class AsyncCheckpoint {
  public:
   explicit AsyncCheckpoint(ShardT& shard) : shard_(shard) {}
-  AsyncCheckpoint(const AsyncCheckpoint&) = delete;
-  AsyncCheckpoint& operator=(const AsyncCheckpoint&) = delete;
   ~AsyncCheckpoint() noexcept(false) {
     if (std::uncaught_exceptions() == exceptions_) wait();
   }

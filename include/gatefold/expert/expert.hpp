@@ -6,7 +6,7 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/policy/noise.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 /// Defines what an expert policy is: a struct with these members that evaluates E experts of one kind. A slot is one

@@ -4,7 +4,7 @@
 
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/lanes.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 /// Interfaces of the three parts of a gate (scores, mixing and selection), and the data that they pass to each other.

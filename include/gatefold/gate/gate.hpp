@@ -7,7 +7,7 @@
 
 #include "gatefold/backend/shapes.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
 /// Interface of gates. A gate chooses the experts of each item and writes them to a plan. It is a struct of options

@@ -5,7 +5,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/gate/scores/normalized_rows.hpp"
+#include "gatefold/gate/scores/cosine_scores.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"

@@ -6,7 +6,7 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/extra_parts.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -51,7 +51,6 @@ struct Block {
     gatefold::ExtraGrad<First<T, B>, T, B> attention{};
   };
 
-  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return attention.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
@@ -74,18 +73,15 @@ struct Block {
   GATEFOLD_LAYER_PASSES(Block)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_LAYER {
     auto mark = ctx.mark();
-    auto between = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::between, x.extent(0), attention.out_dim());
+    auto between = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::between, x.extent(0), attention.out_dim());
     const auto run_with = [&](gatefold::Saved<First<T, B>, T, B>& saved) {
       Nothing<T, B> none;
-      passes::run_layer<T, B>(as_layer<T, B>(attention), ctx, p.attention, x, none, between, &saved, traced(extra));
+      run_layer<T, B>(as_layer<T, B>(attention), ctx, p.attention, x, none, between, &saved, traced(extra));
       update::follow_pass(carry, x.data(), between.data());
-      passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y,
-                              passes::part_of(keep, &Saved<T, B>::layer), joined(p, saved, extra));
+      run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, between, carry, y, part_of(keep, &Saved<T, B>::layer),
+                      joined(p, saved, extra));
     };
     if constexpr (std::is_null_pointer_v<Keep>) {
       // Inference also saves the values of the attention, because the second layer can read its trace.
@@ -94,10 +90,7 @@ struct Block {
       run_with(keep->attention);
     }
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
-                    const ExtraGrad<T, B>& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     expect_shape("Block.backward", "saved.between", saved.between, {x.extent(0), attention.out_dim()});
     auto mark = ctx.mark();
     auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
@@ -105,16 +98,16 @@ struct Block {
     AttentionTrace<T, B> dtrace = zero_trace(ctx, as_layer<T, B>(attention).trace(p.attention, saved.attention));
     gatefold::ExtraGrad<Second<T, B>, T, B> dlayer{};
     set_trace(dlayer, dtrace);
-    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, saved.between, saved.layer, dy,
-                                              dcarry, dbetween, grads.layer, joined(p, saved.attention, extra), dlayer);
+    run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, saved.between, saved.layer, dy, dcarry, dbetween,
+                             grads.layer, joined(p, saved.attention, extra), dlayer);
     auto dattention = dextra.attention;
     if constexpr (requires { dattention = dtrace; })
       dattention = dtrace;
     else
       dattention.trace = dtrace;
     Nothing<T, B> none;
-    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(attention), ctx, p.attention, x, saved.attention, dbetween,
-                                              none, dx, grads.attention, traced(extra), dattention);
+    run_layer_backward<T, B>(as_layer<T, B>(attention), ctx, p.attention, x, saved.attention, dbetween, none, dx,
+                             grads.attention, traced(extra), dattention);
   }
   void expect_options() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim",

@@ -93,7 +93,6 @@ struct Chain {
     std::tuple<gatefold::ExtraGrad<AsLayer<L, T, B>, T, B>...> layers{};
   };
 
-  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return part<0>().in_dim(); }
   Index out_dim() const { return part<size - 1>().out_dim(); }
 
@@ -126,9 +125,7 @@ struct Chain {
   GATEFOLD_LAYER_PASSES(Chain)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
+  GATEFOLD_RUN_LAYER {
     auto mark = ctx.mark();
     if constexpr (!std::is_null_pointer_v<Keep>) keep->batch.take(x);
     View<const T, 2, B> before;
@@ -136,8 +133,8 @@ struct Chain {
       View<T, 2, B> out = y;
       if constexpr (At + 1 < size) out = between<At, T, B>(ctx, keep, x.extent(0), layer.out_dim());
       const auto run_from = [&](const auto& in) {
-        detail_::passes::run_layer<T, B>(layer, ctx, std::get<At>(p.layers), in, state<At, T, B>(carry), out,
-                                         kept<At>(keep), std::get<At>(extra.layers));
+        run_layer<T, B>(layer, ctx, std::get<At>(p.layers), in, state<At, T, B>(carry), out, kept<At>(keep),
+                        std::get<At>(extra.layers));
         update::follow_pass(carry, in.data(), out.data());
       };
       if constexpr (At == 0) {
@@ -148,10 +145,7 @@ struct Chain {
       before = out;
     });
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
-                    In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx,
-                    Params<T, B>& grads, const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     saved.batch.expect_same("Chain.backward", x);  // checks x before any layer writes gradients
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       if constexpr (At + 1 < size)
@@ -161,10 +155,9 @@ struct Chain {
     View<const T, 2, B> from = dy;
     for_each_reversed<T, B>([&]<std::size_t At>(const auto& layer) {
       const auto run = [&](const auto& to) {
-        detail_::passes::run_layer_backward<T, B>(layer, ctx, std::get<At>(p.layers), input<At>(x, saved),
-                                                  std::get<At>(saved.layers), from, state<At, T, B>(dcarry), to,
-                                                  std::get<At>(grads.layers), std::get<At>(extra.layers),
-                                                  std::get<At>(dextra.layers));
+        run_layer_backward<T, B>(layer, ctx, std::get<At>(p.layers), input<At>(x, saved), std::get<At>(saved.layers),
+                                 from, state<At, T, B>(dcarry), to, std::get<At>(grads.layers),
+                                 std::get<At>(extra.layers), std::get<At>(dextra.layers));
       };
       if constexpr (At == 0) {
         run(dx);

@@ -23,7 +23,6 @@
   using Extra = ::gatefold::Extra<Inner<T, B>, T, B>;         \
   template <class T, class B>                                 \
   using ExtraGrad = ::gatefold::ExtraGrad<Inner<T, B>, T, B>; \
-  GATEFOLD_LAYER_CALLS;                                       \
   ::gatefold::Index in_dim() const { return layer.in_dim(); } \
   ::gatefold::Index out_dim() const { return layer.out_dim(); }
 #define GATEFOLD_AROUND_LAYER(LayerT, layer)                                           \
@@ -99,11 +98,13 @@
   using CheckedHere = Part;         \
   friend struct ::gatefold::detail_::passes::Inside;
 
-// Defines the functions forward, infer and backward of a branch or layer. They check their arguments. Then forward and
-// infer call run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), and backward calls run_backward<T, B> with its
-// own arguments; the branch or layer must have both. The argument `keep` is &saved in forward and nullptr in infer.
-// `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer (below).
+// Defines the functions forward, infer and backward of a branch or layer, and sentences for wrong calls
+// (policy/misuse.hpp). The functions check their arguments. Then forward and infer call run<T, B>(ctx, params, x,
+// [carry,] y, keep, extra, [step]), and backward calls run_backward<T, B> with its own arguments; the branch or layer
+// must have both (GATEFOLD_RUN_BRANCH, GATEFOLD_RUN_LAYER). The argument `keep` is &saved in forward and nullptr in
+// infer. `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer.
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
+  GATEFOLD_BRANCH_CALLS;                                                                                          \
   GATEFOLD_CHECKED_HERE(Branch)                                                                                   \
   template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
   void forward(typename B::Context& ctx, const Params<T, B>& p,                                                   \
@@ -133,6 +134,26 @@
     ::gatefold::expect_backward(#Branch ".backward", *this, p, x, du, dx, grads, extra);                          \
     run_backward<T, B>(ctx, p, x, saved, du, dx, grads, extra, dextra);                                           \
   }
+// The heads of the functions run and run_backward of a branch or layer, with the parameters ctx, p, x, u or y, and so
+// on. The body of the function follows the macro. x and dx are rows, or ids and Nothing (Items, ItemsGrad).
+#define GATEFOLD_RUN_BRANCH                                                                                \
+  template <class T, class B, class Keep, class Step>                                                      \
+  void run(typename B::Context& ctx, const Params<T, B>& p, auto x, ::gatefold::Out<T, 2, B> u, Keep keep, \
+           [[maybe_unused]] const auto& extra, const Step& step) const
+#define GATEFOLD_RUN_BRANCH_BACKWARD                                                                              \
+  template <class T, class B>                                                                                     \
+  void run_backward(typename B::Context& ctx, const Params<T, B>& p, auto x, const Saved<T, B>& saved,            \
+                    ::gatefold::In<T, 2, B> du, auto dx, Params<T, B>& grads, [[maybe_unused]] const auto& extra, \
+                    [[maybe_unused]] auto& dextra) const
+#define GATEFOLD_RUN_LAYER                                                                        \
+  template <class T, class B, class Keep>                                                         \
+  void run(typename B::Context& ctx, const Params<T, B>& p, auto x, [[maybe_unused]] auto& carry, \
+           ::gatefold::Out<T, 2, B> y, Keep keep, const auto& extra) const
+#define GATEFOLD_RUN_LAYER_BACKWARD                                                                          \
+  template <class T, class B>                                                                                \
+  void run_backward(typename B::Context& ctx, const Params<T, B>& p, auto x, const Saved<T, B>& saved,       \
+                    ::gatefold::In<T, 2, B> dy, [[maybe_unused]] auto& dcarry, auto dx, Params<T, B>& grads, \
+                    const auto& extra, auto& dextra) const
 // Declares the functions run and run_backward of a branch that are defined after its class.
 #define GATEFOLD_DECLARE_RUN                                                                                       \
   template <class T, class B, class Keep, class Step>                                                              \
@@ -143,6 +164,7 @@
                     const Saved<T, B>& saved, ::gatefold::In<T, 2, B> du, ::gatefold::Out<T, 2, B> dx,             \
                     Params<T, B>& grads, const Extra<T, B>& extra, ::gatefold::Nothing<T, B>&) const;
 #define GATEFOLD_LAYER_PASSES(Layer)                                                                             \
+  GATEFOLD_LAYER_CALLS;                                                                                          \
   GATEFOLD_CHECKED_HERE(Layer)                                                                                   \
   template <class T, class B>                                                                                    \
   void forward(                                                                                                  \
@@ -175,7 +197,9 @@
     run_backward<T, B>(ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);                                  \
   }
 
-namespace gatefold::detail_::passes {
+namespace gatefold {
+
+namespace detail_::passes {
 
 /// Returns the parameters P of a composition with initial values, from its parts. A single part gets `seed`, part i of
 /// several gets seed.fork(i).
@@ -184,24 +208,6 @@ P init_parts(typename B::Context& ctx, Seed seed, const Part&... part) {
   [[maybe_unused]] std::uint64_t next = 0;
   return {init_params<T, B>(part, ctx, sizeof...(Part) > 1 ? seed.fork(next++) : seed)...};
 }
-/// Returns memory [rows, columns] for an intermediate value of a forward pass. If `keep` points to saved values for
-/// backward, the memory is their tensor `member`. If keep is nullptr (inference), it is scratch memory of the context.
-template <class T, class B, class S>
-View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
-  (keep->*member).resize(rows, columns);
-  return (keep->*member).view();
-}
-template <class T, class B, class M>
-View<T, 2, B> keep_or_scratch(typename B::Context& ctx, std::nullptr_t, M, Index rows, Index columns) {
-  return ctx.template scratch<T>(rows, columns);
-}
-/// Returns the address of a member of *keep, for example the saved values of one part of a composition. Returns nullptr
-/// if keep is nullptr (inference).
-template <class S, class M>
-M* part_of(S* keep, M S::*member) {
-  return &(keep->*member);
-}
-std::nullptr_t part_of(std::nullptr_t, auto) { return nullptr; }
 /// Calls the private functions run and run_backward of a composition that is part of another one. They do not check
 /// their arguments, because the outermost composition has checked those of all its parts (`validate`).
 struct Inside {
@@ -220,13 +226,46 @@ template <class L>
 concept ChecksHere = requires {
   requires std::is_same_v<typename L::CheckedHere, L>;
 };
+/// Extra inputs of a branch around an expert E: Noise if the expert draws random numbers, otherwise none.
+template <class E, class T, class B>
+using NoiseOf = std::conditional_t<detail_::hook::expert::with_noise<E>(), Noise, Nothing<T, B>>;
+/// Returns the expert with the noise of one call. An expert that draws no random numbers is returned unchanged.
+template <class E>
+E drawing(const E& expert, const auto& noise) {
+  if constexpr (detail_::hook::expert::with_noise<E>()) {
+    return with_noise(expert, noise);
+  } else {
+    return expert;
+  }
+}
+
+}  // namespace detail_::passes
+
+/// Returns memory [rows, columns] for an intermediate value of a forward pass. If `keep` points to saved values for
+/// backward, the memory is their tensor `member`. If keep is nullptr (inference), it is scratch memory of the context.
+template <class T, class B, class S>
+View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
+  (keep->*member).resize(rows, columns);
+  return (keep->*member).view();
+}
+template <class T, class B, class M>
+View<T, 2, B> keep_or_scratch(typename B::Context& ctx, std::nullptr_t, M, Index rows, Index columns) {
+  return ctx.template scratch<T>(rows, columns);
+}
+/// Returns the address of a member of *keep, for example the saved values of one part of a composition. Returns nullptr
+/// if keep is nullptr (inference).
+template <class S, class M>
+M* part_of(S* keep, M S::*member) {
+  return &(keep->*member);
+}
+std::nullptr_t part_of(std::nullptr_t, auto) { return nullptr; }
 
 /// Runs a branch. Saves the values for backward in *keep. If keep is nullptr, saves no values (inference).
 template <class T, class B, class L, class Keep, class Step = functor::NoStep<T>>
 void run_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                 Out<T, 2, B> u, Keep keep, const Extra<L, T, B>& extra, const Step& step = {}) {
-  if constexpr (ChecksHere<L>) {
-    Inside::run<T, B>(branch, ctx, p, x, u, keep, extra, step);
+  if constexpr (detail_::passes::ChecksHere<L>) {
+    detail_::passes::Inside::run<T, B>(branch, ctx, p, x, u, keep, extra, step);
   } else if constexpr (std::is_null_pointer_v<Keep>) {
     infer_branch<T, B>(branch, ctx, p, x, u, extra, step);
   } else {
@@ -238,8 +277,8 @@ void run_branch_backward(const L& branch, typename B::Context& ctx, const Params
                          NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
                          NonDeduced<ItemsGrad<L, T, B>> dx, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
                          ExtraGrad<L, T, B>& dextra) {
-  if constexpr (ChecksHere<L>) {
-    Inside::run_backward<T, B>(branch, ctx, p, x, saved, du, dx, grads, extra, dextra);
+  if constexpr (detail_::passes::ChecksHere<L>) {
+    detail_::passes::Inside::run_backward<T, B>(branch, ctx, p, x, saved, du, dx, grads, extra, dextra);
   } else {
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, dextra);
   }
@@ -248,8 +287,8 @@ void run_branch_backward(const L& branch, typename B::Context& ctx, const Params
 template <class T, class B, class L, class Keep>
 void run_layer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                Carry<L, T, B>& carry, Out<T, 2, B> y, Keep keep, const Extra<L, T, B>& extra) {
-  if constexpr (ChecksHere<L>) {
-    Inside::run<T, B>(layer, ctx, p, x, carry, y, keep, extra);
+  if constexpr (detail_::passes::ChecksHere<L>) {
+    detail_::passes::Inside::run<T, B>(layer, ctx, p, x, carry, y, keep, extra);
   } else if constexpr (std::is_null_pointer_v<Keep>) {
     infer<T, B>(layer, ctx, p, x, carry, y, extra);
   } else {
@@ -261,8 +300,8 @@ void run_layer_backward(const L& layer, typename B::Context& ctx, const Params<L
                         NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> dy,
                         Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx, Params<L, T, B>& grads,
                         const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
-  if constexpr (ChecksHere<L>) {
-    Inside::run_backward<T, B>(layer, ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);
+  if constexpr (detail_::passes::ChecksHere<L>) {
+    detail_::passes::Inside::run_backward<T, B>(layer, ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);
   } else {
     layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, dextra);
   }
@@ -277,17 +316,5 @@ void run_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>
     expert.forward(ctx, p, groups, x, z, *keep);
   }
 }
-/// Extra inputs of a branch around an expert E: Noise if the expert draws random numbers, otherwise none.
-template <class E, class T, class B>
-using NoiseOf = std::conditional_t<detail_::hook::expert::with_noise<E>(), Noise, Nothing<T, B>>;
-/// Returns the expert with the noise of one call. An expert that draws no random numbers is returned unchanged.
-template <class E>
-E drawing(const E& expert, const auto& noise) {
-  if constexpr (detail_::hook::expert::with_noise<E>()) {
-    return with_noise(expert, noise);
-  } else {
-    return expert;
-  }
-}
 
-}  // namespace gatefold::detail_::passes
+}  // namespace gatefold

@@ -40,7 +40,6 @@ struct Dropout {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
-  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
@@ -56,25 +55,18 @@ struct Dropout {
   GATEFOLD_TRACE_OF_BRANCH(BranchT, saved)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
-    if (!drops(extra.noise))
-      return detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch, step);
-    detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch);
+  GATEFOLD_RUN_BRANCH {
+    if (!drops(extra.noise)) return run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch, step);
+    run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch);
     for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     if (!drops(extra.noise))
-      return detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, x, saved, du, dx, grads.branch,
-                                                        extra.branch, dextra);
+      return run_branch_backward<T, B>(branch, ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);
     auto mark = ctx.mark();
     auto kept = ctx.template scratch<T>(du.extent(0), du.extent(1));
     B::for_rows(ctx, du.extent(0), rows<T, B>(extra.noise, du, kept));
-    detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch,
-                                               dextra);
+    run_branch_backward<T, B>(branch, ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
   }
   void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }
   bool drops(const Noise& noise) const { return rate > 0 && noise.random.has_value(); }

@@ -37,7 +37,6 @@ struct Either {
     void mixtures(auto&& f) const { used_second ? for_each_mixture(second, f) : for_each_mixture(first, f); }
   };
 
-  GATEFOLD_BRANCH_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(FirstT, first)
 
   template <class T, class B>
@@ -64,27 +63,20 @@ struct Either {
   GATEFOLD_BRANCH_PASSES(Either)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
+  GATEFOLD_RUN_BRANCH {
     if constexpr (!std::is_null_pointer_v<Keep>) keep->used_second = use_second;
     if (use_second)
-      detail_::passes::run_branch<T, B>(second, ctx, p.second, x, u,
-                                        detail_::passes::part_of(keep, &Saved<T, B>::second),
-                                        gatefold::Extra<SecondT, T, B>{}, step);
+      run_branch<T, B>(second, ctx, p.second, x, u, part_of(keep, &Saved<T, B>::second),
+                       gatefold::Extra<SecondT, T, B>{}, step);
     else
-      detail_::passes::run_branch<T, B>(first, ctx, p.first, x, u, detail_::passes::part_of(keep, &Saved<T, B>::first),
-                                        extra, step);
+      run_branch<T, B>(first, ctx, p.first, x, u, part_of(keep, &Saved<T, B>::first), extra, step);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     if (!use_second)
-      return detail_::passes::run_branch_backward<T, B>(first, ctx, p.first, x, saved.first, du, dx, grads.first, extra,
-                                                        dextra);
+      return run_branch_backward<T, B>(first, ctx, p.first, x, saved.first, du, dx, grads.first, extra, dextra);
     gatefold::ExtraGrad<SecondT, T, B> none{};
-    detail_::passes::run_branch_backward<T, B>(second, ctx, p.second, x, saved.second, du, dx, grads.second,
-                                               gatefold::Extra<SecondT, T, B>{}, none);
+    run_branch_backward<T, B>(second, ctx, p.second, x, saved.second, du, dx, grads.second,
+                              gatefold::Extra<SecondT, T, B>{}, none);
   }
   void expect_options() const {
     expect(second.in_dim() == in_dim(), "Either", "second.in_dim", Joined{in_dim(), " (from first.in_dim)"},

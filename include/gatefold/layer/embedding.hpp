@@ -3,6 +3,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/table.hpp"
 
@@ -57,8 +58,7 @@ struct Embedding {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(vocabulary >= 1, "Embedding.init", "vocabulary", "at least 1", vocabulary);
-    expect(model_dim >= 1, "Embedding.init", "model_dim", "at least 1", model_dim);
+    expect_sizes("Embedding.init", {{"vocabulary", vocabulary}, {"model_dim", model_dim}});
     expect(places >= 0, "Embedding.init", "places", "at least 0", places);
     return {initial_weights<T>(ctx, initial, seed.fork(0), vocabulary, model_dim),
             initial_weights<T>(ctx, initial, seed.fork(1), places, model_dim)};

@@ -12,6 +12,7 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/layer/composition.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/routing/sequence.hpp"
 
 namespace gatefold {
@@ -79,7 +80,6 @@ struct GroupedQueryAttention {
   template <class T, class B>
   using Extra = CachedSequence<T, B>;
 
-  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   GroupedQueryAttention with_model_dim(Index width) const {
@@ -148,8 +148,7 @@ struct GroupedQueryAttention {
   }
   void expect_options() const {
     constexpr const char* where = "GroupedQueryAttention";
-    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-    expect(heads >= 1, where, "heads", "at least 1", heads);
+    expect_sizes(where, {{"model_dim", model_dim}, {"heads", heads}});
     expect(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0), where, "kv_heads",
            Joined{"0 or a divisor of heads = ", heads}, kv_heads);
     expect(head_dim >= 1 || (head_dim == 0 && model_dim % heads == 0), where, "head_dim",
@@ -172,7 +171,7 @@ struct GroupedQueryAttention {
       linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, to, nothing);
       return to;
     }
-    const View<T, 2, B> plain = detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1));
+    const View<T, 2, B> plain = keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1));
     linear.template forward<T, B>(ctx, p, one_group(ctx, x.extent(0)), x, plain, nothing);
     const Index rows = to.size() / together;
     const View<const T, 2, B> from(plain.data(), rows, together);
@@ -198,8 +197,7 @@ struct GroupedQueryAttention {
                           const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<const T, 2, B> table,
                           View<T, 2, B> to, Keep keep, Raw raw, Inverse inverse) const {
     const bool norm_follows = norm == QueryKeyNorm::rotated_head;
-    const View<T, 2, B> rotated =
-        norm_follows ? detail_::passes::keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1)) : to;
+    const View<T, 2, B> rotated = norm_follows ? keep_or_scratch<T, B>(ctx, keep, raw, to.extent(0), to.extent(1)) : to;
     normed_projection<T, B>(ctx, linear, p, gain, x, rotated, keep, raw, inverse);
     detail_::attending::rotate<T>(ctx, rotary, table, width(), 0, false, rotated);
     if (!norm_follows) return;
@@ -282,7 +280,7 @@ void GroupedQueryAttention::run(typename B::Context& ctx, const Params<T, B>& p,
   auto mark = ctx.mark();
   const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
   const auto rows = [&](auto member, Index columns) {
-    return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, items, columns);
+    return keep_or_scratch<T, B>(ctx, keep, member, items, columns);
   };
   const View<T, 2, B> q = rows(&S::q, heads * width()), k = rows(&S::k, kv_dim()), v = rows(&S::v, kv_dim()),
                       context = rows(&S::context, heads * width()), log_sum_exp = rows(&S::log_sum_exp, heads);

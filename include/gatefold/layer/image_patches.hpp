@@ -49,8 +49,7 @@ struct ImagePatches {
   Index patch_dim() const { return patch * patch * channels; }
 
   void expect_options() const {
-    expect(channels >= 1, "ImagePatches", "channels", "at least 1", channels);
-    expect(patch >= 1, "ImagePatches", "patch", "at least 1", patch);
+    expect_sizes("ImagePatches", {{"channels", channels}, {"patch", patch}});
     expect(rows >= 1 && rows % patch == 0, "ImagePatches", "rows", Joined{"a multiple of patch = ", patch}, rows);
     expect(columns >= 1 && columns % patch == 0, "ImagePatches", "columns", Joined{"a multiple of patch = ", patch},
            columns);
@@ -143,8 +142,7 @@ struct TokenMean {
 
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index, const Nothing<T, B>&) const {
-    expect(length >= 1, "TokenMean", "length", "at least 1", length);
-    expect(model_dim >= 1, "TokenMean", "model_dim", "at least 1", model_dim);
+    expect_sizes("TokenMean", {{"length", length}, {"model_dim", model_dim}});
     expect(0 <= count && count <= length, "TokenMean", "count", Joined{"0 to length = ", length}, count);
   }
   template <class T, class B, class Step = functor::NoStep<T>>

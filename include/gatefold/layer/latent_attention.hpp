@@ -11,6 +11,7 @@
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/layer/composition.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/routing/sequence.hpp"
 
 namespace gatefold {
@@ -71,7 +72,6 @@ struct LatentAttention {
   template <class T, class B>
   using Extra = CachedSequence<T, B>;
 
-  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   LatentAttention with_model_dim(Index width) const { return fill_model_dim(*this, "LatentAttention", width); }
@@ -152,13 +152,11 @@ struct LatentAttention {
   }
   void expect_options() const {
     constexpr const char* where = "LatentAttention";
-    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-    expect(heads >= 1, where, "heads", "at least 1", heads);
+    expect_sizes(where, {{"model_dim", model_dim}, {"heads", heads}});
     expect(query_rank >= 0, where, "query_rank", "at least 0", query_rank);
-    expect(latent_dim >= 1, where, "latent_dim", "at least 1", latent_dim);
-    expect(plain_dim >= 1, where, "plain_dim", "at least 1", plain_dim);
-    expect(rotary_dim >= 1, where, "rotary_dim", "at least 1", rotary_dim);
-    expect(value_dim >= 1, where, "value_dim", "at least 1", value_dim);
+    expect_sizes(
+        where,
+        {{"latent_dim", latent_dim}, {"plain_dim", plain_dim}, {"rotary_dim", rotary_dim}, {"value_dim", value_dim}});
     expect_positive(where, "epsilon", epsilon);
     rotary.validate(where, rotary_dim);
   }
@@ -240,7 +238,7 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
   const Index length = extra.of(items);
   Nothing<T, B> nothing{};
   const auto rows = [&](auto member, Index columns) {
-    return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, items, columns);
+    return keep_or_scratch<T, B>(ctx, keep, member, items, columns);
   };
   const auto normalise = [&](const RmsNorm& by, const RmsNorm::Params<T, B>& gain, View<const T, 2, B> from,
                              View<T, 2, B> to, auto inverse) {
@@ -284,7 +282,7 @@ void LatentAttention::run(typename B::Context& ctx, const Params<T, B>& p, In<T,
   }
   const Index keys = all.extent(0);
   const auto for_keys = [&](auto member, Index columns) {
-    return detail_::passes::keep_or_scratch<T, B>(ctx, keep, member, keys, columns);
+    return keep_or_scratch<T, B>(ctx, keep, member, keys, columns);
   };
   const View<T, 2, B> k = for_keys(&S::k, heads * key_dim()), v = for_keys(&S::v, heads * value_dim);
   const View<T, 2, B> short_keys = ctx.template scratch<T>(keys, latent_dim),

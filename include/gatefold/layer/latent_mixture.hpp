@@ -7,7 +7,7 @@
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 
 namespace gatefold {
 
@@ -60,7 +60,6 @@ struct LatentMixture {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
-  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   Index experts() const { return count_experts(gate()); }
@@ -87,16 +86,12 @@ struct LatentMixture {
   GATEFOLD_BRANCH_PASSES(LatentMixture)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_BRANCH {
     auto mark = ctx.mark();
-    const auto latent = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::latent, x.extent(0), mixture.in_dim());
-    const auto combined =
-        passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::combined, x.extent(0), mixture.out_dim());
+    const auto latent = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::latent, x.extent(0), mixture.in_dim());
+    const auto combined = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::combined, x.extent(0), mixture.out_dim());
     const functor::NoStep<T> no_step{};
-    detail_::passes::run_branch<T, B>(down(), ctx, p.down, x, latent, nullptr, Nothing<T, B>{});
+    run_branch<T, B>(down(), ctx, p.down, x, latent, nullptr, Nothing<T, B>{});
     if constexpr (std::is_null_pointer_v<Keep>) {
       auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
       infer_gate<T, B>(gate(), ctx, p.mixture.gate, x, *plan, mixture.of_gate(extra));
@@ -107,11 +102,9 @@ struct LatentMixture {
       mixture.template run_experts<T, B>(ctx, p.mixture, keep->mixture.plan, latent, combined, &keep->mixture, extra,
                                          no_step);
     }
-    detail_::passes::run_branch<T, B>(up(), ctx, p.up, combined, u, nullptr, Nothing<T, B>{}, step);
+    run_branch<T, B>(up(), ctx, p.up, combined, u, nullptr, Nothing<T, B>{}, step);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     constexpr const char* where = "LatentMixture.backward";
     saved.mixture.batch.expect_same(where, x);
     expect_shape(where, "saved.latent", saved.latent, {x.extent(0), mixture.in_dim()});
@@ -124,11 +117,10 @@ struct LatentMixture {
     Nothing<T, B> none;
     fill(ctx, dlatent, 0);
     fill(ctx, dcombined, 0);
-    detail_::passes::run_branch_backward<T, B>(up(), ctx, p.up, saved.combined, none, du, dcombined, grads.up, none,
-                                               none);
+    run_branch_backward<T, B>(up(), ctx, p.up, saved.combined, none, du, dcombined, grads.up, none, none);
     mixture.backward_experts(ctx, p.mixture, saved.latent, saved.mixture, dcombined, dlatent, grads.mixture, extra,
                              dplan);
-    detail_::passes::run_branch_backward<T, B>(down(), ctx, p.down, x, none, dlatent, dx, grads.down, none, none);
+    run_branch_backward<T, B>(down(), ctx, p.down, x, none, dlatent, dx, grads.down, none, none);
     gate().backward(ctx, p.mixture.gate, x, saved.mixture.plan, saved.mixture.gate, dplan, dx, grads.mixture.gate,
                     mixture.of_gate(extra), dextra);
   }

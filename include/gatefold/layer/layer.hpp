@@ -9,7 +9,7 @@
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/policy/misuse.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"

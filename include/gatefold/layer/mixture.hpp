@@ -8,7 +8,7 @@
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/sampled_hash.hpp"
 
 namespace gatefold {
@@ -73,7 +73,6 @@ struct Mixture {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
-  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
   Index experts() const { return count_experts(filled_gate()); }
@@ -238,9 +237,7 @@ struct Mixture {
   }
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep,
-           const Extra<T, B>& extra, const Step& step) const {
+  GATEFOLD_RUN_BRANCH {
     if constexpr (std::is_null_pointer_v<Keep>) {
       auto mark = ctx.mark();
       auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
@@ -252,10 +249,7 @@ struct Mixture {
       run_experts<T, B>(ctx, p, keep->plan, x, u, keep, extra, step);
     }
   }
-  template <class T, class B>
-  void run_backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
-                    In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
-                    ExtraGrad<T, B>& dextra) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     saved.batch.expect_same("Mixture.backward", x);
     expect_plan("Mixture.backward", saved.plan, saved.z, x, experts());
     auto mark = ctx.mark();

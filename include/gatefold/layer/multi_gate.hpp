@@ -76,7 +76,6 @@ struct MultiGate {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
-  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return tasks * expert.out_dim(); }
   Index experts() const { return of_one_task().experts(); }
@@ -115,9 +114,7 @@ struct MultiGate {
   GATEFOLD_BRANCH_PASSES(MultiGate)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
+  GATEFOLD_RUN_BRANCH {
     auto mark = ctx.mark();
     if constexpr (std::is_null_pointer_v<Keep>) {
       auto discarded = ctx.template acquire<Saved<T, B>>();
@@ -128,9 +125,7 @@ struct MultiGate {
     }
     run_step(ctx, u, step);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     saved.batch.expect_same("MultiGate.backward", x);
     expect_saved(saved, x.extent(0));
     auto mark = ctx.mark();

@@ -3,13 +3,67 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/groups.hpp"
 #include "gatefold/diagnosis/layer.hpp"
+#include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/layer/one_expert.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/sampled_hash.hpp"
 
 namespace gatefold {
+
+/// A branch that sends every item to one expert, without a gate. With `Linear` it is an ordinary linear layer, with
+/// `Mlp<Gelu>` a dense feed-forward branch. The first extent of its parameters, the number of experts, is 1.
+///
+///     u[n] = expert(x[n])                                                                               (1)
+///
+/// @param x [N, in_dim] in, u [N, out_dim] out
+/// @param extra  the Noise, if the expert draws random numbers (HiddenDropout); otherwise there are no extra inputs
+/// @throws ArgumentError unless shapes fit
+template <class ExpertT>
+struct OneExpert {
+  ExpertT expert;
+
+  GATEFOLD_PARAMS_OF(expert, ExpertT)
+  template <class T, class B>
+  using Saved = gatefold::Saved<ExpertT, T, B>;
+  template <class T, class B>
+  using Extra = detail_::passes::NoiseOf<ExpertT, T, B>;
+
+  Index in_dim() const { return expert.in_dim(); }
+  Index out_dim() const { return expert.out_dim(); }
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    if constexpr (detail_::policy::parts_fit<OneExpert, T, B>()) {
+      return {expert.template init<T, B>(ctx, 1, seed)};
+    } else {
+      return {};
+    }
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {
+    if constexpr (detail_::hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));
+  }
+
+  GATEFOLD_BRANCH_PASSES(OneExpert)
+
+ private:
+  GATEFOLD_RUN_BRANCH {
+    auto mark = ctx.mark();
+    run_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u, keep);
+    run_step(ctx, u, step);
+  }
+  GATEFOLD_RUN_BRANCH_BACKWARD {
+    auto mark = ctx.mark();
+    auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());
+    drawing(extra).backward(ctx, p.expert, one_group(ctx, x.extent(0)), x, saved, du, dslots, grads.expert);
+    add(ctx, dslots, dx);
+  }
+  ExpertT drawing(const auto& extra) const { return detail_::passes::drawing(expert, extra); }
+};
+template <class E>
+OneExpert(E) -> OneExpert<E>;
 
 /// Makes a layer from a branch without a residual connection: the output is y = u(x) instead of y = x + u(x). It may
 /// have a different width than x.
@@ -68,20 +122,13 @@ struct NoResidual {
   GATEFOLD_TRACE_OF_BRANCH(BranchT, saved.branch)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Nothing<T, B>&, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_LAYER {
     if constexpr (!std::is_null_pointer_v<Keep>) keep->batch.take(x);
-    passes::run_branch<T, B>(branch, ctx, p.branch, x, y, passes::part_of(keep, &Saved<T, B>::branch), extra);
+    run_branch<T, B>(branch, ctx, p.branch, x, y, part_of(keep, &Saved<T, B>::branch), extra);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
-                    In<T, 2, B> dy, Nothing<T, B>&, NonDeduced<ItemsGrad<BranchT, T, B>> dx, Params<T, B>& grads,
-                    const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     saved.batch.expect_same("NoResidual.backward", x);
-    detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra,
-                                               dextra);
+    run_branch_backward<T, B>(branch, ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
 };
 template <class Br>

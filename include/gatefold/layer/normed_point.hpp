@@ -3,8 +3,7 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/layer/one_expert.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -60,32 +59,24 @@ struct NormedPoint {
   GATEFOLD_LAYER_PASSES(NormedPoint)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_LAYER {
     auto mark = ctx.mark();
-    auto h = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::h, x.extent(0), in_dim());
-    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, passes::part_of(keep, &Saved<T, B>::norm),
-                             Nothing<T, B>{});
+    auto h = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::h, x.extent(0), in_dim());
+    run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, part_of(keep, &Saved<T, B>::norm), Nothing<T, B>{});
     update::follow_pass(carry, x.data(), h.data());
-    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y,
-                            passes::part_of(keep, &Saved<T, B>::layer), extra);
+    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y, part_of(keep, &Saved<T, B>::layer), extra);
     B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), h.data(), y.data()});
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     expect_shape("NormedPoint.backward", "saved.h", saved.h, {x.extent(0), in_dim()});
     add(ctx, dy, dx);
     auto mark = ctx.mark();
     auto dh = ctx.template scratch<T>(x.extent(0), in_dim());
     copy_scaled(ctx, -1, dy, dh);
     Nothing<T, B> none;
-    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh,
-                                              grads.layer, extra, dextra);
-    detail_::passes::run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, x, saved.norm, dh, dx, grads.norm,
-                                               none, none);
+    run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh, grads.layer,
+                             extra, dextra);
+    run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, x, saved.norm, dh, dx, grads.norm, none, none);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

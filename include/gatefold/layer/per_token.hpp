@@ -5,7 +5,7 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/extra_parts.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -44,7 +44,6 @@ struct PerToken {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
-  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return length * layer.in_dim(); }
   Index out_dim() const { return length * layer.out_dim(); }
 
@@ -63,20 +62,14 @@ struct PerToken {
   GATEFOLD_LAYER_PASSES(PerToken)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
-                                     tokens(y, layer.out_dim()), detail_::passes::part_of(keep, &Saved<T, B>::layer),
-                                     of_items(extra));
+  GATEFOLD_RUN_LAYER {
+    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), carry.tokens,
+                    tokens(y, layer.out_dim()), part_of(keep, &Saved<T, B>::layer), of_items(extra));
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
-                    auto& dextra) const {
-    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()),
-                                              saved.layer, tokens(dy, layer.out_dim()), dcarry.tokens,
-                                              tokens(dx, layer.in_dim()), grads.layer, of_items(extra), dextra);
+  GATEFOLD_RUN_LAYER_BACKWARD {
+    run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, tokens(x, layer.in_dim()), saved.layer,
+                             tokens(dy, layer.out_dim()), dcarry.tokens, tokens(dx, layer.in_dim()), grads.layer,
+                             of_items(extra), dextra);
   }
   void expect_options() const { expect(length >= 1, "PerToken", "length", "at least 1", length); }
   /// Returns a copy of the extra inputs in which every sequence length that is 0 is set to the number of tokens of an

@@ -4,6 +4,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/layer.hpp"
+#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 
@@ -62,8 +63,7 @@ struct PositionEmbedding {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(tokens >= 1, "PositionEmbedding.init", "tokens", "at least 1", tokens);
-    expect(model_dim >= 1, "PositionEmbedding.init", "model_dim", "at least 1", model_dim);
+    expect_sizes("PositionEmbedding.init", {{"tokens", tokens}, {"model_dim", model_dim}});
     return {initial_weights<T>(ctx, initial, seed, length(), model_dim),
             constant_tensor<T>(ctx, 0, class_token ? 1 : 0, model_dim)};
   }

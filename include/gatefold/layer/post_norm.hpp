@@ -6,7 +6,6 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -51,30 +50,22 @@ struct PostNorm {
   }
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_LAYER {
     auto mark = ctx.mark();
-    auto z = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::z, x.extent(0), out_dim());
-    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z,
-                            passes::part_of(keep, &Saved<T, B>::layer), extra);
-    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, passes::part_of(keep, &Saved<T, B>::norm),
-                             Nothing<T, B>{});
+    auto z = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::z, x.extent(0), out_dim());
+    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z, part_of(keep, &Saved<T, B>::layer), extra);
+    run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, part_of(keep, &Saved<T, B>::norm), Nothing<T, B>{});
     update::follow_pass(carry, z.data(), y.data());
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     expect_shape("PostNorm.backward", "saved.z", saved.z, {x.extent(0), out_dim()});
     auto mark = ctx.mark();
     auto dz = ctx.template scratch<T>(x.extent(0), out_dim());
     fill(ctx, dz, 0);
     Nothing<T, B> none;
-    detail_::passes::run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, saved.z, saved.norm, dy, dz,
-                                               grads.norm, none, none);
-    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved.layer, dz, dcarry, dx,
-                                              grads.layer, extra, dextra);
+    run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, saved.z, saved.norm, dy, dz, grads.norm, none, none);
+    run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra,
+                             dextra);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

@@ -5,7 +5,7 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 
 namespace gatefold {
 
@@ -32,7 +32,6 @@ struct PreNorm {
 
   GATEFOLD_TWO_PARTS(norm, Norm, branch, Branch, normed)
 
-  GATEFOLD_BRANCH_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
   GATEFOLD_INIT_OF(PreNorm, filled_norm<T, B>(), branch)
@@ -46,29 +45,21 @@ struct PreNorm {
   GATEFOLD_TRACE_OF_BRANCH(BranchT, saved.branch)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_BRANCH {
     auto mark = ctx.mark();
-    auto normed = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::normed, x.extent(0), x.extent(1));
-    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, passes::part_of(keep, &Saved<T, B>::norm),
-                             Nothing<T, B>{});
-    passes::run_branch<T, B>(branch, ctx, p.branch, normed, u, passes::part_of(keep, &Saved<T, B>::branch), extra,
-                             step);
+    auto normed = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::normed, x.extent(0), x.extent(1));
+    run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, part_of(keep, &Saved<T, B>::norm), Nothing<T, B>{});
+    run_branch<T, B>(branch, ctx, p.branch, normed, u, part_of(keep, &Saved<T, B>::branch), extra, step);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     expect_shape("PreNorm.backward", "saved.normed", saved.normed, {x.extent(0), in_dim()});
     auto mark = ctx.mark();
     auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dnormed, 0);
     Nothing<T, B> none;
-    detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, saved.normed, saved.branch, du, dnormed,
-                                               grads.branch, extra, dextra);
-    detail_::passes::run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm,
-                                               none, none);
+    run_branch_backward<T, B>(branch, ctx, p.branch, saved.normed, saved.branch, du, dnormed, grads.branch, extra,
+                              dextra);
+    run_branch_backward<T, B>(filled_norm<T, B>(), ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

@@ -9,7 +9,7 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/sampled_hash.hpp"
 #include "gatefold/update/pass.hpp"
 
@@ -66,29 +66,20 @@ struct Recompute {
   GATEFOLD_LAYER_PASSES(Recompute)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_LAYER {
     if constexpr (!std::is_null_pointer_v<Keep>) {
-      if (!enabled)
-        return passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, &keep->layer, extra);
+      if (!enabled) return run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, &keep->layer, extra);
       keep->batch.take(x);
       shape_like(keep->carry, carry);
       copy_carry(ctx, carry, keep->carry);
     }
-    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, nullptr, extra);
+    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, nullptr, extra);
     if constexpr (!std::is_null_pointer_v<Keep>) update::leave_pass(carry);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
-                    In<T, 2, B> dy, auto& dcarry, NonDeduced<ItemsGrad<Inner<T, B>, T, B>> dx, Params<T, B>& grads,
-                    const Extra<T, B>& extra, auto& dextra) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_LAYER_BACKWARD {
     const auto& inner = as_layer<T, B>(layer);
     if (!enabled)
-      return passes::run_layer_backward<T, B>(inner, ctx, p.layer, x, saved.layer, dy, dcarry, dx, grads.layer, extra,
-                                              dextra);
+      return run_layer_backward<T, B>(inner, ctx, p.layer, x, saved.layer, dy, dcarry, dx, grads.layer, extra, dextra);
     saved.batch.expect_same("Recompute.backward", x);
     auto mark = ctx.mark();
     auto again = ctx.template acquire<gatefold::Saved<Inner<T, B>, T, B>>();
@@ -97,8 +88,8 @@ struct Recompute {
     expect_like("Recompute.backward", "saved.carry", *carry, saved.carry);
     copy_carry(ctx, saved.carry, *carry);
     auto y = ctx.template scratch<T>(x.extent(0), out_dim());
-    passes::run_layer<T, B>(inner, ctx, p.layer, x, *carry, y, &*again, extra);
-    passes::run_layer_backward<T, B>(inner, ctx, p.layer, x, *again, dy, dcarry, dx, grads.layer, extra, dextra);
+    run_layer<T, B>(inner, ctx, p.layer, x, *carry, y, &*again, extra);
+    run_layer_backward<T, B>(inner, ctx, p.layer, x, *again, dy, dcarry, dx, grads.layer, extra, dextra);
   }
   template <class C, class CarryT>
   static void copy_carry(C& ctx, const CarryT& from, CarryT& to) {

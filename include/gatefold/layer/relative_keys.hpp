@@ -7,7 +7,8 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/policy/extra_parts.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
 
@@ -78,23 +79,14 @@ struct RelativeKeys {
   GATEFOLD_LAYER_PASSES(RelativeKeys)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, with_keys(p, extra));
-  }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_LAYER { run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, with_keys(p, extra)); }
+  GATEFOLD_RUN_LAYER_BACKWARD {
     ExtraGrad<T, B> to = dextra;
     if (!grads.relative.is_skipped()) detail_::lookup::set_relative(to, grads.relative.view());
-    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved, dy, dcarry, dx,
-                                              grads.layer, with_keys(p, extra), to);
+    run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer,
+                             with_keys(p, extra), to);
   }
-  void expect_options() const {
-    expect(window >= 1, "RelativeKeys", "window", "at least 1", window);
-    expect(head_dim >= 1, "RelativeKeys", "head_dim", "at least 1", head_dim);
-  }
+  void expect_options() const { expect_sizes("RelativeKeys", {{"window", window}, {"head_dim", head_dim}}); }
   template <class T, class B>
   static Extra<T, B> with_keys(const Params<T, B>& p, const NonDeduced<Extra<T, B>>& given) {
     Extra<T, B> extra = given;

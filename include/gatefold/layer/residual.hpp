@@ -50,7 +50,6 @@ struct Residual {
   template <class T, class B>
   using Carry = gatefold::Carry<RuleT, T, B>;
 
-  GATEFOLD_LAYER_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
   GATEFOLD_INIT_OF(Residual, filled_rule(), branch)
@@ -73,18 +72,16 @@ struct Residual {
   GATEFOLD_TRACE_OF_BRANCH(BranchT, saved.calls[0])
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
+  GATEFOLD_RUN_LAYER {
     constexpr bool keeps = !std::is_null_pointer_v<Keep>;
     update::enter_pass(carry, keeps ? "Residual.forward" : "Residual.infer", &p, x, y);
     auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
       const Extra<T, B> of_call = call == 0 ? extra : without_auxiliary(extra);
       if constexpr (keeps) {
         auto& saved = keep->calls[place_of("Residual.forward", call)];
-        detail_::passes::run_branch<T, B>(branch, ctx, p.branch, point, u, &saved, of_call, step);
+        run_branch<T, B>(branch, ctx, p.branch, point, u, &saved, of_call, step);
       } else {
-        detail_::passes::run_branch<T, B>(branch, ctx, p.branch, point, u, keep, of_call, step);
+        run_branch<T, B>(branch, ctx, p.branch, point, u, keep, of_call, step);
       }
     });
     if constexpr (keeps) {
@@ -95,13 +92,11 @@ struct Residual {
       infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
     }
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
       const auto& of_call = saved.calls[place_of("Residual.backward", call)];
-      detail_::passes::run_branch_backward<T, B>(branch, ctx, p.branch, point, of_call, du, dpoint, grads.branch,
-                                                 call == 0 ? extra : without_auxiliary(extra), dextra);
+      run_branch_backward<T, B>(branch, ctx, p.branch, point, of_call, du, dpoint, grads.branch,
+                                call == 0 ? extra : without_auxiliary(extra), dextra);
     };
     saved.batch.expect_same("Residual.backward", x);
     filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);

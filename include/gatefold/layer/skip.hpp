@@ -7,7 +7,7 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/post_norm.hpp"
 #include "gatefold/layer/residual.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/plain.hpp"
 
 namespace gatefold {
@@ -43,18 +43,13 @@ struct Skip {
   GATEFOLD_LAYER_PASSES(Skip)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, extra);
+  GATEFOLD_RUN_LAYER {
+    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, extra);
     add(ctx, x, y);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     add(ctx, dy, dx);
-    detail_::passes::run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved, dy, dcarry, dx,
-                                              grads.layer, extra, dextra);
+    run_layer_backward<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
   }
 };
 template <class L>

@@ -71,10 +71,7 @@ struct Stack {
   GATEFOLD_LAYER_PASSES(Stack)
 
  private:
-  template <class T, class B, class Keep>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
-           const Extra<T, B>& extra) const {
-    namespace passes = detail_::passes;
+  GATEFOLD_RUN_LAYER {
     auto mark = ctx.mark();
     View<T, 2, B> even, odd;
     if constexpr (std::is_null_pointer_v<Keep>) {
@@ -89,21 +86,19 @@ struct Stack {
     for (Index l = 0; l < depth; ++l) {
       View<T, 2, B> out = l + 1 == depth ? y : l % 2 ? odd : even;
       if constexpr (std::is_null_pointer_v<Keep>) {
-        passes::run_layer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, keep, at_layer(extra, l));
+        run_layer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, keep, at_layer(extra, l));
       } else {
         if (l + 1 < depth) {
           at(keep->between, l).resize(x.extent(0), out_dim());
           out = at(keep->between, l);
         }
-        passes::run_layer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, &at(keep->layers, l),
-                                at_layer(extra, l));
+        run_layer<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, carry, out, &at(keep->layers, l),
+                        at_layer(extra, l));
       }
       in = out;
     }
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
-                    auto& dcarry, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_LAYER_BACKWARD {
     saved.batch.expect_same("Stack.backward", x);  // checks x before the last layer writes gradients
     expect(saved.depth == depth, "Stack.backward", "saved.depth",
            Joined{depth, " (the depth of this Stack; pass the saved of its forward)"}, saved.depth);
@@ -119,8 +114,8 @@ struct Stack {
         to = l % 2 ? odd : even;
         fill(ctx, to, 0);
       }
-      detail_::passes::run_layer_backward<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, at(saved.layers, l), from,
-                                                dcarry, to, at(grads.layers, l), at_layer(extra, l), dextra);
+      run_layer_backward<T, B>(number<T, B>(l), ctx, at(p.layers, l), in, at(saved.layers, l), from, dcarry, to,
+                               at(grads.layers, l), at_layer(extra, l), dextra);
       from = to;
     }
   }

@@ -35,7 +35,6 @@ struct Towers {
   template <class T, class B>
   using Extra = detail_::passes::NoiseOf<ExpertT, T, B>;
 
-  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return tasks * expert.in_dim(); }
   Index out_dim() const { return tasks * expert.out_dim(); }
 
@@ -57,20 +56,16 @@ struct Towers {
   GATEFOLD_BRANCH_PASSES(Towers)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const auto& extra,
-           const Step& step) const {
+  GATEFOLD_RUN_BRANCH {
     auto mark = ctx.mark();
     const Index rows = x.extent(0) * tasks;
     const auto groups = groups_of_towers<B>(ctx, x.extent(0));
     const auto z = ctx.template scratch<T>(rows, expert.out_dim());
-    detail_::passes::run_expert<T, B>(drawing(extra), ctx, p.expert, groups, x.as(rows, expert.in_dim()), z, keep);
+    run_expert<T, B>(drawing(extra), ctx, p.expert, groups, x.as(rows, expert.in_dim()), z, keep);
     B::for_rows(ctx, rows, functor::CarryRows<T, T, T, B>{{}, z, groups.rows, u.as(rows, expert.out_dim())});
     run_step(ctx, u, step);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto&) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     auto mark = ctx.mark();
     const Index rows = x.extent(0) * tasks;
     const auto groups = groups_of_towers<B>(ctx, x.extent(0));

@@ -4,7 +4,7 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/options.hpp"
 
 namespace gatefold {
@@ -42,7 +42,6 @@ struct WithShared {
     void mixtures(auto&& f) const { for_each_mixture(branch, f); }
   };
 
-  GATEFOLD_BRANCH_CALLS;
   GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
   GATEFOLD_INIT_OF(WithShared, branch, one())
@@ -56,14 +55,11 @@ struct WithShared {
   GATEFOLD_BRANCH_PASSES(WithShared)
 
  private:
-  template <class T, class B, class Keep, class Step>
-  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
-           const Step& step) const {
+  GATEFOLD_RUN_BRANCH {
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
     const auto run_shared = [&] {
-      detail_::passes::run_branch<T, B>(one(), ctx, p.shared, x, from_shared,
-                                        detail_::passes::part_of(keep, &Saved<T, B>::shared), Nothing<T, B>{});
+      run_branch<T, B>(one(), ctx, p.shared, x, from_shared, part_of(keep, &Saved<T, B>::shared), Nothing<T, B>{});
     };
     if constexpr (std::is_null_pointer_v<Keep>) {
       infer_overlapping<T, B>(branch, ctx, p.branch, x, u, extra, run_shared);
@@ -73,16 +69,13 @@ struct WithShared {
     add_scaled(ctx, T(weight), from_shared, u);
     run_step(ctx, u, step);
   }
-  template <class T, class B>
-  void run_backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                    Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra, auto& dextra) const {
+  GATEFOLD_RUN_BRANCH_BACKWARD {
     auto mark = ctx.mark();
     auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
     copy_scaled(ctx, T(weight), du, dshared);
     backward_overlapping<T, B>(branch, ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra, [&] {
       Nothing<T, B> none;
-      detail_::passes::run_branch_backward<T, B>(one(), ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none,
-                                                 none);
+      run_branch_backward<T, B>(one(), ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);
     });
   }
   OneExpert<SharedT> one() const { return {shared}; }

@@ -9,6 +9,7 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/softmax.hpp"
 #include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
@@ -64,8 +65,7 @@ struct StreamedCrossEntropy {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    expect(vocabulary >= 1, "StreamedCrossEntropy.init", "vocabulary", "at least 1", vocabulary);
-    expect(model_dim >= 1, "StreamedCrossEntropy.init", "model_dim", "at least 1", model_dim);
+    expect_sizes("StreamedCrossEntropy.init", {{"vocabulary", vocabulary}, {"model_dim", model_dim}});
     const auto here = ctx.here();
     Tensor<T, 2, B> weight(tied ? 0 : vocabulary, model_dim);
     detail_::initial::draw(ctx, initial, seed.fork(0),

@@ -20,7 +20,7 @@
 #include "gatefold/layer/grouped_query_attention.hpp"
 #include "gatefold/layer/latent_attention.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"

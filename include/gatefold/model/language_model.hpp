@@ -12,7 +12,7 @@
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/dropout.hpp"
 #include "gatefold/layer/embedding.hpp"
-#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/post_norm.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/relative_attention.hpp"
@@ -21,8 +21,8 @@
 #include "gatefold/layer/skip.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
-#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/noise.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/update/plain.hpp"
 
 /// The language models of papers 001 and 002, as compositions of layers. The input of a model is token ids [N]. Its

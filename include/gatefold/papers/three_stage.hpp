@@ -9,8 +9,8 @@
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/papers/in_stages.hpp"
 #include "gatefold/papers/routed_trainer.hpp"
-#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/misuse.hpp"
+#include "gatefold/policy/policy.hpp"
 #include "gatefold/train/not_finite.hpp"
 
 namespace gatefold {

@@ -5,7 +5,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/policy/families.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/named.hpp"
 

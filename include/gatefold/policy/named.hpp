@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// Tests whether a policy has a member of a given name, with any signature. The test derives a class from the policy
@@ -21,7 +22,7 @@ namespace gatefold {
   OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(slot_weights)     \
   OF(expect_step) OF(auxiliary_loss) OF(stores_slots) OF(with_noise) OF(forward_overlapping)                       \
   OF(backward_overlapping) OF(weights_inputs)
-// The names of all data members of extra inputs that the library sets (extra_parts.hpp).
+// The names of all data members of extra inputs that the library sets (policy.hpp).
 #define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(cache) OF(noise) OF(traced) OF(relative)
 // clang-format on
 
@@ -126,5 +127,56 @@ using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T
 /// so that check_gate can report the mistake.
 template <class P, class T, class B>
 using Plan = typename decltype(detail_::hook::type::Plan<P, T, B>())::type;
+
+// Forward declarations of types from other folders. hooks.hpp needs them, because optional members of policies (gates,
+// experts, …) take or return these types.
+struct Noise;
+template <class T, class B>
+struct Candidates;
+template <class T, class B>
+struct NoisyRank;
+template <class T, class B>
+struct SparsePlan;
+template <class T, class B>
+struct SlotWeights;
+template <class B>
+struct Groups;
+struct OneLane;
+template <class T>
+struct OneElement;
+namespace detail_::backend {
+struct AnyFunctor;
+}
+namespace functor {
+template <class T>
+struct NoStep;
+}
+namespace detail_::policy {
+template <class T, class B>
+struct ProbeCall;
+
+/// True for a functor that is called once for each row n, as f(lanes, n). `lanes` are the threads that compute a row
+/// together. Optional members of policies return functors of the three concepts OfRows, OfRowsInTwo and OfElements.
+template <class F>
+concept OfRows = requires(const F f, const OneLane& lanes, Index n) {
+  f(lanes, n);
+};
+/// True for a functor that is called once for each row (OfRows), and that can also do its work in two calls: `choose`
+/// chooses the experts of the row, `weigh` computes their weights.
+template <class F>
+concept OfRowsInTwo = OfRows<F> && requires(const F f, const OneLane& lanes, Index n) {
+  f.choose(lanes, n);
+  f.weigh(lanes, n);
+};
+/// True for a functor that is called once for each element i, as f(i) or as f(at, i). `at` loads and stores one
+/// element, or several with SIMD.
+template <class F, class T>
+concept OfElements = requires(const F f, const OneElement<T>& at, Index i) {
+  requires requires { f(i); } || requires {
+    f(at, i);
+  };
+};
+
+}  // namespace detail_::policy
 
 }  // namespace gatefold

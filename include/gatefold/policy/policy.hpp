@@ -1,14 +1,86 @@
 #pragma once
 
+#include <concepts>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
-#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/hooks.hpp"
+#include "gatefold/policy/named.hpp"
+#include "gatefold/policy/noise.hpp"
 
 /// Functions for policies of every family. A policy is a struct of options with member functions, for example a gate,
-/// an expert or an update rule. Optional members of policies are in hooks.hpp.
+/// an expert or an update rule. Optional members of policies are in hooks.hpp. Extra inputs are inputs in addition to
+/// the items, for example sequence length, mask and noise. They are nested structs, one for each part of the model.
 namespace gatefold {
+
+/// Each function in this namespace, for example length<E, V>() or valid<E, V>(), returns true if the type E of extra
+/// inputs has a data member of this name to which a V can be assigned. If the member has a different type, a
+/// static_assert names it.
+namespace detail_::hook::input {
+
+#define GATEFOLD_INPUT(member, type)                                                                              \
+  template <class E, class V>                                                                                     \
+  constexpr bool member() {                                                                                       \
+    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; };     \
+    GATEFOLD_EXPECT(fits || !detail_::named::member<std::remove_const_t<E>>(),                                    \
+                    "gatefold: the library assigns to the member " #member " of an Extra, so declare it as " type \
+                    ", not const; see docs/reference/inputs.md#inputs-of-its-own")                                \
+    return fits;                                                                                                  \
+  }
+GATEFOLD_INPUT(length, "Index")
+GATEFOLD_INPUT(valid, "View<const T, 1, B> with the T and B of the model")
+GATEFOLD_INPUT(memory, "AttentionMemory<T, B> with the T and B of the model")
+GATEFOLD_INPUT(cache, "CacheView<T, B> with the T and B of the model")
+GATEFOLD_INPUT(noise, "Noise")
+GATEFOLD_INPUT(traced, "bool")
+GATEFOLD_INPUT(relative, "View<const T, 2, B> with the T and B of the model")
+#undef GATEFOLD_INPUT
+
+}  // namespace detail_::hook::input
+
+namespace detail_::lookup {
+
+/// Calls f(part) for each part of a gate or of its extra inputs, in a fixed order: the members primary, secondary,
+/// scores, mixing, selection. Skips members that do not exist.
+template <class G, class F>
+void for_each_gate_part(G& of, F&& f) {
+  if constexpr (requires { of.primary; }) f(of.primary);
+  if constexpr (requires { of.secondary; }) f(of.secondary);
+  if constexpr (requires { of.scores; }) f(of.scores);
+  if constexpr (requires { of.mixing; }) f(of.mixing);
+  if constexpr (requires { of.selection; }) f(of.selection);
+}
+/// Calls f(part) for each part of the extra inputs, in a fixed order: the elements of the tuple `layers`, the members
+/// attention, layer, branch, those of for_each_gate_part, and noise. Skips members that do not exist.
+template <class E, class F>
+void for_each_part(E& extra, F&& f) {
+  if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
+    std::apply([&](auto&... part) { (f(part), ...); }, extra.layers);
+  if constexpr (requires { extra.attention; }) f(extra.attention);
+  if constexpr (requires { extra.layer; }) f(extra.layer);
+  if constexpr (requires { extra.branch; }) f(extra.branch);
+  for_each_gate_part(extra, f);
+  if constexpr (detail_::hook::input::noise<E, Noise>()) f(extra.noise);
+}
+/// Calls f for the extra inputs, for each of their parts, and recursively for the parts of the parts.
+template <class E, class F>
+void for_each_extra(E& extra, F&& f) {
+  f(extra);
+  for_each_part(extra, [&](auto& part) { for_each_extra(part, f); });
+}
+
+}  // namespace detail_::lookup
+
+/// Returns the extra inputs for a training step. Every Noise in them gets training = true; Dropout then throws if it
+/// has no random numbers. Trainer.accumulate and evaluation do not use this function.
+template <class E>
+E for_training(E extra) {
+  detail_::lookup::for_each_extra(extra, []<class P>(P& part) {
+    if constexpr (std::is_same_v<P, Noise>) part.training = true;
+  });
+  return extra;
+}
 
 /// Names the element type in a call from which it cannot be deduced, for example `Trainer{ctx, model, loss, optimizer,
 /// Seed{1}, Element<double>{}}`.
@@ -39,7 +111,7 @@ struct Required {
 };
 
 /// Returns the extra inputs of layer l of a stack, with separate random numbers (Noise) for every layer. If the extra
-/// inputs have a function `at`, returns `extra.at(l)`. Otherwise calls at_layer for each part (extra_parts.hpp), and
+/// inputs have a function `at`, returns `extra.at(l)`. Otherwise calls at_layer for each part, and
 /// copies the other members.
 template <class E>
 E at_layer(const E& extra, Index l) {
@@ -187,5 +259,68 @@ void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
 }
 
 }  // namespace detail_::lookup
+
+namespace detail_::policy {
+
+/// A struct with values of argument types. Concepts use it to test whether the functions of a policy can be called with
+/// arguments of these types. A Probe is never constructed.
+template <class T, class B>
+struct Probe {
+  typename B::Context& ctx;
+  View<const T, 2, B> in;
+  View<T, 2, B> out;
+  Groups<B> groups;
+};
+
+/// A function object with the signatures of the two functions that an update rule calls: f evaluates a branch, df runs
+/// its backward pass. It is used in concepts only.
+template <class T, class B>
+struct ProbeCall {
+  void operator()(View<const T, 2, B>, View<T, 2, B>, int, const auto&... /*step*/) const {}
+  void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
+};
+
+/// A type that only a generic parameter (auto, auto&&...) accepts. The checks use it to detect generic parameters.
+struct Foreign {};
+
+/// The type that is deduced if the number or the order of the parts of a layer or branch is wrong, for example in
+/// Residual{branch, rule}. A static_assert can then describe the mistake.
+template <class... P>
+struct Misplaced {};
+/// Always false. It is the condition of a static_assert in a template that must never be instantiated.
+template <class... P>
+inline constexpr bool never = false;
+template <class P>
+inline constexpr bool is_misplaced = false;
+template <class... P>
+inline constexpr bool is_misplaced<Misplaced<P...>> = true;
+
+/// Defines what a composition L (a layer or branch made of parts) requires of its parts. `check` returns true, or a
+/// static_assert names the part that does not fit. The specialisations for layers and branches are in diagnosis/.
+template <class L>
+struct Parts {
+  template <class T, class B>
+  static constexpr bool check() {
+    return true;
+  }
+};
+/// Always true, but instantiates Parts<L>, which reports parts in a wrong order. A composition L (a layer or branch
+/// made of parts) uses it in a static_assert.
+template <class L>
+inline constexpr bool in_order = sizeof(Parts<L>) > 0;
+/// Returns true if the parts of a composition L (a layer or branch made of parts) fit. If they do not, a static_assert
+/// describes the mistake.
+template <class L, class T, class B>
+constexpr bool parts_fit() {
+  return Parts<L>::template check<T, B>();
+}
+
+/// True for a policy without Params, or with a function init<T, B>(ctx, seed) that returns its Params.
+template <class P, class T, class B>
+concept HasInit = !detail_::named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
+  { policy.template init<T, B>(ctx, Seed{}) } -> std::same_as<Params<P, T, B>>;
+};
+
+}  // namespace detail_::policy
 
 }  // namespace gatefold

@@ -232,9 +232,6 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
 /// from the destructor, call wait() before it. On shards, use dist::AsyncCheckpoint.
 class AsyncCheckpoint {
  public:
-  AsyncCheckpoint() = default;
-  AsyncCheckpoint(const AsyncCheckpoint&) = delete;
-  AsyncCheckpoint& operator=(const AsyncCheckpoint&) = delete;
   ~AsyncCheckpoint() noexcept(false) {
     if (std::uncaught_exceptions() == exceptions_) wait();
   }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/policy/probe.hpp"
+#include "gatefold/policy/policy.hpp"
 
 /// Defines what an update rule is. An update rule computes the output y of a layer from its input x and the output u of
 /// its branch (for example a mixture of experts); the simplest rule is y = x + u. The rule calls the branch itself,

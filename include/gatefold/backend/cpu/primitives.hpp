@@ -200,7 +200,17 @@ struct Primitives {
   /// @return whether there is such a copy. Otherwise c is unchanged, and gemm can compute the product
   template <class T, class E>
   static bool gemm_transposed(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> w, Index first, View<T, 2, B> c,
-                              const E& epilogue);
+                              const E& epilogue) {
+    const PackedMatrix<T> packed = ctx.template packed<T>(w.data());
+    if (!packed) return false;
+    Batch<T> batch = one_product(a, false, w, true, c, 0);
+    batch.all.b = {nullptr, w.extent(0), false};  // the product reads only the packed copy
+    batch.all.packed = packed;
+    batch.all.packed_columns = w.extent(0);
+    batch.all.packed_column = first;
+    Product<T>::run(ctx, batch, Epilogue<T>::with(epilogue));
+    return true;
+  }
 
   /// Computes the matrix product c of a and b (or bᵀ), and calls f for each finished row of c. The rows are divided
   /// into blocks. One thread computes the product of a block, and then calls f for its rows while they are in the
@@ -217,7 +227,15 @@ struct Primitives {
   /// attention. If no group has more than a few rows, it reads w in the order of memory (few_rows.hpp).
   template <class T, class E>
   static void grouped_gemm_in_place(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
-                                    bool transpose, View<T, 2, B> c, const E& epilogue);
+                                    bool transpose, View<T, 2, B> c, const E& epilogue) {
+    static_assert(std::is_same_v<Of<T>, T>);  // call it with FullPrecision<B>
+    const auto batch = grouped_product({}, g, a, w, transpose, c);
+    const auto store = Epilogue<T>::with(epilogue);
+    if (!FewRows<T>::fits(batch)) return Product<T>::run(ctx, batch, store);
+    const auto mark = ctx.mark();
+    Product<T>::reserve(ctx, batch, store);
+    FewRows<T>::run(ctx, batch, store);
+  }
 
   template <class T, class F>
   static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
@@ -259,7 +277,23 @@ struct Primitives {
   /// if the backend rounds operands to bfloat16. Decodes the weights of one expert after the other.
   template <class E>
   static void times_transposed(Context& ctx, Groups<B> g, View<const float, 2, B> a, QuantisedMatrix w, Index depth,
-                               View<float, 2, B> c, const E& epilogue);
+                               View<float, 2, B> c, const E& epilogue) {
+    const Index columns = a.extent(1);
+    const auto mark = ctx.mark();
+    float* const decoded = ctx.template scratch<float>(depth, columns).data();
+    for (Index e = 0; e < g.experts(); ++e) {
+      const Index first = g.offsets(e), count = g.offsets(e + 1) - first;
+      if (count == 0) continue;
+      decode(ctx, w + e * QuantisedMatrix::size(depth, columns), depth, columns, decoded);
+      Batch<float> batch = one_product(a, false, View<const float, 2, B>(decoded, depth, columns), true, c, first);
+      batch.all.a.rows = g.rows.data();
+      Batch<float>::skip_rows(batch.all.a, first);
+      batch.all.c += first * batch.all.c_stride;
+      batch.all.rows = count;
+      batch.first_expert = e;
+      Product<float>::run(ctx, batch, Epilogue<float>::with(epilogue));
+    }
+  }
 
   /// Describes a grouped product as a Batch.
   template <class T>
@@ -313,20 +347,6 @@ void Primitives<B, Operands>::gemm(Context& ctx, View<const T, 2, B> a, bool ta,
 }
 template <class B, class Operands>
 template <class T, class E>
-bool Primitives<B, Operands>::gemm_transposed(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> w, Index first,
-                                              View<T, 2, B> c, const E& epilogue) {
-  const PackedMatrix<T> packed = ctx.template packed<T>(w.data());
-  if (!packed) return false;
-  Batch<T> batch = one_product(a, false, w, true, c, 0);
-  batch.all.b = {nullptr, w.extent(0), false};  // the product reads only the packed copy
-  batch.all.packed = packed;
-  batch.all.packed_columns = w.extent(0);
-  batch.all.packed_column = first;
-  Product<T>::run(ctx, batch, Epilogue<T>::with(epilogue));
-  return true;
-}
-template <class B, class Operands>
-template <class T, class E>
 void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
                                            bool transpose, View<T, 2, B> c, const E& epilogue) {
   const PackedMatrix<Of<T>> packed = ctx.template packed<Of<T>>(w.data());
@@ -334,39 +354,6 @@ void Primitives<B, Operands>::grouped_gemm(Context& ctx, Groups<B> g, View<const
     if (transpose && packed.quantised) return times_transposed(ctx, g, a, packed.quantised, w.extent(1), c, epilogue);
   if (transpose || !packed) expect_elements("Cpu.grouped_gemm", w.data());
   Product<Of<T>>::run(ctx, grouped_product(packed, g, a, w, transpose, c), Epilogue<T>::with(epilogue));
-}
-template <class B, class Operands>
-template <class T, class E>
-void Primitives<B, Operands>::grouped_gemm_in_place(Context& ctx, Groups<B> g, View<const T, 2, B> a,
-                                                    View<const T, 3, B> w, bool transpose, View<T, 2, B> c,
-                                                    const E& epilogue) {
-  static_assert(std::is_same_v<Of<T>, T>);  // call it with FullPrecision<B>
-  const auto batch = grouped_product({}, g, a, w, transpose, c);
-  const auto store = Epilogue<T>::with(epilogue);
-  if (!FewRows<T>::fits(batch)) return Product<T>::run(ctx, batch, store);
-  const auto mark = ctx.mark();
-  Product<T>::reserve(ctx, batch, store);
-  FewRows<T>::run(ctx, batch, store);
-}
-template <class B, class Operands>
-template <class E>
-void Primitives<B, Operands>::times_transposed(Context& ctx, Groups<B> g, View<const float, 2, B> a, QuantisedMatrix w,
-                                               Index depth, View<float, 2, B> c, const E& epilogue) {
-  const Index columns = a.extent(1);
-  const auto mark = ctx.mark();
-  float* const decoded = ctx.template scratch<float>(depth, columns).data();
-  for (Index e = 0; e < g.experts(); ++e) {
-    const Index first = g.offsets(e), count = g.offsets(e + 1) - first;
-    if (count == 0) continue;
-    decode(ctx, w + e * QuantisedMatrix::size(depth, columns), depth, columns, decoded);
-    Batch<float> batch = one_product(a, false, View<const float, 2, B>(decoded, depth, columns), true, c, first);
-    batch.all.a.rows = g.rows.data();
-    Batch<float>::skip_rows(batch.all.a, first);
-    batch.all.c += first * batch.all.c_stride;
-    batch.all.rows = count;
-    batch.first_expert = e;
-    Product<float>::run(ctx, batch, Epilogue<float>::with(epilogue));
-  }
 }
 template <class B, class Operands>
 template <class T, std::size_t M, class E, class L>

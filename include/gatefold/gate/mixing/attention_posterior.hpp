@@ -10,7 +10,6 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/softmax.hpp"
-#include "gatefold/gate/mixing/followed_head.hpp"
 #include "gatefold/gate/mixing/posterior_features.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
