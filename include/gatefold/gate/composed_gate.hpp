@@ -114,16 +114,11 @@ struct ComposedGate {
     void set_trace(const AttentionTrace<T, B>& trace) { gatefold::set_trace(mixing, trace); }
   };
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<ComposedGate, T, B>()) {
-      validate_options();
-      const auto g = filled();
-      return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(g.mixing, ctx, seed.fork(1)),
-              init_params<T, B>(g.selection, ctx, seed.fork(2))};
-    } else {
-      return {};
-    }
+  GATEFOLD_INIT(ComposedGate) {
+    validate_options();
+    const auto g = filled();
+    return {init_params<T, B>(scores, ctx, seed.fork(0)), init_params<T, B>(g.mixing, ctx, seed.fork(1)),
+            init_params<T, B>(g.selection, ctx, seed.fork(2))};
   }
 
   template <class T, class B>

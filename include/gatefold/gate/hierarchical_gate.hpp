@@ -88,17 +88,12 @@ struct HierarchicalGate {
     return {primary, gatefold::with_experts(secondary, count / groups())};
   }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<HierarchicalGate, T, B>()) {
-      expect_groups();
-      Params<T, B> p{init_params<T, B>(primary, ctx, seed.fork(0)), {}};
-      for (Index g = 0; g < groups(); ++g)
-        p.secondary.push_back(init_params<T, B>(secondary, ctx, seed.fork(1).fork(static_cast<std::uint64_t>(g))));
-      return p;
-    } else {
-      return {};
-    }
+  GATEFOLD_INIT(HierarchicalGate) {
+    expect_groups();
+    Params<T, B> p{init_params<T, B>(primary, ctx, seed.fork(0)), {}};
+    for (Index g = 0; g < groups(); ++g)
+      p.secondary.push_back(init_params<T, B>(secondary, ctx, seed.fork(1).fork(static_cast<std::uint64_t>(g))));
+    return p;
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {

@@ -49,14 +49,7 @@ struct WeightOnInput {
   WeightOnInput with_model_dim(Index width) const { return {gatefold::with_model_dim(gate, width)}; }
   WeightOnInput with_experts(Index count) const { return {gatefold::with_experts(gate, count)}; }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<WeightOnInput, T, B>()) {
-      return {init_params<T, B>(gate, ctx, seed)};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT(WeightOnInput) { return {init_params<T, B>(gate, ctx, seed)}; }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     if constexpr (detail_::hook::gate::validate<GateT, T, B>()) gate.validate(p.gate, items, extra);

@@ -72,15 +72,10 @@
 // Defines init of a composition: checks the types of the parts, calls expect_options() if the composition has this
 // function, and then initialises the parameters of the parts, which are the other arguments of the macro, in the order
 // of Params. A single part gets `seed`; part i of several gets seed.fork(i).
-#define GATEFOLD_INIT_OF(Composition, ...)                                                        \
-  template <class T, class B>                                                                     \
-  Params<T, B> init(typename B::Context& ctx, ::gatefold::Seed seed) const {                      \
-    if constexpr (::gatefold::detail_::policy::parts_fit<Composition, T, B>()) {                  \
-      if constexpr (requires { this->expect_options(); }) this->expect_options();                 \
-      return ::gatefold::detail_::passes::init_parts<Params<T, B>, T, B>(ctx, seed, __VA_ARGS__); \
-    } else {                                                                                      \
-      return {};                                                                                  \
-    }                                                                                             \
+#define GATEFOLD_INIT_OF(Composition, ...)                                                      \
+  GATEFOLD_INIT(Composition) {                                                                  \
+    if constexpr (requires { this->expect_options(); }) this->expect_options();                 \
+    return ::gatefold::detail_::passes::init_parts<Params<T, B>, T, B>(ctx, seed, __VA_ARGS__); \
   }
 // Defines trace of a composition: it returns the attention trace (the tensors of an attention that a gate can read) of
 // the member `branch`. The function exists only if the branch has a trace. `kept` is the expression of the values that

@@ -39,16 +39,13 @@ struct Either {
 
   GATEFOLD_TYPES_OF_BRANCH(FirstT, first)
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+  GATEFOLD_INIT(Either) {
+    expect_options();
     Params<T, B> p{};
-    if constexpr (detail_::policy::parts_fit<Either, T, B>()) {
-      expect_options();
-      if (use_second)
-        p.second = init_params<T, B>(second, ctx, seed);
-      else
-        p.first = init_params<T, B>(first, ctx, seed);
-    }
+    if (use_second)
+      p.second = init_params<T, B>(second, ctx, seed);
+    else
+      p.first = init_params<T, B>(first, ctx, seed);
     return p;
   }
   template <class T, class B>

@@ -64,16 +64,11 @@ struct LatentMixture {
   Index out_dim() const { return model_dim; }
   Index experts() const { return count_experts(gate()); }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<LatentMixture, T, B>()) {
-      const auto here = ctx.here();
-      expect_dim();
-      return {down().template init<T, B>(ctx, seed.fork(1)),
-              mixture.template init_with<T, B>(ctx, gate(), seed.fork(0)), up().template init<T, B>(ctx, seed.fork(2))};
-    } else {
-      return {};
-    }
+  GATEFOLD_INIT(LatentMixture) {
+    const auto here = ctx.here();
+    expect_dim();
+    return {down().template init<T, B>(ctx, seed.fork(1)), mixture.template init_with<T, B>(ctx, gate(), seed.fork(0)),
+            up().template init<T, B>(ctx, seed.fork(2))};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {

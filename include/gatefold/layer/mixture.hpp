@@ -107,14 +107,7 @@ struct Mixture {
     }
   }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<Mixture, T, B>()) {
-      return init_with<T, B>(ctx, filled_gate(), seed);
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT(Mixture) { return init_with<T, B>(ctx, filled_gate(), seed); }
   /// Returns the initial parameters for g, the gate with all of its options filled in.
   template <class T, class B>
   Params<T, B> init_with(typename B::Context& ctx, const GateT& g, Seed seed) const {

@@ -80,23 +80,18 @@ struct MultiGate {
   Index out_dim() const { return tasks * expert.out_dim(); }
   Index experts() const { return of_one_task().experts(); }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<MultiGate, T, B>()) {
-      const auto here = ctx.here();
-      expect_tasks();
-      expect(in_dim() >= 1, "MultiGate.init", "expert.in_dim", "at least 1", in_dim());
-      const GateT g = of_one_task().filled_gate();
-      const Index count = count_experts(g);
-      Params<T, B> p{{},
-                     expert.template init<T, B>(ctx, count, seed.fork(1)),
-                     ActiveExperts<B>{std::min(count, tasks * active_experts(g, count)), count}};
-      for (Index t = 0; t < tasks; ++t)
-        p.gate.push_back(init_params<T, B>(g, ctx, seed.fork(0).fork(static_cast<std::uint64_t>(t))));
-      return p;
-    } else {
-      return {};
-    }
+  GATEFOLD_INIT(MultiGate) {
+    const auto here = ctx.here();
+    expect_tasks();
+    expect(in_dim() >= 1, "MultiGate.init", "expert.in_dim", "at least 1", in_dim());
+    const GateT g = of_one_task().filled_gate();
+    const Index count = count_experts(g);
+    Params<T, B> p{{},
+                   expert.template init<T, B>(ctx, count, seed.fork(1)),
+                   ActiveExperts<B>{std::min(count, tasks * active_experts(g, count)), count}};
+    for (Index t = 0; t < tasks; ++t)
+      p.gate.push_back(init_params<T, B>(g, ctx, seed.fork(0).fork(static_cast<std::uint64_t>(t))));
+    return p;
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {

@@ -33,14 +33,7 @@ struct OneExpert {
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<OneExpert, T, B>()) {
-      return {expert.template init<T, B>(ctx, 1, seed)};
-    } else {
-      return {};
-    }
-  }
+  GATEFOLD_INIT(OneExpert) { return {expert.template init<T, B>(ctx, 1, seed)}; }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {
     if constexpr (detail_::hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));

@@ -38,14 +38,9 @@ struct Towers {
   Index in_dim() const { return tasks * expert.in_dim(); }
   Index out_dim() const { return tasks * expert.out_dim(); }
 
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (detail_::policy::parts_fit<Towers, T, B>()) {
-      expect(tasks >= 1, "Towers", "tasks", "at least 1", tasks);
-      return {expert.template init<T, B>(ctx, tasks, seed)};
-    } else {
-      return {};
-    }
+  GATEFOLD_INIT(Towers) {
+    expect(tasks >= 1, "Towers", "tasks", "at least 1", tasks);
+    return {expert.template init<T, B>(ctx, tasks, seed)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {

@@ -315,6 +315,20 @@ constexpr bool parts_fit() {
   return Parts<L>::template check<T, B>();
 }
 
+// The head of the function init of a composition, with the parameters ctx and seed. The body, which follows the macro,
+// is compiled only if the parts fit.
+#define GATEFOLD_INIT(Composition)                                               \
+  template <class T, class B>                                                    \
+  Params<T, B> init(typename B::Context& ctx, ::gatefold::Seed seed) const {     \
+    if constexpr (::gatefold::detail_::policy::parts_fit<Composition, T, B>()) { \
+      return init_of_parts<T, B>(ctx, seed);                                     \
+    } else {                                                                     \
+      return {};                                                                 \
+    }                                                                            \
+  }                                                                              \
+  template <class T, class B>                                                    \
+  Params<T, B> init_of_parts(typename B::Context& ctx, ::gatefold::Seed seed) const
+
 /// True for a policy without Params, or with a function init<T, B>(ctx, seed) that returns its Params.
 template <class P, class T, class B>
 concept HasInit = !detail_::named::Params<P>() || requires(const P policy, typename B::Context& ctx) {

@@ -63,8 +63,8 @@ struct Name {
   Index index = -1;
 
   Name() = default;
-  Name(const Name* of, std::string_view name) : parent(of), part(name) {}
-  Name(const Name* of, Index number) : parent(of), index(number) {}
+  GATEFOLD_INLINE Name(const Name* of, std::string_view name) : parent(of), part(name) {}
+  GATEFOLD_INLINE Name(const Name* of, Index number) : parent(of), index(number) {}
 
   std::string str() const {
     std::string s = parent ? parent->str() : std::string{};
