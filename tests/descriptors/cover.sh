@@ -36,8 +36,7 @@ case $kind in
   pairwise) include=descriptors/pairwise.hpp call='check_gradients(%s);' ;;
   bitwise)
     include=descriptors/pairwise.hpp
-    call='check_bits_of_many<float>(%s);\n  check_bits_of_many<double>(%s);\n  check_shards(%s);\n  check_saved(%s);'
-    call+='\n  check_initial_values(%s);'
+    call='check_bits_of_many(%s);\n  check_shards(%s);\n  check_saved(%s);\n  check_initial_values(%s);'
     ;;
   bfloat16 | bfloat16_pairwise) include=descriptors/bfloat16.hpp call='check_bfloat16(%s);' ;;
   cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_on_device(%s);' ;;

@@ -87,7 +87,7 @@ void check_bits(const C& c) {
 /// Checks the same for larger sizes: work of many items is divided among threads, and an expert's rows fill more than
 /// one block.
 template <class T, class C>
-void check_bits_of_many(const C& c) {
+void check_bits_of_many_in(const C& c) {
   using namespace bitwise;
   const auto layer = c.make(odd);
   const Meets meets = c.most(&Facts::meets);
@@ -103,6 +103,13 @@ void check_bits_of_many(const C& c) {
   in_any_batch<T>(layer, {.length = odd.sequence}, unit);
   in_any_batch<T>(layer, {.length = odd.sequence, .padding = true}, unit);
   in_any_batch<T>(layer, {.length = odd.sequence, .noise = true}, unit, {0});  // an item's noise depends on its place
+}
+template <class C>
+void check_bits_of_many(const C& c) {
+  check_bits_of_many_in<float>(c);
+#ifdef GATEFOLD_SLOW_TESTS
+  check_bits_of_many_in<double>(c);
+#endif
 }
 
 }  // namespace gatefold::rows

@@ -192,15 +192,15 @@ TEST_CASE_TEMPLATE("RelativeAttention: with memory, bits do not depend on later 
         p.infer();
         return values(p.y);
       };
-      for (const Index begin : {0, 30, 63, 300}) {
+      for (const Index begin : {0, 63, 300}) {
         CAPTURE(begin);
         const auto longest = segment(begin, 400);
-        for (const Index items : {1, 60, 150, 192, 193, 200, 220, 256, 257, 399}) {
+        for (const Index items : {1, 150, 192, 193, 257, 399}) {
           const auto shorter = segment(begin, items);
           CHECK(std::memcmp(shorter.data(), longest.data(), shorter.size() * sizeof shorter[0]) == 0);
         }
         if (window > 128) continue;
-        for (const Index later : {1, 129, 200}) {
+        for (const Index later : {1, 129}) {
           const auto rest = segment(begin + later, 400 - later);
           CHECK(std::memcmp(rest.data(), longest.data() + later * dim, rest.size() * sizeof rest[0]) == 0);
         }

@@ -7,12 +7,11 @@ source=$1 work=$2
 shift 2
 rm -rf "$work"
 mkdir -p "$work"
-for compiler; do
-  for flags in "-std=gnu++20 -Dnear= -Dfar= -DEIGEN_MAX_ALIGN_BYTES=0" \
-    "-std=c++20 -funsigned-char -DEIGEN_DONT_VECTORIZE"; do
-    read -ra words <<<"$flags"
-    "$compiler" "${words[@]}" -I"$source/include" -isystem /usr/include/eigen3 -pthread \
-      "$source/tests/package/hosts.cpp" -o "$work/hosts"
-    "$work/hosts"
-  done
-done
+# program COMPILER FLAG...
+program() {
+  "$@" -I"$source/include" -isystem /usr/include/eigen3 -pthread "$source/tests/package/hosts.cpp" -o "$work/hosts"
+  "$work/hosts"
+}
+# One program for each compiler is enough, because the flags do not depend on each other.
+program "$1" -std=gnu++20 -Dnear= -Dfar= -DEIGEN_MAX_ALIGN_BYTES=0
+program "${*: -1}" -std=c++20 -funsigned-char -DEIGEN_DONT_VECTORIZE

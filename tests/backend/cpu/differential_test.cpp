@@ -37,8 +37,8 @@ constexpr bool optimised = true;
 #else
 constexpr bool optimised = false;
 #endif
-constexpr std::uint64_t products = support::slow_build ? 8 : optimised ? 350 : 60;
-constexpr std::uint64_t pairs = support::slow_build ? 8 : optimised ? 1000 : 60;
+constexpr std::uint64_t products = support::slow_build ? 8 : optimised ? 150 : 60;
+constexpr std::uint64_t pairs = support::slow_build ? 8 : optimised ? 400 : 60;
 
 /// Returns how long the slow cases go on.
 double seconds() {

@@ -17,6 +17,7 @@
 #include "support/bounded.hpp"
 #include "support/engine_cases.hpp"
 #include "support/quantised.hpp"
+#include "support/slow_build.hpp"
 
 /// Products with weights of 8 and 4 bits in the whole engine: random shapes, skews and numbers of threads.
 
@@ -88,7 +89,7 @@ Index variable(const char* name, Index otherwise) {
 /// The random cases that each test runs: those from first_case() on, below end_of_cases(). Several processes can share
 /// many cases.
 Index first_case() { return variable("GATEFOLD_QUANTISED_FIRST", 0); }
-Index end_of_cases() { return first_case() + variable("GATEFOLD_QUANTISED_CASES", 40); }
+Index end_of_cases() { return first_case() + variable("GATEFOLD_QUANTISED_CASES", support::slow_build ? 12 : 40); }
 
 }  // namespace
 
