@@ -143,8 +143,8 @@ class Tensor {
       std::enable_if_t<
           (std::is_integral_v<Extent> && ... && (std::is_pointer_v<From> || detail_::shape::HasData<From>)), int> = 0,
       detail_::Sentence says = "gatefold: a Tensor allocates its memory; use View{pointer, extents...} for your memory">
-  explicit Tensor(
-      const From&,  // gatefold: a Tensor allocates its memory; use View{pointer, extents...} for your memory
+  explicit Tensor(  // gatefold: a Tensor allocates its memory; use View{pointer, extents...} for your memory
+      const From&,
       Extent...) = delete;
   Tensor(const Tensor&) { refuse_copy(); }
   Tensor& operator=(const Tensor&) {
