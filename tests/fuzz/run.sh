@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # run.sh TARGET SECONDS [FOLDER [PROGRAM]]: runs the corpus of a target of tests/fuzz/ with clang's libFuzzer and the
 # address and undefined-behaviour sanitizers, then new inputs for SECONDS seconds. Inputs that fail are left in FOLDER
-# (by default a temporary folder). PROGRAM contains all targets and was built by `run.sh build PROGRAM [EIGEN]`, where
-# EIGEN is the folder of Eigen's headers; without PROGRAM, the script builds the program first. Exits with 77 if clang++
-# or libFuzzer is missing.
+# (by default a temporary folder). PROGRAM contains all targets and was built by `run.sh build PROGRAM [EIGEN
+# [OPTIMISATION]]`, where EIGEN is the folder of Eigen's headers; without PROGRAM, the script builds the program first.
+# Exits with 77 if clang++ or libFuzzer is missing.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 flags=(-fsanitize=fuzzer,address,undefined)
 
-build() {  # PROGRAM [EIGEN]
+build() {  # PROGRAM [EIGEN [OPTIMISATION]]
   rm -f "$1"
   command -v clang++ >/dev/null || { echo "skipped: no clang++"; exit 77; }
   echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
@@ -16,7 +16,7 @@ build() {  # PROGRAM [EIGEN]
     { rm -f "$1"; echo "skipped: no libFuzzer (Debian: libclang-rt-14-dev)"; exit 77; }
   local cache=()
   command -v ccache >/dev/null && cache=(ccache)
-  "${cache[@]}" clang++ -std=c++20 -O1 -g1 "${flags[@]}" -fno-sanitize-recover=all -Wall -Wextra -Werror \
+  "${cache[@]}" clang++ -std=c++20 "${3:--O1}" -g1 "${flags[@]}" -fno-sanitize-recover=all -Wall -Wextra -Werror \
     -I"$root/include" -I"$root/tests" -I"$root/examples" \
     -isystem "${2:-/usr/include/eigen3}" -DGATEFOLD_TEST_DIR="\"$root/tests\"" \
     -c "$root/tests/fuzz/all.cpp" -o "$1.o" &&
@@ -24,7 +24,7 @@ build() {  # PROGRAM [EIGEN]
 }
 if [[ $1 == build ]]; then
   mkdir -p "$(dirname "$2")"
-  build "$2" "${3:-}"
+  build "${@:2}"
   exit
 fi
 
