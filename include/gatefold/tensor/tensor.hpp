@@ -144,8 +144,7 @@ class Tensor {
           (std::is_integral_v<Extent> && ... && (std::is_pointer_v<From> || detail_::shape::HasData<From>)), int> = 0,
       detail_::Sentence says = "gatefold: a Tensor allocates its memory; use View{pointer, extents...} for your memory">
   explicit Tensor(  // gatefold: a Tensor allocates its memory; use View{pointer, extents...} for your memory
-      const From&,
-      Extent...) = delete;
+      const From&, Extent...) = delete;
   Tensor(const Tensor&) { refuse_copy(); }
   Tensor& operator=(const Tensor&) {
     refuse_copy();
