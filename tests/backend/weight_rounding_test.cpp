@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/backend/panels.hpp"
 #include "support/naive.hpp"
 #include "support/quantised.hpp"
 
@@ -86,13 +87,17 @@ TEST_CASE("WeightRounding: numbers and scales equal those of the CPU") {
       std::vector<float> panel(size * std::size_t(width));
       for (std::size_t i = 0; i < size; ++i) panel[i * std::size_t(width)] = group[i];
       std::vector<std::byte> packed(static_cast<std::size_t>(format.group_bytes));
-      std::vector<std::int8_t> q(panel.size());
-      std::vector<Bfloat16> scales(static_cast<std::size_t>(width));
       format.encode(panel.data(), packed.data());
-      format.unpack(packed.data(), q.data(), scales.data());
+      const QuantisedBytes bytes{form, 1, Index(size), width};
+      std::vector<std::byte> numbers(static_cast<std::size_t>(bytes.numbers()));
+      std::vector<Bfloat16> scales(static_cast<std::size_t>(width));
+      Panels{form, false, 1, Index(size), width, width, 1, packed.data()}.to_numbers(numbers.data(), scales.data());
       const Rounded got = rounded(form, group);
       int wrong = !same(double(got.scale), double(float(scales[0])));
-      for (std::size_t i = 0; i < size; ++i) wrong += got.numbers[i] != q[i * std::size_t(width)];
+      for (Index i = 0; i < Index(size); ++i) {
+        const auto byte = static_cast<std::uint32_t>(numbers[static_cast<std::size_t>(bytes.number_at(0, i, 0))]);
+        wrong += got.numbers[static_cast<std::size_t>(i)] != WeightRounding{form}.stored(byte >> bytes.shift(i));
+      }
       CAPTURE(static_cast<int>(form));
       CAPTURE(group[5]);
       CHECK(wrong == 0);

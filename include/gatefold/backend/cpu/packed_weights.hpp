@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "gatefold/backend/cpu/tile_from_memory.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
+#include "gatefold/backend/panels.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/core/weights.hpp"
@@ -29,18 +31,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 class PackedWeights {
  public:
   PackedWeights() = default;
-  PackedWeights(PackedWeights&& other) noexcept
-      : entries_(std::move(other.entries_)), panel_columns_(other.panel_columns_) {
-    other.entries_.clear();
-  }
-  PackedWeights& operator=(PackedWeights&& other) noexcept {
-    entries_.swap(other.entries_);
-    std::swap(panel_columns_, other.panel_columns_);
-    return *this;
-  }
-  ~PackedWeights() {
-    for (const Entry& entry : entries_) release(entry.packed);
-  }
+  PackedWeights(PackedWeights&&) = default;
+  PackedWeights& operator=(PackedWeights&&) = default;
 
   /// Packs the weights w [E, depth, columns] of E experts for products of operand type P. Replaces an earlier packed
   /// copy of the same weights.
@@ -67,13 +59,23 @@ class PackedWeights {
   ///         so that it cannot be the address of elements (expect_elements)
   template <class P>
   SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form, SumOf<P>* w = nullptr) {
-    Entry& made = memory(entry<P>(w, experts, depth, columns, form));
-    if (w) return w;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr)
-    const auto address = reinterpret_cast<SumOf<P>*>(reinterpret_cast<std::uintptr_t>(made.packed) + 1);
-    made.plain = address;
-    return address;
+    return address_of<P>(memory(entry<P>(w, experts, depth, columns, form)), w);
   }
+  /// Adds the packed copy of weights that another object owns, for example a mapped file, without a copy of its bytes.
+  /// @param memory  the address of the bytes. It keeps them valid
+  /// @param w       as for `reserve`
+  /// @return the address as `reserve`. Null if products of operand type P in this file read another order of bytes;
+  ///         nothing is added then
+  template <class P>
+  SumOf<P>* share(const Panels& panels, const std::shared_ptr<std::byte>& memory, SumOf<P>* w = nullptr) {
+    Entry made = entry<P>(w, panels.experts, panels.depth, panels.columns, panels.form);
+    if (!order(made, panels.experts, panels.depth, panels.columns).same_order(panels)) return nullptr;
+    made.packed = memory;
+    entries_.push_back(std::move(made));
+    return address_of<P>(entries_.back(), w);
+  }
+  /// Keeps memory valid as long as this object exists: the elements of weights that another object owns.
+  void keep(const std::shared_ptr<std::byte>& memory) { kept_.push_back(memory); }
   /// Packs the weights w [count, depth, columns] of the experts from number `first` on into reserved memory.
   /// @param address  the address that `reserve` returned
   template <class P, class Context>
@@ -94,18 +96,18 @@ class PackedWeights {
         pack<P>(ctx, entry, Part<SumOf<P>>{{w, depth, true}, 0, 1, first, count}, depth, columns);
   }
 
-  /// Returns the reserved memory of quantised weights: the panels of quantised_matrix.hpp.
-  /// @param address  the address that `reserve` returned
+  /// Returns the bytes of the packed copy of float weights [E, depth, columns] at an address. `data` is null if there is
+  /// no such copy.
+  Panels panels(const float* w, Index experts, Index depth, Index columns) const {
+    for (const Entry& entry : entries_)
+      if (entry.plain == w) return order(entry, experts, depth, columns);
+    return {};
+  }
+  /// Returns the memory that `reserve` has allocated for an address.
   std::byte* reserved(const void* address) {
     for (const Entry& entry : entries_)
-      if (entry.plain == address) return static_cast<std::byte*>(entry.packed);
+      if (entry.plain == address) return static_cast<std::byte*>(entry.packed.get());
     return nullptr;
-  }
-  /// Returns the quantised copy of the weights at an address, or a null matrix.
-  QuantisedMatrix quantised(const void* address) const {
-    for (const Entry& entry : entries_)
-      if (entry.plain == address && entry.format) return {static_cast<const std::byte*>(entry.packed), entry.format};
-    return {};
   }
 
   /// Checks that the code that calls this can read the packed weights. A model can hold weights that a file compiled
@@ -123,9 +125,10 @@ class PackedWeights {
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
       if (entry.plain == w && entry.rounds == std::is_same_v<P, Bfloat16>) {
-        if (entry.format) return PackedMatrix<P>::of({static_cast<const std::byte*>(entry.packed), entry.format});
-        if (entry.half) return {nullptr, static_cast<const Bfloat16*>(entry.packed), entry.half_tile};
-        return {static_cast<const SumOf<P>*>(entry.packed)};
+        const void* const packed = entry.packed.get();
+        if (entry.format) return PackedMatrix<P>::of({static_cast<const std::byte*>(packed), entry.format});
+        if (entry.half) return {nullptr, static_cast<const Bfloat16*>(packed), entry.half_tile};
+        return {static_cast<const SumOf<P>*>(packed)};
       }
     return {};
   }
@@ -133,7 +136,7 @@ class PackedWeights {
  private:
   struct Entry {
     const void* plain;
-    void* packed;
+    std::shared_ptr<void> packed;
     HalfTile* half_tile;
     const QuantisedFormat* format;  // null if the weights are not quantised
     std::size_t bytes;
@@ -157,6 +160,24 @@ class PackedWeights {
     }
     return made;
   }
+  /// Describes the bytes of an entry for float weights [E, depth, columns].
+  static Panels order(const Entry& entry, Index experts, Index depth, Index columns) {
+    static_assert(Panels::block == Tile<float>::depth && Panels::block == Tile<Bfloat16>::depth);
+    const bool pairs = entry.rounds && !entry.half && !entry.format;
+    const Weights form = entry.format ? entry.format->form : entry.half || pairs ? Weights::bfloat16 : Weights::unchanged;
+    const Index units = entry.format ? QuantisedMatrix::groups(depth) : pairs ? words<Bfloat16>(depth) : depth;
+    return {form,  pairs, experts, depth, columns, Tile<float>::columns,
+            units, static_cast<const std::byte*>(entry.packed.get())};
+  }
+  /// Returns the address by which products find an entry of weights w (see `reserve`), and stores it in the entry.
+  template <class P>
+  static SumOf<P>* address_of(Entry& entry, SumOf<P>* w) {
+    if (w) return w;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    const auto address = reinterpret_cast<SumOf<P>*>(reinterpret_cast<std::uintptr_t>(entry.packed.get()) + 1);
+    entry.plain = address;
+    return address;
+  }
   /// The weights that one call packs: columns [column, column + columns) of experts [expert, expert + experts).
   template <class T>
   struct Part {
@@ -177,9 +198,9 @@ class PackedWeights {
         if (to.format) return quantise(b, to, part, part.expert + e, k, length, depth, columns);
       const Index at = (part.expert + e) * size + Matrix::at(columns, k, length, part.column);
       const Index panel = words<P>(length) * Tile<P>::columns;
-      if (!to.half) return pack_panels<P>(b, 0, part.columns, k, length, static_cast<T*>(to.packed) + at);
+      if (!to.half) return pack_panels<P>(b, 0, part.columns, k, length, static_cast<T*>(to.packed.get()) + at);
       alignas(64) T buffer[Tile<P>::depth * Tile<P>::columns];
-      Bfloat16* halves = static_cast<Bfloat16*>(to.packed) + at;
+      Bfloat16* halves = static_cast<Bfloat16*>(to.packed.get()) + at;
       for (Index j = 0; j < part.columns; j += Tile<P>::columns, halves += panel) {
         pack_panels<P>(b, j, std::min<Index>(Tile<P>::columns, part.columns - j), k, length, buffer);
         for (Index x = 0; x < panel; ++x) halves[x] = Bfloat16::from(static_cast<float>(buffer[x]));
@@ -191,7 +212,7 @@ class PackedWeights {
                        Index length, Index depth, Index columns) {
     constexpr Index width = Tile<float>::columns, block = Tile<float>::depth;
     const Index at = e * QuantisedMatrix::size(depth, columns) + QuantisedMatrix::at(columns, k, length, part.column);
-    auto* groups = static_cast<std::byte*>(to.packed) + at * to.format->group_bytes;
+    auto* groups = static_cast<std::byte*>(to.packed.get()) + at * to.format->group_bytes;
     alignas(64) float panel[block * width];
     for (Index j = 0; j < part.columns; j += width) {
       pack_panels<float>(b, j, std::min(width, part.columns - j), k, length, panel);
@@ -207,16 +228,15 @@ class PackedWeights {
       if (before->plain == entry.plain && before->rounds == entry.rounds) {
         if (before->bytes == entry.bytes && before->half == entry.half && before->format == entry.format)
           return *before;
-        release(before->packed);
         entries_.erase(before);
         break;
       }
-    entries_.reserve(entries_.size() + 1);
-    entry.packed = allocate(entry.bytes);
-    entries_.push_back(entry);
+    entry.packed = {allocate(entry.bytes), &release};
+    entries_.push_back(std::move(entry));
     return entries_.back();
   }
   std::vector<Entry> entries_;
+  std::vector<std::shared_ptr<std::byte>> kept_{};
   int panel_columns_ = Tile<float>::columns;
 };
 

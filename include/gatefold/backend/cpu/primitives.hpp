@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
 #include "gatefold/backend/backend.hpp"
@@ -20,13 +21,13 @@
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/product.hpp"
 #include "gatefold/backend/cpu/product_pair.hpp"
-#include "gatefold/backend/cpu/quantised_bytes.hpp"
 #include "gatefold/backend/cpu/quantised_format.hpp"
 #include "gatefold/backend/cpu/quantised_matrix.hpp"
 #include "gatefold/backend/cpu/row_lanes.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/panels.hpp"
 #include "gatefold/backend/quantised_bytes.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/weights.hpp"
@@ -63,14 +64,14 @@ struct Primitives {
   /// Writes the quantised copy of the weights at an address in the order of files.
   static void write_quantised(Context&, const PackedWeights& packed, const float* weights, const QuantisedBytes& of,
                               std::byte* numbers, Bfloat16* scales) {
-    cpu::write_quantised(of, packed.quantised(weights), numbers, scales);
+    packed.panels(weights, of.experts, of.depth, of.columns).to_numbers(numbers, scales);
   }
   /// Packs numbers and scales in the order of files into memory that reserve_packed or reserve_transposed has
   /// allocated.
   /// @pre wrong_number and wrong_scale return −1
   static void read_quantised(Context&, PackedWeights& packed, const float* address, const QuantisedBytes& of,
                              const std::byte* numbers, const Bfloat16* scales) {
-    cpu::read_quantised(of, numbers, scales, packed.reserved(address));
+    packed.panels(address, of.experts, of.depth, of.columns).from_numbers(numbers, scales, packed.reserved(address));
   }
   /// Packs the experts' weights w [E, depth, columns] and stores the packed copy in `packed`, in place of an earlier
   /// copy.
@@ -97,6 +98,26 @@ struct Primitives {
   static void pack_experts(Context& ctx, const T* address, Index first, View<const T, 3, B> w, PackedWeights& packed) {
     packed.template pack<Of<T>>(ctx, address, first, w.extent(0), w.data(), w.extent(1), w.extent(2));
   }
+
+  /// Returns the bytes of the packed copy of weights [E, depth, columns] at an address. `data` is null if there is no
+  /// such copy.
+  static Panels panels(const PackedWeights& packed, const float* w, Index experts, Index depth, Index columns) {
+    return packed.panels(w, experts, depth, columns);
+  }
+  /// Adds the packed copy of weights whose bytes another object owns, as reserve_packed adds one with its own memory.
+  /// @param memory  the address of the bytes. It keeps them valid
+  /// @return null if this backend reads another order of bytes
+  static float* share_packed(const Panels& panels, const std::shared_ptr<std::byte>& memory, PackedWeights& packed) {
+    return packed.template share<Of<float>>(panels, memory);
+  }
+  /// As share_packed, for a packed transpose.
+  /// @param w  as for reserve_transposed
+  static float* share_transposed(const Panels& panels, const std::shared_ptr<std::byte>& memory, PackedWeights& packed,
+                                 float* w = nullptr) {
+    return packed.template share<float>(panels, memory, w);
+  }
+  /// Keeps the memory of elements that another object owns valid as long as `packed` exists.
+  static void keep(PackedWeights& packed, const std::shared_ptr<std::byte>& memory) { packed.keep(memory); }
 
   /// Packs the transpose of w [columns, depth], for example the weights of an output layer [V, D], for gemm_transposed.
   /// Products with it do not round their operands to bfloat16. With Weights::unchanged, and with Weights::bfloat16 for

@@ -88,8 +88,6 @@ struct Int8 {
   static V stored(V scale) { return scale; }
   static Ints code(V quotient) { return limited(nearest(quotient), -127, 127) & filled_ints(255); }
   static Ints value(Ints loaded, int, int j) { return loaded << (24 - 8 * j) >> 24; }
-  static constexpr int stored_code(int q) { return q & 255; }
-  static constexpr int number(int code) { return static_cast<std::int8_t>(code); }
 };
 
 /// Weights of 4 bits. A group has 4 vectors for each register of columns. Vector d contains rows 4 d to 4 d + 3 of a
@@ -106,8 +104,6 @@ struct Int4 : FourBits {
   static constexpr float least = WeightRounding::least;
   GATEFOLD_INLINE static Ints bytes(Ints loaded, int part) { return codes(loaded, part); }
 
-  static constexpr int stored_code(int q) { return q + 8; }
-  static constexpr int number(int code) { return code - 8; }
   static V scale(V most, Ints) { return rounded<Bfloat16>(most / V(-8.0F)); }
   static V stored(V scale) { return scale; }
   static Ints code(V quotient) { return limited(nearest(quotient), -8, 7) + filled_ints(8); }
@@ -122,8 +118,6 @@ struct Mxfp4 : FourBits {
   // 2 q + 12
   alignas(16) static constexpr std::uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
   GATEFOLD_INLINE static Ints bytes(Ints loaded, int part) { return looked_up(table, codes(loaded, part)); }
-  static constexpr int stored_code(int q) { return q & 15; }
-  static constexpr int number(int code) { return code; }
 
   static V scale(V, Ints largest) {
     // With a = f 2^n and 1 <= f < 2, a / 6 <= 2^(n − 2) if f <= 1.5. The scale is at least 2^-127, a subnormal number.
@@ -185,42 +179,6 @@ void decode(const std::byte* from, float* to) {
         for (int j = 0; j < 4; ++j)
           (floats(F::value(load_ints(loaded), part, j)) * scale)
               .store(to + (4 * (d + part * F::loads) + j) * width + r * size);
-    }
-}
-
-/// Returns the position of the weight in row k and column c of a group: the number of its byte, and of its lowest bit
-/// in this byte.
-template <class F>
-std::pair<Index, int> place(Index k, Index c) {
-  const Index row = k % (4 * F::loads);
-  return {(row / 4 * width + c) * 4 + row % 4, static_cast<int>(k / (4 * F::loads)) * 4};
-}
-template <class F>
-void unpack(const std::byte* from, std::int8_t* q, Bfloat16* scale) {
-  constexpr float factor = std::is_same_v<F, Mxfp4> ? 2.0F : 1.0F;  // of the stored scale
-  const std::byte* bytes = from + width * static_cast<Index>(sizeof(Bfloat16));
-  std::memcpy(scale, from, std::size_t{width} * sizeof(Bfloat16));
-  for (Index c = 0; c < width; ++c) scale[c] = Bfloat16::from(float(scale[c]) * factor);
-  for (Index k = 0; k < group_size; ++k)
-    for (Index c = 0; c < width; ++c) {
-      const auto [at, shift] = place<F>(k, c);
-      const int code = std::to_integer<int>(bytes[at]) >> shift & (F::parts == 2 ? 15 : 255);
-      q[k * width + c] = static_cast<std::int8_t>(F::number(code));
-    }
-}
-template <class F>
-void repack(const std::int8_t* q, const Bfloat16* scale, std::byte* to) {
-  constexpr float factor = std::is_same_v<F, Mxfp4> ? 0.5F : 1.0F;
-  std::byte* bytes = to + width * static_cast<Index>(sizeof(Bfloat16));
-  std::memset(to, 0, static_cast<std::size_t>(bytes_of_group<F>));
-  for (Index c = 0; c < width; ++c) {
-    const Bfloat16 stored = Bfloat16::from(float(scale[c]) * factor);
-    std::memcpy(to + c * static_cast<Index>(sizeof(stored)), &stored, sizeof(stored));
-  }
-  for (Index k = 0; k < group_size; ++k)
-    for (Index c = 0; c < width; ++c) {
-      const auto [at, shift] = place<F>(k, c);
-      bytes[at] |= static_cast<std::byte>(F::stored_code(q[k * width + c]) << shift);
     }
 }
 
@@ -342,7 +300,7 @@ void multiply(Index rows, Index groups, const QuantisedRow* a, const std::byte* 
 
 template <class F>
 constexpr QuantisedFormat format(Weights form) {
-  return {form, bytes_of_group<F>, &encode<F>, &decode<F>, &unpack<F>, &repack<F>, &pack_rows, &multiply<F>};
+  return {form, bytes_of_group<F>, &encode<F>, &decode<F>, &pack_rows, &multiply<F>};
 }
 
 }  // namespace quantised

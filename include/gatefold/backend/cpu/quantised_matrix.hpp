@@ -37,11 +37,6 @@ struct QuantisedFormat {
   void (*encode)(const float* from, std::byte* to);
   /// Writes the values s q of one group [32, Tile::columns].
   void (*decode)(const std::byte* from, float* to);
-  /// Copies the numbers q of one group to [32, Tile::columns] bytes, and the scales. In MXFP4, a byte is the code of a
-  /// number: a bit of sign, two of exponent, one of mantissa.
-  void (*unpack)(const std::byte* from, std::int8_t* q, Bfloat16* scale);
-  /// The inverse of `unpack`.
-  void (*repack)(const std::int8_t* q, const Bfloat16* scale, std::byte* to);
   /// Rounds columns k to k + depth − 1 of `lines` rows of a matrix, eq. (4), beginning with row number `line`.
   void (*pack_rows)(const Operand<float>& a, Index line, Index lines, Index k, Index depth, QuantisedRow* to);
   /// Multiplies `rows` rows by `groups` groups of one panel of weights, eq. (5).
