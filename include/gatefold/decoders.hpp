@@ -10,6 +10,7 @@
 #include "gatefold/model/decoder.hpp"
 #include "gatefold/train/config_options.hpp"
 #include "gatefold/train/decoder_config.hpp"
+#include "gatefold/train/frozen_tensors.hpp"
 #include "gatefold/train/frozen_file.hpp"
 #include "gatefold/train/load_decoder.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"

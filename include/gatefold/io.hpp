@@ -22,6 +22,7 @@
 #include "gatefold/io/tensor_map.hpp"
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/train/checkpoint.hpp"
+#include "gatefold/train/frozen_tensors.hpp"
 #include "gatefold/train/load_parameters.hpp"
 #include "gatefold/train/frozen_file.hpp"
 #include "gatefold/distributed/tensors_here.hpp"

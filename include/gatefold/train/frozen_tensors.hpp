@@ -1,0 +1,296 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/panels.hpp"
+#include "gatefold/backend/quantised_bytes.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/io/save.hpp"
+#include "gatefold/io/tensor_files.hpp"
+#include "gatefold/layer/frozen.hpp"
+
+/// Writes and reads the tensors of a file of frozen parameters (frozen_file.hpp).
+namespace gatefold::io::frozen_file {
+
+inline constexpr Weights forms[] = {Weights::int8, Weights::int4, Weights::mxfp4};
+inline const char* suffix(Weights form) {
+  return form == Weights::int8 ? ".int8" : form == Weights::int4 ? ".int4" : ".mxfp4";
+}
+inline const char* dtype(Weights form) { return form == Weights::int8 ? "I8" : "U8"; }
+
+/// Returns the shape [E, rows, columns] of the numbers or scales of a quantised tensor.
+inline std::vector<std::uint64_t> shape(const QuantisedBytes& of, Index rows) {
+  return {static_cast<std::uint64_t>(of.experts), static_cast<std::uint64_t>(rows),
+          static_cast<std::uint64_t>(of.columns)};
+}
+
+template <class T>
+std::vector<std::uint64_t> extents(const T& tensor) {
+  std::vector<std::uint64_t> shape;
+  for (int i = 0; i < T::rank; ++i) shape.push_back(static_cast<std::uint64_t>(tensor.extent(i)));
+  return shape;
+}
+
+/// True if output layers have a packed copy on a backend.
+template <class B>
+inline constexpr bool packs_output = requires {
+  &B::template packs_transposed<float>;
+};
+
+/// Collects tensors, and writes them to a file.
+template <class C>
+class File {
+ public:
+  using B = typename C::Backend;
+
+  explicit File(const typename B::PackedWeights& packed) : packed_(packed) {}
+
+  /// Adds all tensors of a pack except the one with the name `but`. `prefix` begins their names in the file.
+  template <class P>
+  void add(const std::string& prefix, const P& pack, const std::string& but = "") {
+    const std::vector<bool> only = detail_::lookup::only_products_read(pack);
+    std::size_t next = 0;
+    for_each_tensor(
+        [&](const Name& at, const auto& t) {
+          const std::string name = prefix + at.str();
+          const bool multiplied = only[next++];
+          if (name != but) add_tensor(name, t.view(), multiplied);
+        },
+        pack);
+  }
+  /// Adds the tensors of a loss with the output layer w [V, D].
+  template <class P, class T>
+  void add_loss(const P& loss, const View<const T, 2, B>& w) {
+    if constexpr (packs_output<B>)
+      if (const auto packed = B::packed_transposed(packed_, w.data())) {
+        const std::string name = "loss.weight";
+        add("loss.", loss, name);
+        if (packed.quantised)
+          return add_quantised(name, packed.quantised.format->form, w.data(), 1, w.extent(1), w.extent(0));
+        return has_elements(w.data()) ? add_elements(name, w, true) : add_unpacked(name, w, packed);
+      }
+    add("loss.", loss);
+  }
+  /// Adds a tensor [E, depth, columns] with a packed copy of 8 or 4 bits. Its numbers and scales are computed when the
+  /// first of them is written.
+  void add_quantised(const std::string& name, Weights form, const float* weights, Index experts, Index depth,
+                     Index columns) {
+    const QuantisedBytes bytes{form, experts, depth, columns};
+    const auto part = [&](bool scales, const std::string& of, const char* type, Index rows) {
+      const std::size_t element = scales ? sizeof(Bfloat16) : 1;
+      add_source(of, type, shape(bytes, rows), experts * rows * columns, element,
+                 [this, weights, bytes, scales, element](C& ctx, Index at, Index count, std::byte* to) {
+                   if (std::exchange(current_, weights) != weights) {
+                     numbers_.resize(static_cast<std::size_t>(bytes.numbers()));
+                     scales_.resize(static_cast<std::size_t>(bytes.scales()));
+                     B::write_quantised(ctx, packed_, weights, bytes, numbers_.data(), scales_.data());
+                   }
+                   const void* const from =
+                       scales ? static_cast<const void*>(scales_.data() + at) : numbers_.data() + at;
+                   std::memcpy(to, from, static_cast<std::size_t>(count) * element);
+                 });
+    };
+    part(false, name + suffix(form), dtype(form), bytes.number_rows());
+    part(true, name + ".scale", "BF16", bytes.scale_rows());
+  }
+  /// Adds a tensor with its elements, which are rounded to bfloat16 if `half` is true.
+  template <class T, int Rank>
+  void add_elements(const std::string& name, const View<const T, Rank, B>& t, bool half) {
+    add_values(name, t, half, [t](C& ctx, Index at, Index count, T* to) { B::to_host(ctx, count, t.data() + at, to); });
+  }
+  /// Adds a tensor without elements, whose packed copy is not quantised. A tensor of rank 2 is [columns, depth].
+  template <class T, int Rank, class Matrix>
+  void add_unpacked(const std::string& name, const View<const T, Rank, B>& t, const Matrix& matrix) {
+    constexpr bool transposed = Rank == 2;
+    const Index depth = t.extent(transposed ? 1 : Rank - 2), columns = t.extent(transposed ? 0 : Rank - 1);
+    add_values(name, t, matrix.half, [=](C&, Index at, Index count, T* to) {
+      for (Index i = at; i < at + count; ++i) {
+        const Index e = i / (depth * columns), rest = i % (depth * columns);
+        *to++ = transposed ? matrix.value(i % depth, i / depth, depth, columns)
+                           : matrix.expert(e, depth, columns).value(rest / columns, rest % columns, depth, columns);
+      }
+    });
+  }
+  void write(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const SaveOptions& options) {
+    safetensors::write_files(path, metadata, std::move(all_.list), options, &ctx, sources_);
+  }
+
+ private:
+  // @param multiplied  whether only products read the tensor. They read the packed copy
+  template <class T, int Rank>
+  void add_tensor(const std::string& name, const View<const T, Rank, B>& t, bool multiplied) {
+    bool half = false;
+    if constexpr (Rank == 3 && std::is_floating_point_v<T>) {
+      const Weights form = B::packed_form(packed_, t);
+      if constexpr (std::is_same_v<T, float>)
+        if (is_quantised(form)) return add_quantised(name, form, t.data(), t.extent(0), t.extent(1), t.extent(2));
+      if constexpr (requires { B::packed_copy(packed_, t.data()); })
+        if (const auto packed = B::packed_copy(packed_, t.data()); packed && !has_elements(t.data()))
+          return add_unpacked(name, t, packed);
+      half = multiplied && form == Weights::bfloat16;
+    }
+    add_elements(name, t, half);
+  }
+  /// Adds a tensor whose elements the function read(ctx, at, count, to) writes to host memory.
+  template <class T, int Rank, class F>
+  void add_values(const std::string& name, const View<const T, Rank, B>& t, bool half, const F& read) {
+    add_source(name, half ? "BF16" : safetensors::dtype<T>(), extents(t), t.size(), half ? sizeof(Bfloat16) : sizeof(T),
+               [half, read](C& ctx, Index at, Index count, std::byte* to) {
+                 if (!half) return read(ctx, at, count, reinterpret_cast<T*>(to));
+                 std::vector<T> values(static_cast<std::size_t>(count));
+                 read(ctx, at, count, values.data());
+                 safetensors::encode("BF16", values.data(), values.size(), to);
+               });
+  }
+  using Copy = std::function<void(C& ctx, Index at, Index count, std::byte* to)>;
+  void add_source(const std::string& name, const char* type, std::vector<std::uint64_t> shape, Index size,
+                  std::size_t element, Copy copy) {
+    all_.add(Name{nullptr, name}, type, static_cast<std::uint64_t>(size) * element, std::move(shape));
+    copies_.push_back(std::move(copy));
+    const auto call = [](void* ctx, const void* of, Index at, Index count, std::byte* to) {
+      (*static_cast<const Copy*>(of))(*static_cast<C*>(ctx), at, count, to);
+    };
+    sources_.push_back({&copies_.back(), size, element, call});
+  }
+
+  const typename B::PackedWeights& packed_;
+  safetensors::Entries all_{"io::save_frozen"};
+  std::vector<safetensors::Source> sources_{};
+  std::deque<Copy> copies_{};       // the functions to which sources_ point
+  const float* current_ = nullptr;  // the weights whose numbers and scales are in memory
+  std::vector<std::byte> numbers_{};
+  std::vector<Bfloat16> scales_{};
+};
+
+/// Reads the tensors of a file, and records their names.
+template <class C>
+class Reader {
+ public:
+  using B = typename C::Backend;
+  using Packed = typename B::PackedWeights;
+
+  Reader(const std::filesystem::path& path, C& ctx, Packed& packed) : ctx_(ctx), files_(path), packed_(packed) {}
+
+  /// Gives a pack the structure of another pack, and reads its tensors. `prefix` begins their names in the file.
+  template <class To, class Like>
+  void read_pack(const std::string& prefix, To& to, const Like& like) {
+    std::vector<std::string> names;
+    for_each_tensor([&](const Name& at, const auto&) { names.push_back(prefix + at.str()); }, like);
+    const std::vector<bool> only = detail_::lookup::only_products_read(like);
+    std::size_t next = 0;
+    detail_::pack::structure_like(to, like, Leaf{*this, names, only, next});
+  }
+  /// Reads a plain tensor with the extents of another tensor.
+  template <class To, class Like>
+  void read_plain(const std::string& name, To& t, const Like& like) {
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(like.data())>>;
+    t.resize_like(like);
+    if (!files_.contains(name)) {
+      if (like.size() == 0) return;
+      files_.fail(name, "missing");
+    }
+    const std::vector<T> values = read_values<T>(name, extents(like));
+    B::from_host(ctx_, t.size(), values.data(), t.data());
+  }
+  /// Reads the elements of a tensor, which must have this shape.
+  template <class T>
+  std::vector<T> read_values(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    read_.insert(name);
+    expect_shape(name, shape);
+    return files_.template read<T>(name);
+  }
+  /// Reads a tensor [E, depth, columns] if the file has a quantised form of it.
+  /// @param take  take(bytes, numbers, scales) stores the weights
+  /// @return whether it was read
+  /// @throws FileError if the file also has another form of it
+  template <class F>
+  bool read_quantised(const std::string& name, Index experts, Index depth, Index columns, const F& take) {
+    const Weights* found = nullptr;
+    for (const Weights& form : forms) {
+      if (!files_.contains(name + suffix(form))) continue;
+      if (found || files_.contains(name)) files_.fail(name + suffix(form), "another form of the same tensor");
+      found = &form;
+    }
+    if (found) read_form(name, {*found, experts, depth, columns}, take);
+    return found;
+  }
+  bool has(const std::string& name, const char* type) const {
+    return files_.contains(name) && files_.info(name).dtype == type;
+  }
+  /// @throws FileError if the file has a tensor that was not read
+  void expect_all_read() const {
+    for (const TensorInfo& info : files_.tensors())
+      if (!read_.contains(info.name)) files_.fail(info.name, "unexpected");
+  }
+
+ private:
+  struct Leaf {
+    Reader& reader;
+    const std::vector<std::string>& names;
+    const std::vector<bool>& only;  // whether only products read a tensor, so that it can have 8 or 4 bits
+    std::size_t& next;
+
+    template <class To, class Like>
+    void operator()(To& t, const Like& like) const {
+      const std::size_t at = next++;
+      const std::string& name = names[at];
+      if constexpr (std::is_same_v<To, Tensor<float, 3, B>>) {
+        const Index experts = like.extent(0), depth = like.extent(1), columns = like.extent(2);
+        const auto take = [&](const QuantisedBytes& of, const std::byte* numbers, const Bfloat16* scales) {
+          float* const packed = B::template reserve_packed<float>(experts, depth, columns, of.form, reader.packed_);
+          t.resize_without_memory(packed, experts, depth, columns);
+          B::read_quantised(reader.ctx_, reader.packed_, packed, of, numbers, scales);
+        };
+        if (only[at] && reader.read_quantised(name, experts, depth, columns, take)) return;
+      }
+      reader.read_plain(name, t, like);
+    }
+  };
+
+  void expect_shape(const std::string& name, const std::vector<std::uint64_t>& shape) const {
+    if (files_.info(name).shape != shape)
+      files_.fail(name, "expected " + safetensors::shape_text(shape) + ", got " +
+                            safetensors::shape_text(files_.info(name).shape));
+  }
+  template <class F>
+  void read_form(const std::string& name, const QuantisedBytes& bytes, const F& take) {
+    const std::string of_numbers = name + suffix(bytes.form), of_scales = name + ".scale";
+    const auto expect_tensor = [&](const std::string& tensor, const char* type, Index rows) {
+      if (!files_.contains(tensor)) files_.fail(tensor, "missing");
+      if (!has(tensor, type))
+        files_.fail(tensor, std::string("dtype: expected ") + type + ", got " + std::string(files_.info(tensor).dtype));
+      expect_shape(tensor, shape(bytes, rows));
+      read_.insert(tensor);
+    };
+    expect_tensor(of_numbers, dtype(bytes.form), bytes.number_rows());
+    expect_tensor(of_scales, "BF16", bytes.scale_rows());
+    const std::vector<std::byte> numbers = files_.read_bytes(of_numbers), scales = files_.read_bytes(of_scales);
+    if (const Index at = bytes.wrong_number(numbers.data()); at >= 0)
+      files_.fail(of_numbers, "expected numbers from -127 to 127, got -128 as number " + std::to_string(at));
+    std::vector<Bfloat16> of_groups(static_cast<std::size_t>(bytes.scales()));
+    std::memcpy(of_groups.data(), scales.data(), scales.size());
+    if (const Index at = bytes.wrong_scale(of_groups.data()); at >= 0)
+      files_.fail(of_scales, "expected finite scales, got " +
+                                 std::to_string(float(of_groups[static_cast<std::size_t>(at)])) + " as number " +
+                                 std::to_string(at));
+    take(bytes, numbers.data(), std::as_const(of_groups).data());
+  }
+
+  C& ctx_;
+  const TensorFiles files_;
+  Packed& packed_;
+  std::set<std::string> read_{};  // the names of the tensors that were read
+};
+
+}  // namespace gatefold::io::frozen_file

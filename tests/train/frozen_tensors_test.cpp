@@ -1,0 +1,1 @@
+#include "gatefold/train/frozen_tensors.hpp"
