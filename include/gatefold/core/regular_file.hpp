@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <new>
 #include <string>
 #include <system_error>
 
@@ -11,6 +14,7 @@
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #else
@@ -52,21 +56,43 @@ class RegularFile {
     if (got < count) fail(offset + got, "truncated: expected " + std::to_string(count - got) + " more bytes");
   }
 
+  /// Returns memory with all bytes of the file, at a multiple of 64 bytes. On POSIX systems it is a private mapping
+  /// (mmap): a page is read when it is first used, and processes share it. A write to the memory copies the page and
+  /// does not change the file. If the system cannot map the file, the function reads it.
+  ///
+  /// The memory stays valid after this object is destroyed and after the file is deleted. No program may truncate or
+  /// overwrite the file before that; a file that replaces it by a rename is harmless.
+  /// @throws FileError if the file has become shorter since it was opened
+  std::shared_ptr<std::byte> map();
+
  private:
   void open(const std::filesystem::path& where);
   void close();
+  /// Maps the file, or returns null. Checks that it is still as long as when it was opened.
+  std::shared_ptr<std::byte> mapping();
 
   static std::string text(int reason) { return std::generic_category().message(reason); }
   [[noreturn]] void not_regular() const { fail("cannot open: not a regular file"); }
 
   std::string path_;
   std::uint64_t size_ = 0;
+  std::shared_ptr<std::byte> mapped_{};  // what map() has returned
 #if defined(__unix__) || defined(__APPLE__)
   int file_ = -1;
 #else
   std::filebuf file_{};
 #endif
 };
+
+inline std::shared_ptr<std::byte> RegularFile::map() {
+  if (!mapped_) mapped_ = mapping();
+  if (!mapped_) {
+    constexpr std::align_val_t line{64};
+    mapped_ = {static_cast<std::byte*>(::operator new(size_, line)), [](std::byte* p) { ::operator delete(p, line); }};
+    read(mapped_.get(), size_, 0);
+  }
+  return mapped_;
+}
 
 #if defined(__unix__) || defined(__APPLE__)
 
@@ -89,6 +115,16 @@ inline void RegularFile::open(const std::filesystem::path& where) {
 inline void RegularFile::close() {
   if (file_ >= 0) ::close(file_);
   file_ = -1;
+}
+inline std::shared_ptr<std::byte> RegularFile::mapping() {
+  void* const p = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file_, 0);
+  if (p == MAP_FAILED) return nullptr;
+  const std::shared_ptr<std::byte> mapped(static_cast<std::byte*>(p), [n = size_](std::byte* q) { ::munmap(q, n); });
+  struct stat status {};
+  if (::fstat(file_, &status) != 0) fail("cannot map: " + text(errno));
+  const auto now = static_cast<std::uint64_t>(status.st_size);
+  if (now < size_) fail(now, "truncated: expected " + std::to_string(size_ - now) + " more bytes");
+  return mapped;
 }
 inline std::uint64_t RegularFile::read_some(void* to, std::uint64_t count, std::uint64_t offset) {
   std::uint64_t got = 0;
@@ -115,6 +151,7 @@ inline void RegularFile::open(const std::filesystem::path& where) {
   if (error) fail("cannot open: " + error.message());
 }
 inline void RegularFile::close() {}
+inline std::shared_ptr<std::byte> RegularFile::mapping() { return nullptr; }
 inline std::uint64_t RegularFile::read_some(void* to, std::uint64_t count, std::uint64_t offset) {
   const auto at = static_cast<std::streamoff>(offset);
   if (file_.pubseekpos(at, std::ios::in) != std::streampos(at)) fail(offset, "cannot read");

@@ -67,15 +67,19 @@ inline std::string content_text(std::uint64_t content) {
 
 /// Returns the layout of a save: the headers of its files, and the file and offset of each tensor.
 /// @throws ArgumentError if an option is invalid, or a name or metadata text is not UTF-8
-/// @order  tensors by decreasing size of an element (I64, F64, F32, F16, BF16, I8, U8), then by name, so each tensor is
-///         aligned; a new file begins if the next tensor does not fit into the current one
+/// @order  tensors of Entry::aligned first, then by decreasing size of an element (I64, F64, F32, F16, BF16, I8, U8),
+///         then by name, so each tensor is aligned; a new file begins if the next tensor does not fit into the current
+///         one
 template <class Json = nlohmann::json>
 Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOptions& options) {
   options.validate();
   Layout layout{metadata, std::move(list)};
   layout.order.resize(layout.list.size());
   for (std::size_t i = 0; i < layout.order.size(); ++i) layout.order[i] = i;
-  const auto rank = [&](std::size_t i) { return std::string_view("U8I8BF16F16F32F64I64").find(layout.list[i].dtype); };
+  const auto rank = [&](std::size_t i) {
+    const std::string_view order("U8I8BF16F16F32F64I64");
+    return layout.list[i].aligned ? order.size() : order.find(layout.list[i].dtype);
+  };
   std::sort(layout.order.begin(), layout.order.end(), [&](std::size_t a, std::size_t b) {
     return rank(a) != rank(b) ? rank(a) > rank(b) : layout.list[a].name < layout.list[b].name;
   });

@@ -31,6 +31,9 @@ static_assert(std::endian::native == std::endian::little, "gatefold: safetensors
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
 inline constexpr int kDeepest = 127;
 
+/// The multiple of bytes at which the elements of a file begin if the first tensor is aligned (Entry::aligned).
+inline constexpr std::size_t kLine = 64;
+
 /// Bytes [begin, begin + count) of a tensor.
 struct Slice {
   std::uint64_t begin, count;
@@ -43,6 +46,7 @@ struct Entry {
   std::uint64_t bytes;               // size of the whole tensor
   std::vector<Slice> here{};         // slices that this process has, in the order of its memory
   bool skipped = false;              // no elements here (Tensor.skip), but perhaps in a file
+  bool aligned = false;              // comes first in its file, after a header padded to a multiple of kLine
 };
 
 /// Formats a text from a file for an error message: in quotes, cut after 200 bytes, with control characters escaped.
@@ -339,7 +343,7 @@ Header read_header(RegularFile& from, const Known& known) {
 }
 
 /// Returns the beginning of a safetensors file, before the elements: the length of the header and the JSON header,
-/// padded so that the elements begin at a multiple of 8.
+/// padded so that the elements begin at a multiple of 8, or of kLine if the first tensor is aligned.
 /// @param list  the tensors, in the order of their elements in the file
 /// @throws ArgumentError if names or metadata are not UTF-8, or if the header is longer than 100 MB
 template <class Json = nlohmann::json>
@@ -360,7 +364,8 @@ std::string header_bytes(const Metadata& metadata, const std::vector<const Entry
   } catch (const typename Json::type_error& e) {
     throw ArgumentError(std::string("io::save: names and metadata: expected UTF-8, got ") + e.what());
   }
-  bytes.append((8 - bytes.size() % 8) % 8, ' ');
+  const std::size_t unit = !list.empty() && list.front()->aligned ? kLine : 8;
+  bytes.append((unit - bytes.size() % unit) % unit, ' ');
   const std::uint64_t length = bytes.size() - 8;
   expect(length <= kLongestHeader, "io::save", "header (tensor names, shapes and metadata)", "at most 100000000 bytes",
          length);

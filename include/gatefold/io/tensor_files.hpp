@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -100,6 +101,13 @@ class TensorFiles {
     const Place& place = at(name);
     if (!place.scales.empty()) return scaled_bytes(place, 0, count(place.info));
     return raw_bytes(place, place.begin, place.end - place.begin);
+  }
+  /// Returns the bytes of a tensor as they are in the file, in the memory of RegularFile::map: on POSIX systems, pages of
+  /// the file instead of a copy. The pointer keeps this memory valid.
+  std::shared_ptr<std::byte> map(std::string_view name) const {
+    const Place& place = at(name);
+    const std::shared_ptr<std::byte> file = place.file->map();
+    return {file, file.get() + place.begin};
   }
   /// One of several parts of a tensor whose elements alternate. The tensor consists of runs of `run` elements. Of every
   /// `parts` consecutive runs, run number `part` belongs to this part.
