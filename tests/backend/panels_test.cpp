@@ -96,7 +96,8 @@ TEST_CASE_TEMPLATE("Panels: weights that are not quantised become floats", P, fl
       panels.to_floats(transposed.data(), true);
       for (Index k = 0; k < depth; ++k)
         for (Index j = 0; j < columns; ++j)
-          wrong += transposed[static_cast<std::size_t>(j * depth + k)] != values[static_cast<std::size_t>(k * columns + j)];
+          wrong +=
+              transposed[static_cast<std::size_t>(j * depth + k)] != values[static_cast<std::size_t>(k * columns + j)];
       CHECK(wrong == 0);
     }
 }

@@ -25,6 +25,7 @@
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"
 #include "support/decoder_folders.hpp"
+#include "support/frozen_files.hpp"
 #include "support/quantised.hpp"
 #include "support/temp_directory.hpp"
 
@@ -32,24 +33,6 @@ using namespace gatefold;
 using namespace gatefold::support;
 
 namespace {
-
-auto branch() {
-  return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
-                 GatedMlp<Silu>{.model_dim = 37, .hidden_dim = 70, .bias = true}};
-}
-
-/// Returns the outputs of the branch for 9 items.
-template <class B, class P>
-std::vector<float> outputs(typename B::Context& ctx, const P& frozen) {
-  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 9, 37);
-  Tensor<float, 2, B> y(9, 37);
-  infer(branch(), ctx, frozen, x, y);
-  return {y.data(), y.data() + y.size()};
-}
-template <class B>
-auto frozen_branch(typename B::Context& ctx, FreezeOptions options) {
-  return freeze(ctx, init_params<float, B>(branch(), ctx, Seed{1}), options);
-}
 
 template <class B>
 void check_round_trip(FreezeOptions options) {
@@ -59,71 +42,31 @@ void check_round_trip(FreezeOptions options) {
   const auto frozen = frozen_branch<B>(ctx, options);
   io::save_frozen(path, ctx, frozen, {{"made", "here"}});
   CHECK(io::read_metadata(path).at("made") == "here");
-  const auto loaded = io::load_frozen(path, ctx, branch());
-  CHECK(outputs<B>(ctx, loaded) == outputs<B>(ctx, frozen));
+  const auto loaded = io::load_frozen(path, ctx, file_branch());
+  CHECK(outputs_of_file<B>(ctx, loaded) == outputs_of_file<B>(ctx, frozen));
   // What was loaded can be saved again, with the same bytes.
   const auto again = folder.path / "again.safetensors";
   io::save_frozen(again, ctx, loaded, {{"made", "here"}});
   if (is_quantised(options.weights)) CHECK(read_bytes(again) == read_bytes(path));
 }
 
-/// A small language model.
-auto layers() { return Chain{Embedding{.vocabulary = 45, .model_dim = 37}, branch()}; }
-StreamedCrossEntropy loss_of(bool tied) { return {.vocabulary = 45, .model_dim = 37, .tied = tied}; }
-template <class B>
-auto frozen_layers(typename B::Context& ctx, bool tied, FreezeOptions options) {
-  auto model = init_params<float, B>(layers(), ctx, Seed{1});
-  return freeze(ctx,
-                ModelAndLoss<decltype(model), Params<StreamedCrossEntropy, float, B>>{
-                    std::move(model), init_params<float, B>(loss_of(tied), ctx, Seed{2})},
-                std::move(options));
-}
-/// Returns the outputs of a language model for some ids, and the logits.
-template <class B, class M, class P>
-std::vector<float> outputs_and_logits(typename B::Context& ctx, const M& model, const StreamedCrossEntropy& loss,
-                                      const P& frozen, const Extra<M, float, B>& extra = {}) {
-  const std::vector<Index> ids{3, 1, 4};
-  Carry<M, float, B> carry;
-  Tensor<float, 2, B> y(3, loss.model_dim), z(3, loss.vocabulary);
-  model.begin(ctx, frozen.model.params, 3, carry);
-  infer(model, ctx, frozen.model, ids, carry, y, extra);
-  loss.logits(ctx, frozen.loss, frozen.model, y, z);
-  std::vector<float> all(y.data(), y.data() + y.size());
-  all.insert(all.end(), z.data(), z.data() + z.size());
-  return all;
-}
-
-/// Saves, changes the file by `change`, loads, and returns the error of loading.
-template <class Save, class Load, class F>
-std::string error_of(const Save& save, const Load& load, const F& change) {
-  const TempDirectory folder;
-  const auto path = folder.path / "f";
-  Cpu::Context ctx(1);
-  save(path, ctx);
-  std::string text = read_bytes(path);
-  change(text);
-  std::ofstream(path, std::ios::binary) << text;
-  try {
-    load(path, ctx);
-  } catch (const FileError& error) {
-    const std::string message = error.what();
-    return message.substr(message.find(": ") + 2);
-  }
-  return "no error";
-}
 /// Returns the error of loading a changed file of the branch.
 template <class F>
 std::string error_of(const F& change) {
-  return error_of([](const auto& path,
-                     auto& ctx) { io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = Weights::int8})); },
-                  [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, branch()); }, change);
+  return error_of_changed(
+      [](const auto& path, auto& ctx) {
+        io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = Weights::int8}));
+      },
+      [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, file_branch()); }, change);
 }
 /// Returns the error of loading a changed file of the language model with an output layer in `form`.
 template <class F>
 std::string error_of_layers(Weights form, const F& change) {
-  return error_of([&](const auto& path,
-                      auto& ctx) { io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {.weights = form})); },
-                  [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, layers(), loss_of(false)); }, change);
+  return error_of_changed(
+      [&](const auto& path, auto& ctx) {
+        io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {.weights = form}));
+      },
+      [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, file_layers(), file_loss(false)); }, change);
 }
 /// Replaces a text in the header by another of the same length.
 auto replace(const std::string& from, const std::string& to) {
@@ -180,11 +123,11 @@ TEST_CASE_TEMPLATE("save_frozen: a language model gives the same results", B, Cp
       typename B::Context ctx(2);
       const auto frozen = frozen_layers<B>(ctx, tied, options);
       io::save_frozen(path, ctx, frozen, {{"made", "here"}});
-      const auto loaded = io::load_frozen(path, ctx, layers(), loss_of(tied));
+      const auto loaded = io::load_frozen(path, ctx, file_layers(), file_loss(tied));
       CAPTURE(tied);
       CAPTURE(int(options.weights));
-      CHECK(outputs_and_logits<B>(ctx, layers(), loss_of(tied), loaded) ==
-            outputs_and_logits<B>(ctx, layers(), loss_of(tied), frozen));
+      CHECK(outputs_and_logits<B>(ctx, file_layers(), file_loss(tied), loaded) ==
+            outputs_and_logits<B>(ctx, file_layers(), file_loss(tied), frozen));
       CHECK(io::read_metadata(path).at("made") == "here");
     }
 }
@@ -249,13 +192,15 @@ TEST_CASE("load_frozen: a language model with a wrong output names it") {
   const auto save = [](const auto& path, auto& ctx) {
     io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {.weights = Weights::int8}).model);
   };
-  const auto load = [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, layers(), loss_of(false)); };
-  CHECK(error_of(save, load, nothing) == "tensor \"model.layers.0.weight\": missing");
-  const auto load_tied = [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, layers(), loss_of(true)); };
+  const auto load = [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, file_layers(), file_loss(false)); };
+  CHECK(error_of_changed(save, load, nothing) == "tensor \"model.layers.0.weight\": missing");
+  const auto load_tied = [](const auto& path, auto& ctx) {
+    io::load_frozen(path, ctx, file_layers(), file_loss(true));
+  };
   const auto save_layers = [](const auto& path, auto& ctx) {
     io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {}));
   };
-  CHECK(error_of(save_layers, load_tied, nothing) == "tensor \"loss.weight\": expected [0, 37], got [45, 37]");
+  CHECK(error_of_changed(save_layers, load_tied, nothing) == "tensor \"loss.weight\": expected [0, 37], got [45, 37]");
 }
 
 TEST_CASE("save_frozen: names, types and shapes of the file") {
@@ -300,26 +245,12 @@ TEST_CASE("load_frozen: a file with a wrong tensor names it") {
 
 namespace {
 
-/// Changes the header of a file, as JSON, and the elements after it.
-template <class F>
-auto in_parts(const F& change) {
-  return [=](std::string& text) {
-    std::uint64_t length = 0;
-    std::memcpy(&length, text.data(), sizeof(length));
-    nlohmann::json header = nlohmann::json::parse(text.substr(8, length));
-    std::string elements = text.substr(8 + length);
-    change(header, elements);
-    const std::string changed = header.dump();
-    length = changed.size();
-    text = std::string(reinterpret_cast<const char*>(&length), 8) + changed + elements;
-  };
-}
 /// Returns the error of loading a changed file of the branch with all weights in `form`.
 template <class F>
 std::string error_of_form(Weights form, const F& change) {
-  return error_of(
+  return error_of_changed(
       [&](const auto& path, auto& ctx) { io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = form})); },
-      [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, branch()); }, in_parts(change));
+      [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, file_branch()); }, changed_parts(change));
 }
 
 }  // namespace
@@ -418,13 +349,13 @@ TEST_CASE("load_frozen: a damaged file leaves loaded weights as they were") {
   const auto path = folder.path / "frozen.safetensors";
   Cpu::Context ctx(1);
   io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = Weights::int4}));
-  auto loaded = io::load_frozen(path, ctx, branch());
-  const auto before = outputs<Cpu>(ctx, loaded);
+  auto loaded = io::load_frozen(path, ctx, file_branch());
+  const auto before = outputs_of_file<Cpu>(ctx, loaded);
   std::string text = read_bytes(path);
   std::memcpy(text.data() + text.find("expert.down.scale"), "expert.dawn", 11);
   std::ofstream(path, std::ios::binary) << text;
-  CHECK_THROWS_AS(loaded = io::load_frozen(path, ctx, branch()), FileError);
-  CHECK(outputs<Cpu>(ctx, loaded) == before);
+  CHECK_THROWS_AS(loaded = io::load_frozen(path, ctx, file_branch()), FileError);
+  CHECK(outputs_of_file<Cpu>(ctx, loaded) == before);
 }
 
 TEST_CASE("load_frozen: a quantised matrix with one column is an error") {
@@ -438,8 +369,8 @@ TEST_CASE("load_frozen: a quantised matrix with one column is an error") {
   const auto load = [](const auto& path, auto& ctx) {
     io::load_frozen(path, ctx, OneExpert{Linear{.model_dim = 40, .output_dim = 1}});
   };
-  CHECK(error_of(file(1), load, [](std::string&) {}) == "no error");
-  CHECK(error_of(file(2), load, [](std::string&) {}).find("missing") != std::string::npos);
+  CHECK(error_of_changed(file(1), load, [](std::string&) {}) == "no error");
+  CHECK(error_of_changed(file(2), load, [](std::string&) {}).find("missing") != std::string::npos);
 }
 
 TEST_CASE("load_frozen: random changes of a file give errors, never crashes") {
@@ -460,7 +391,7 @@ TEST_CASE("load_frozen: random changes of a file give errors, never crashes") {
 TEST_CASE("load_frozen: reads a model with an embedding") {
   const TempDirectory folder;
   const auto path = folder.path / "frozen.safetensors";
-  const Chain model{Embedding{.vocabulary = 7, .model_dim = 37}, branch()};
+  const Chain model{Embedding{.vocabulary = 7, .model_dim = 37}, file_branch()};
   Cpu::Context ctx(1);
   const auto frozen = freeze(ctx, init_params<float, Cpu>(model, ctx, Seed{1}), {.weights = Weights::int8});
   io::save_frozen(path, ctx, frozen);

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "gatefold/backend/panels.hpp"
 #include "gatefold/backend/quantised_bytes.hpp"
 #include "gatefold/model/decoder.hpp"
 #include "gatefold/train/frozen_tensors.hpp"
@@ -11,6 +13,14 @@
 
 /// Files of frozen parameters with weights of 8 or 4 bits.
 namespace gatefold::io {
+
+/// Options of save_frozen.
+struct SaveFrozenOptions {
+  /// Whether packed copies are written as they are in memory, so that load_frozen maps the file instead of reading it.
+  /// Cuda and CudaBf16 ignore this option, because the packed copies of Cpu and CpuBf16 are in another order.
+  bool mappable = false;
+  Index max_file_bytes = 0;  // as in SaveOptions
+};
 
 /// Writes frozen parameters to a safetensors file. load_frozen reads the file on any processor and backend:
 ///
@@ -31,14 +41,14 @@ namespace gatefold::io {
 /// @cost   memory for the numbers and scales of one tensor
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,
-                 const Metadata& metadata = {}, const SaveOptions& options = {});
+                 const Metadata& metadata = {}, const SaveFrozenOptions& options = {});
 /// Writes a frozen decoder (model/decoder.hpp). The names of the model's tensors begin with `model.`. A
 /// quantised output layer W [V, D] becomes `loss.weight.int8` [1, D, V] (or int4, mxfp4) and `loss.weight.scale`. An
 /// output layer of bfloat16 becomes `loss.weight`, BF16 [V, D]. If W is tied to the embedding, the table of the
 /// embedding is stored as well. Cuda and CudaBf16 do not pack the output layer, so they store its floats.
 template <class C, class ModelP, class LossP, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<ModelP, LossP, B>& frozen,
-                 const Metadata& metadata = {}, const SaveOptions& options = {});
+                 const Metadata& metadata = {}, const SaveFrozenOptions& options = {});
 
 /// Returns the frozen float parameters of a model from a file of save_frozen. Quantised tensors exist only in packed
 /// form, so they cannot be trained. Results have the same bits as before the parameters were saved on the same backend.
@@ -60,19 +70,19 @@ auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, cons
 
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen, const Metadata& metadata,
-                 const SaveOptions& options) {
-  frozen_file::File<C> file(frozen.packed);
+                 const SaveFrozenOptions& options) {
+  frozen_file::File<C> file(frozen.packed, options.mappable);
   file.add("", frozen.params);
-  file.write(path, ctx, metadata, options);
+  file.write(path, ctx, metadata, {options.max_file_bytes});
 }
 
 template <class C, class ModelP, class LossP, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<ModelP, LossP, B>& frozen,
-                 const Metadata& metadata, const SaveOptions& options) {
-  frozen_file::File<C> file(frozen.model.packed);
+                 const Metadata& metadata, const SaveFrozenOptions& options) {
+  frozen_file::File<C> file(frozen.model.packed, options.mappable);
   file.add("model.", frozen.model.params);
   file.add_loss(frozen.loss, detail_::frozen_decoder::output_weights(frozen.model.params, frozen.loss));
-  file.write(path, ctx, metadata, options);
+  file.write(path, ctx, metadata, {options.max_file_bytes});
 }
 
 template <class C, class M>
@@ -99,23 +109,31 @@ auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, cons
   const Index rows = loss.vocabulary, dim = loss.model_dim;
   const std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(dim)};
   if constexpr (frozen_file::packs_output<B>) {
-    const auto reserve = [&](Weights form) {
-      if (loss.tied) {
+    const auto table = [&] {
+      if (!loss.tied) return static_cast<float*>(nullptr);
+      auto* const first = first_table<float, B>(frozen.model.params);
+      expect(first, "io::load_frozen", "model", "a model with an Embedding, because the loss is tied", "no Embedding");
+      return first->data();
+    };
+    const auto stored_at = [&](float* address) {
+      if (loss.tied)
         frozen.loss.weight.resize_like(of_loss.weight);
-        auto* const table = first_table<float, B>(frozen.model.params);
-        expect(table, "io::load_frozen", "model", "a model with an Embedding, because the loss is tied",
-               "no Embedding");
-        return B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed, table->data());
-      }
-      float* const address = B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed);
-      frozen.loss.weight.resize_without_memory(address, rows, dim);
+      else
+        frozen.loss.weight.resize_without_memory(address, rows, dim);
       return address;
+    };
+    const auto reserve = [&](Weights form) {
+      return stored_at(B::template reserve_transposed<float>(rows, dim, form, frozen.model.packed, table()));
+    };
+    const auto share = [&](const Panels& panels, const std::shared_ptr<std::byte>& memory) {
+      float* const address = B::share_transposed(panels, memory, frozen.model.packed, table());
+      return address && stored_at(address);
     };
     const auto take = [&](const QuantisedBytes& of, const std::byte* numbers, const Bfloat16* scales) {
       B::read_quantised(ctx, frozen.model.packed, reserve(of.form), of, numbers, scales);
     };
-    if (reader.read_quantised(name, 1, dim, rows, take)) {
-    } else if (reader.has(name, "BF16")) {
+    if (reader.read_packed(name, 1, dim, rows, share, take)) {
+    } else if (reader.has_halves(name)) {
       const std::vector<float> values = reader.template read_values<float>(name, shape);
       B::pack_columns(ctx, reserve(Weights::bfloat16), 0, View<const float, 2, B>(values.data(), rows, dim), rows,
                       frozen.model.packed);
@@ -129,8 +147,9 @@ auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, cons
       for (Index row = 0; row < rows; ++row)
         for (Index k = 0; k < dim; ++k) values.push_back(of.value(numbers, scales, 0, k, row));
     };
-    if (reader.read_quantised(name, 1, dim, rows, take)) {
-    } else if (loss.tied && !reader.has(name, "BF16")) {
+    const auto share = [](const Panels&, const std::shared_ptr<std::byte>&) { return false; };
+    if (reader.read_packed(name, 1, dim, rows, share, take)) {
+    } else if (loss.tied && !reader.has_halves(name)) {
       reader.read_plain(name, frozen.loss.weight, of_loss.weight);
     } else {
       values = reader.template read_values<float>(name, shape);

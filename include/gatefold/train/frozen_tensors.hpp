@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,11 +24,19 @@
 /// Writes and reads the tensors of a file of frozen parameters (frozen_file.hpp).
 namespace gatefold::io::frozen_file {
 
-inline constexpr Weights forms[] = {Weights::int8, Weights::int4, Weights::mxfp4};
+inline constexpr Weights forms[] = {Weights::unchanged, Weights::bfloat16, Weights::int8, Weights::int4,
+                                    Weights::mxfp4};
 inline const char* suffix(Weights form) {
-  return form == Weights::int8 ? ".int8" : form == Weights::int4 ? ".int4" : ".mxfp4";
+  constexpr const char* of_form[] = {".f32", ".bf16", ".int8", ".int4", ".mxfp4"};
+  return of_form[static_cast<std::size_t>(form)];
 }
+/// Ends the name of a tensor with the bytes of a packed copy (backend/panels.hpp).
+inline const std::string panels_suffix = ".panels";
+inline constexpr Index most_columns = 1024;  // of a panel, in a file
 inline const char* dtype(Weights form) { return form == Weights::int8 ? "I8" : "U8"; }
+inline const char* dtype_of_panels(Weights form) {
+  return is_quantised(form) ? "U8" : form == Weights::bfloat16 ? "BF16" : "F32";
+}
 
 /// Returns the shape [E, rows, columns] of the numbers or scales of a quantised tensor.
 inline std::vector<std::uint64_t> shape(const QuantisedBytes& of, Index rows) {
@@ -47,6 +56,11 @@ template <class B>
 inline constexpr bool packs_output = requires {
   &B::template packs_transposed<float>;
 };
+/// True if packed copies of a backend can be in a mapped file.
+template <class B>
+inline constexpr bool maps = requires {
+  &B::share_packed;
+};
 
 /// Collects tensors, and writes them to a file.
 template <class C>
@@ -54,7 +68,8 @@ class File {
  public:
   using B = typename C::Backend;
 
-  explicit File(const typename B::PackedWeights& packed) : packed_(packed) {}
+  /// @param mappable  whether packed copies are written as they are in memory, if the backend can map them
+  File(const typename B::PackedWeights& packed, bool mappable) : packed_(packed), mappable_(maps<B> && mappable) {}
 
   /// Adds all tensors of a pack except the one with the name `but`. `prefix` begins their names in the file.
   template <class P>
@@ -76,11 +91,23 @@ class File {
       if (const auto packed = B::packed_transposed(packed_, w.data())) {
         const std::string name = "loss.weight";
         add("loss.", loss, name);
+        if constexpr (maps<B>)
+          if (mappable_) return add_panels(name, B::panels(packed_, w.data(), 1, w.extent(1), w.extent(0)));
         if (packed.quantised)
           return add_quantised(name, packed.quantised.format->form, w.data(), 1, w.extent(1), w.extent(0));
         return has_elements(w.data()) ? add_elements(name, w, true) : add_unpacked(name, w, packed);
       }
     add("loss.", loss);
+  }
+  /// Adds a packed copy with its bytes as they are in memory.
+  void add_panels(const std::string& name, const Panels& panels) {
+    const std::size_t element = is_quantised(panels.form) ? 1 : panels.form == Weights::bfloat16 ? 2 : 4;
+    const auto copy = [panels, element](C&, Index at, Index count, std::byte* to) {
+      std::memcpy(to, panels.data + static_cast<std::size_t>(at) * element, static_cast<std::size_t>(count) * element);
+    };
+    add_source(name + suffix(panels.form) + panels_suffix, dtype_of_panels(panels.form), panels.shape(),
+               panels.bytes() / static_cast<Index>(element), element, copy);
+    all_.list.back().aligned = true;
   }
   /// Adds a tensor [E, depth, columns] with a packed copy of 8 or 4 bits. Its numbers and scales are computed when the
   /// first of them is written.
@@ -133,6 +160,10 @@ class File {
     bool half = false;
     if constexpr (Rank == 3 && std::is_floating_point_v<T>) {
       const Weights form = B::packed_form(packed_, t);
+      if constexpr (maps<B> && std::is_same_v<T, float>)
+        if (mappable_ && multiplied)
+          if (const Panels panels = B::panels(packed_, t.data(), t.extent(0), t.extent(1), t.extent(2)))
+            return add_panels(name, panels);
       if constexpr (std::is_same_v<T, float>)
         if (is_quantised(form)) return add_quantised(name, form, t.data(), t.extent(0), t.extent(1), t.extent(2));
       if constexpr (requires { B::packed_copy(packed_, t.data()); })
@@ -165,6 +196,7 @@ class File {
   }
 
   const typename B::PackedWeights& packed_;
+  bool mappable_;
   safetensors::Entries all_{"io::save_frozen"};
   std::vector<safetensors::Source> sources_{};
   std::deque<Copy> copies_{};       // the functions to which sources_ point
@@ -173,14 +205,21 @@ class File {
   std::vector<Bfloat16> scales_{};
 };
 
-/// Reads the tensors of a file, and records their names.
+/// Reads the tensors of a file, and records their names. If the file is mappable, tensors point into it where possible.
 template <class C>
 class Reader {
  public:
   using B = typename C::Backend;
   using Packed = typename B::PackedWeights;
 
-  Reader(const std::filesystem::path& path, C& ctx, Packed& packed) : ctx_(ctx), files_(path), packed_(packed) {}
+  Reader(const std::filesystem::path& path, C& ctx, Packed& packed) : ctx_(ctx), files_(path), packed_(packed) {
+    for (const TensorInfo& info : files_.tensors()) {
+      mappable_ = mappable_ || info.name.ends_with(panels_suffix);
+      for (const Weights form : forms)
+        packed_form_ = packed_form_ || (is_quantised(form) && info.name.ends_with(suffix(form)));
+    }
+    packed_form_ = packed_form_ || mappable_;
+  }
 
   /// Gives a pack the structure of another pack, and reads its tensors. `prefix` begins their names in the file.
   template <class To, class Like>
@@ -195,38 +234,68 @@ class Reader {
   template <class To, class Like>
   void read_plain(const std::string& name, To& t, const Like& like) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(like.data())>>;
+    if constexpr (maps<B>)
+      if (mappable_ && like.size() > 0 && share_elements<T>(name, t, like)) return;
     t.resize_like(like);
-    if (!files_.contains(name)) {
-      if (like.size() == 0) return;
-      files_.fail(name, "missing");
-    }
+    if (like.size() == 0 && !files_.contains(name)) return;
     const std::vector<T> values = read_values<T>(name, extents(like));
     B::from_host(ctx_, t.size(), values.data(), t.data());
   }
-  /// Reads the elements of a tensor, which must have this shape.
+  /// Reads the elements of a tensor, which must have this shape: [E, depth, columns], or [columns, depth] of an output
+  /// layer. Elements of panels that are not quantised become floats.
   template <class T>
   std::vector<T> read_values(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    if constexpr (std::is_same_v<T, float>)
+      if (const Weights* form = form_of_panels(name); form && !is_quantised(*form) && shape.size() < 4) {
+        std::vector<Index> n(shape.begin(), shape.end());
+        const bool transposed = n.size() == 2;
+        if (transposed) n = {1, n[1], n[0]};
+        const Panels panels = read_panels(name + suffix(*form) + panels_suffix, *form, n.at(0), n.at(1), n.at(2));
+        std::vector<float> values(static_cast<std::size_t>(panels.experts * panels.depth * panels.columns));
+        panels.to_floats(values.data(), transposed);
+        return values;
+      }
     read_.insert(name);
     expect_shape(name, shape);
     return files_.template read<T>(name);
   }
-  /// Reads a tensor [E, depth, columns] if the file has a quantised form of it.
-  /// @param take  take(bytes, numbers, scales) stores the weights
+  /// Reads a tensor [E, depth, columns] if the file has a quantised form of it, or panels that `share` accepts.
+  /// @param share  share(panels, memory) stores panels without a copy, if the backend reads their order of bytes, and
+  ///               returns whether it did
+  /// @param take   take(bytes, numbers, scales) stores the weights
   /// @return whether it was read
   /// @throws FileError if the file also has another form of it
-  template <class F>
-  bool read_quantised(const std::string& name, Index experts, Index depth, Index columns, const F& take) {
-    const Weights* found = nullptr;
+  template <class Share, class Take>
+  bool read_packed(const std::string& name, Index experts, Index depth, Index columns, const Share& share,
+                   const Take& take) {
+    const Weights *of_numbers = nullptr, *of_panels = nullptr;
+    bool found = files_.contains(name);
     for (const Weights& form : forms) {
-      if (!files_.contains(name + suffix(form))) continue;
-      if (found || files_.contains(name)) files_.fail(name + suffix(form), "another form of the same tensor");
-      found = &form;
+      const auto look = [&](const std::string& tensor, const Weights*& of) {
+        if (!files_.contains(tensor)) return;
+        if (std::exchange(found, true)) files_.fail(tensor, "another form of the same tensor");
+        of = &form;
+      };
+      if (is_quantised(form)) look(name + suffix(form), of_numbers);
+      look(name + suffix(form) + panels_suffix, of_panels);
     }
-    if (found) read_form(name, {*found, experts, depth, columns}, take);
-    return found;
+    if (of_numbers) return read_form(name, {*of_numbers, experts, depth, columns}, take), true;
+    if (!of_panels) return false;
+    const std::string tensor = name + suffix(*of_panels) + panels_suffix;
+    const Panels panels = read_panels(tensor, *of_panels, experts, depth, columns);
+    if (share(panels, files_.map(tensor))) return true;
+    if (!is_quantised(panels.form)) return false;
+    const QuantisedBytes bytes{panels.form, experts, depth, columns};
+    std::vector<std::byte> numbers(static_cast<std::size_t>(bytes.numbers()));
+    std::vector<Bfloat16> scales(static_cast<std::size_t>(bytes.scales()));
+    panels.to_numbers(numbers.data(), scales.data());
+    take_checked(bytes, {tensor, numbers.data()}, {tensor, scales.data()}, take);
+    return true;
   }
-  bool has(const std::string& name, const char* type) const {
-    return files_.contains(name) && files_.info(name).dtype == type;
+  /// Returns whether a tensor has the form bfloat16.
+  bool has_halves(const std::string& name) const {
+    const Weights* const form = form_of_panels(name);
+    return form ? *form == Weights::bfloat16 : has(name, "BF16");
   }
   /// @throws FileError if the file has a tensor that was not read
   void expect_all_read() const {
@@ -252,7 +321,25 @@ class Reader {
           t.resize_without_memory(packed, experts, depth, columns);
           B::read_quantised(reader.ctx_, reader.packed_, packed, of, numbers, scales);
         };
-        if (only[at] && reader.read_quantised(name, experts, depth, columns, take)) return;
+        const auto share = [&]([[maybe_unused]] const Panels& panels,
+                               [[maybe_unused]] const std::shared_ptr<std::byte>& memory) {
+          float* packed = nullptr;
+          if constexpr (maps<B>) packed = B::share_packed(panels, memory, reader.packed_);
+          if (packed) t.resize_without_memory(packed, experts, depth, columns);
+          return packed != nullptr;
+        };
+        if (only[at] && like.size() > 0) {
+          if (reader.read_packed(name, experts, depth, columns, share, take)) return;
+          // The product of two matrices reads packed copies only if both have one.
+          if (B::template packs_only<float>(Weights::unchanged) && reader.packed_form_) {
+            const Weights form = reader.has_halves(name) ? Weights::bfloat16 : Weights::unchanged;
+            const std::vector<float> values = reader.template read_values<float>(name, extents(like));
+            float* const packed = B::template reserve_packed<float>(experts, depth, columns, form, reader.packed_);
+            t.resize_without_memory(packed, experts, depth, columns);
+            return B::pack_experts(reader.ctx_, packed, 0,
+                                   View<const float, 3, B>(values.data(), experts, depth, columns), reader.packed_);
+          }
+        }
       }
       reader.read_plain(name, t, like);
     }
@@ -276,20 +363,82 @@ class Reader {
     expect_tensor(of_numbers, dtype(bytes.form), bytes.number_rows());
     expect_tensor(of_scales, "BF16", bytes.scale_rows());
     const std::vector<std::byte> numbers = files_.read_bytes(of_numbers), scales = files_.read_bytes(of_scales);
-    if (const Index at = bytes.wrong_number(numbers.data()); at >= 0)
-      files_.fail(of_numbers, "expected numbers from -127 to 127, got -128 as number " + std::to_string(at));
     std::vector<Bfloat16> of_groups(static_cast<std::size_t>(bytes.scales()));
     std::memcpy(of_groups.data(), scales.data(), scales.size());
-    if (const Index at = bytes.wrong_scale(of_groups.data()); at >= 0)
-      files_.fail(of_scales, "expected finite scales, got " +
-                                 std::to_string(float(of_groups[static_cast<std::size_t>(at)])) + " as number " +
-                                 std::to_string(at));
-    take(bytes, numbers.data(), std::as_const(of_groups).data());
+    take_checked(bytes, {of_numbers, numbers.data()}, {of_scales, of_groups.data()}, take);
+  }
+  /// Calls take(bytes, numbers, scales). Each of the two has the name of its tensor.
+  /// @throws FileError if a number or a scale is not allowed
+  template <class F>
+  void take_checked(const QuantisedBytes& bytes, const std::pair<std::string, const std::byte*>& numbers,
+                    const std::pair<std::string, const Bfloat16*>& scales, const F& take) const {
+    if (const Index at = bytes.wrong_number(numbers.second); at >= 0)
+      files_.fail(numbers.first, "expected numbers from -127 to 127, got -128 as number " + std::to_string(at));
+    if (const Index at = bytes.wrong_scale(scales.second); at >= 0)
+      files_.fail(scales.first, "expected finite scales, got " + std::to_string(float(scales.second[at])) +
+                                    " as number " + std::to_string(at));
+    take(bytes, numbers.second, scales.second);
+  }
+
+  bool has(const std::string& name, const char* type) const {
+    return files_.contains(name) && files_.info(name).dtype == type;
+  }
+  /// Returns the form of the panels of a tensor, or null if the file has none.
+  const Weights* form_of_panels(const std::string& name) const {
+    for (const Weights& form : forms)
+      if (mappable_ && files_.contains(name + suffix(form) + panels_suffix)) return &form;
+    return nullptr;
+  }
+  /// Returns the panels of weights [E, depth, columns] in the memory of the mapped file.
+  /// @throws FileError if type, shape or place of the tensor do not fit
+  Panels read_panels(const std::string& tensor, Weights form, Index experts, Index depth, Index columns) {
+    const TensorInfo& info = files_.info(tensor);
+    const auto extent = [&](std::size_t d) { return d < info.shape.size() ? static_cast<Index>(info.shape[d]) : 0; };
+    if (info.dtype != dtype_of_panels(form))
+      files_.fail(tensor, std::string("dtype: expected ") + dtype_of_panels(form) + ", got " + std::string(info.dtype));
+    Panels panels{form, info.shape.size() == 4, experts, depth, columns};
+    panels.width = extent(2) / (is_quantised(form) ? panels.bytes_of_column() : 1);
+    if (panels.width >= 1 && panels.width <= most_columns) panels.units = extent(1) / panels.panels();
+    const Index units = divide_up(depth, panels.rows_of_unit()),
+                most = panels.pairs ? divide_up(units, Index(16)) * 16 : units;  // AMX pads pairs to 16
+    if (panels.units < units || panels.units > most || (panels.pairs && form != Weights::bfloat16) ||
+        panels.shape() != info.shape)
+      files_.fail(tensor, "expected panels of " +
+                              safetensors::shape_text(shape({form, experts, depth, columns}, depth)) + ", got " +
+                              safetensors::shape_text(info.shape));
+    const std::shared_ptr<std::byte> memory = files_.map(tensor);
+    const auto line = static_cast<std::uintptr_t>(std::min<Index>(2 * panels.width, safetensors::kLine));
+    if (const std::uintptr_t after = reinterpret_cast<std::uintptr_t>(memory.get()) % line; after != 0)
+      files_.fail(tensor, "expected to begin at a multiple of " + std::to_string(line) + " bytes, got " +
+                              std::to_string(after) + " bytes after one; write the file again with save_frozen");
+    read_.insert(tensor);
+    panels.data = memory.get();
+    return panels;
+  }
+  /// Gives a tensor the elements in the memory of the mapped file, if they have its type and alignment.
+  /// @return whether they have
+  template <class T, class To, class Like>
+  bool share_elements(const std::string& name, To& t, const Like& like) {
+    if (!has(name, safetensors::dtype<T>())) return false;
+    expect_shape(name, extents(like));
+    const std::shared_ptr<std::byte> memory = files_.map(name);
+    if (reinterpret_cast<std::uintptr_t>(memory.get()) % alignof(T) != 0) return false;
+    B::keep(packed_, memory);
+    Tensor<T, To::rank, B> elements;
+    const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
+      elements.resize_without_memory(reinterpret_cast<T*>(memory.get()), like.extent(D)...);
+    };
+    resize(std::make_index_sequence<std::size_t{To::rank}>{});
+    t = std::move(elements);
+    read_.insert(name);
+    return true;
   }
 
   C& ctx_;
   const TensorFiles files_;
   Packed& packed_;
+  bool mappable_ = false;         // whether the file has panels
+  bool packed_form_ = false;      // whether the file has panels or quantised tensors
   std::set<std::string> read_{};  // the names of the tensors that were read
 };
 

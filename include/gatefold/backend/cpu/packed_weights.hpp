@@ -164,10 +164,14 @@ class PackedWeights {
   static Panels order(const Entry& entry, Index experts, Index depth, Index columns) {
     static_assert(Panels::block == Tile<float>::depth && Panels::block == Tile<Bfloat16>::depth);
     const bool pairs = entry.rounds && !entry.half && !entry.format;
-    const Weights form = entry.format ? entry.format->form : entry.half || pairs ? Weights::bfloat16 : Weights::unchanged;
+    const Weights form = entry.format          ? entry.format->form
+                         : entry.half || pairs ? Weights::bfloat16
+                                               : Weights::unchanged;
     const Index units = entry.format ? QuantisedMatrix::groups(depth) : pairs ? words<Bfloat16>(depth) : depth;
-    return {form,  pairs, experts, depth, columns, Tile<float>::columns,
-            units, static_cast<const std::byte*>(entry.packed.get())};
+    return {form,    pairs,
+            experts, depth,
+            columns, Tile<float>::columns,
+            units,   static_cast<const std::byte*>(entry.packed.get())};
   }
   /// Returns the address by which products find an entry of weights w (see `reserve`), and stores it in the entry.
   template <class P>

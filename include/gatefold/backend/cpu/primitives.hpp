@@ -397,12 +397,15 @@ void Primitives<B, Operands>::grouped_pair(Context& ctx, Groups<B> g, View<const
     batch.up[m] = up[m].data();
     batch.packed_up[m] = ctx.template packed<Of<T>>(up[m].data());
     packed = packed && batch.packed_up[m];
-    if (!batch.packed_up[m]) expect_elements("Cpu.grouped_pair", up[m].data());
   }
   expect(bool(batch.packed_up[0].quantised) == bool(batch.packed_up[M - 1].quantised), "freeze", "weights",
          "the first two matrices of an expert quantised, or none of them", "one of them");
   if (packed) batch.packed_down = ctx.template packed<Of<T>>(down.data());
-  if (!batch.packed_down) expect_elements("Cpu.grouped_pair", down.data());
+  if (!batch.packed_down) {  // the product reads none of the packed copies
+    expect_elements("Cpu.grouped_pair", down.data());
+    for (const T* const w : batch.up)
+      if (w) expect_elements("Cpu.grouped_pair", w);
+  }
   ProductPair<Of<T>>::run(ctx, batch, HiddenEpilogue<T>::template with<M>(middle), Epilogue<T>::with(last));
 }
 template <class B, class Operands>
