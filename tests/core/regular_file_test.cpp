@@ -11,8 +11,11 @@
 #include <cstring>
 #endif
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "support/temp_directory.hpp"
@@ -52,6 +55,38 @@ TEST_CASE("RegularFile: reads bytes at a position, up to the end") {
   CHECK(file.read_some(bytes.data(), 4, 11) == 0);
   CHECK_THROWS_WITH_AS(file.read(bytes.data(), 4, 7),
                        (path.string() + ": offset 10: truncated: expected 1 more bytes").c_str(), FileError);
+}
+
+TEST_CASE("RegularFile: mapped bytes stay when the file is deleted, and writes stay in memory") {
+  const TempDirectory temp;
+  const auto path = temp.path / "file", empty = temp.path / "empty";
+  std::ofstream(path, std::ios::binary) << "0123456789";
+  std::ofstream(empty, std::ios::binary) << "";
+  std::shared_ptr<std::byte> bytes;
+  {
+    RegularFile file(path);
+    bytes = file.map();
+    CHECK(file.map() == bytes);
+    CHECK(RegularFile(path).map() != bytes);
+    CHECK(reinterpret_cast<std::uintptr_t>(bytes.get()) % 64 == 0);
+    bytes.get()[3] = std::byte{'x'};
+    std::string read(10, ' ');
+    file.read(read.data(), 10, 0);
+    CHECK(read == "0123456789");
+  }
+  std::filesystem::remove(path);
+  CHECK(std::string(reinterpret_cast<const char*>(bytes.get()), 10) == "012x456789");
+  CHECK(RegularFile(empty).map() != nullptr);
+}
+
+TEST_CASE("RegularFile: a file that became shorter is not mapped") {
+  const TempDirectory temp;
+  const auto path = temp.path / "file";
+  std::ofstream(path, std::ios::binary) << std::string(10'000, '0');
+  RegularFile file(path);
+  std::filesystem::resize_file(path, 17);
+  CHECK_THROWS_WITH_AS(file.map(), (path.string() + ": offset 17: truncated: expected 9983 more bytes").c_str(),
+                       FileError);
 }
 
 TEST_CASE("RegularFile: other kinds of files are refused") {

@@ -46,6 +46,16 @@ TEST_CASE("Layout: elements of any size are aligned") {
   CHECK(names(layout_of({}, mixed, {})) == std::vector<std::vector<std::string>>{{"f", "d", "e", "b", "g", "c", "a"}});
 }
 
+TEST_CASE("Layout: aligned tensors come first, at a multiple of 64 bytes") {
+  std::vector<Entry> mixed{{"a", "F64", {1}, 8}, {"b", "U8", {64}, 64}, {"c", "F32", {1}, 4}, {"d", "BF16", {64}, 128}};
+  for (Entry& entry : mixed) entry.aligned = entry.bytes >= 64;
+  const Layout one = layout_of({}, mixed, {}), parts = layout_of({}, mixed, {.max_file_bytes = 140});
+  CHECK(names(one) == std::vector<std::vector<std::string>>{{"b", "d", "a", "c"}});
+  CHECK(one.files[0].begin % 64 == 0);
+  CHECK(names(parts) == std::vector<std::vector<std::string>>{{"b"}, {"d", "a", "c"}});
+  for (const auto& file : parts.files) CHECK(file.begin % 64 == 0);
+}
+
 TEST_CASE("Layout: parts fill up; a larger tensor gets its own") {
   const auto parts = [](gatefold::Index most) { return names(layout_of({}, list, {.max_file_bytes = most})); };
   using Names = std::vector<std::vector<std::string>>;
