@@ -29,6 +29,7 @@ struct Options {
   std::string weights, only;
   double lr = 1e-4;
   int threads = 0;
+  bool mappable = false;
 };
 
 /// Returns the config.json of the folder, or a tiny decoder if no folder is given.

@@ -27,8 +27,9 @@ int main(int argc, char** argv) {
   add("--seed", o.sampling.seed, "of the drawn tokens, and of a random decoder")->check(command_line::seed());
   add("--threads", o.threads, "0: one for each processor")->check(CLI::Range(0, 1024));
   auto* weights = add("--weights", o.weights, "pack the weights of matrix products in this type");
-  add("--save-frozen", o.save_frozen, "file to write with the packed weights")
-      ->needs(weights->check(CLI::IsMember(command_line::forms_of_weights())));
+  auto* save_frozen = add("--save-frozen", o.save_frozen, "file to write with the packed weights");
+  save_frozen->needs(weights->check(CLI::IsMember(command_line::forms_of_weights())));
+  app.add_flag("--mappable", o.mappable, "write the file so that --frozen maps it")->needs(save_frozen);
   auto* frozen = add("--frozen", o.frozen, "file of --save-frozen to read instead of model.safetensors");
   frozen->check(CLI::ExistingFile)->needs(model)->excludes(weights);
   auto* train = add("--train", o.train, "file of ids, separated by spaces, to train on")->check(CLI::ExistingFile);

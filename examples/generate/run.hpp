@@ -107,7 +107,7 @@ void run(const Options& o, const io::DecoderConfig& config, const M& model) {
   };
   const auto save_frozen = [&](const auto& frozen) {
     if (o.save_frozen.empty()) return;
-    io::save_frozen(o.save_frozen, ctx, frozen);
+    io::save_frozen(o.save_frozen, ctx, frozen, {}, {.mappable = o.mappable});
     std::cerr << "saved " << o.save_frozen.string() << '\n';
   };
   if (!o.frozen.empty()) {

@@ -96,6 +96,9 @@ for name in mixtral qwen2_moe; do
   packed=$(cat "$dir/out")
   run --model "$dir/config" --tokens 40 --stop-ids -1 --frozen "$dir/int8"
   expect_line "$packed"
+  run --model "$folders/$name" --tokens 40 --stop-ids -1 --weights int8 --save-frozen "$dir/mapped" --mappable
+  run --model "$dir/config" --tokens 40 --stop-ids -1 --frozen "$dir/mapped"
+  expect_line "$packed"
 done
 refused "$folders/mixtral/model.safetensors: tensor " --model "$folders/mixtral" \
   --frozen "$folders/mixtral/model.safetensors"

@@ -15,8 +15,8 @@
 namespace gatefold {
 
 /// The bytes of a packed copy of weights [E, depth, columns] on a CPU, as they are in memory and in mappable files
-/// (train/frozen_file.hpp). A panel consists of `width` columns, twice the number of floats in a vector register, so the
-/// order depends on the instruction set of the program:
+/// (train/frozen_file.hpp). A panel consists of `width` columns, twice the number of floats in a vector register, so
+/// the order depends on the instruction set of the program:
 ///
 ///     [E][blocks of 256 rows][panels][units of the rows][bytes of a unit]
 ///
@@ -24,10 +24,12 @@ namespace gatefold {
 ///     unchanged         1                [width] float
 ///     bfloat16          1                [width] bfloat16
 ///     bfloat16, pairs   2                [width, 2] bfloat16
-///     int8              32               [width] bfloat16, the scales s; [8, width, 4] bytes q, of rows 4 i to 4 i + 3
-///     int4, mxfp4       32               [width] bfloat16, the scales s, in mxfp4 s / 2; [4, width, 4] bytes. Byte r of
-///                                        a column contains q of row r in its lower half and of row r + 16 in its upper
-///                                        half, in int4 q + 8. q of mxfp4 is a code (weight_rounding.hpp)
+///     int8              32               [width] bfloat16, [8, width, 4] bytes
+///     int4, mxfp4       32               [width] bfloat16, [4, width, 4] bytes
+///
+/// A unit of a quantised form begins with the scale s of each column, in mxfp4 s / 2. The numbers q of four rows of a
+/// column follow each other. A byte of int8 is q. A byte of int4 and mxfp4 belongs to row r in its lower half and to
+/// row r + 16 in its upper half: q + 8 in int4, and the code of q in mxfp4 (weight_rounding.hpp).
 ///
 /// The last panel and the last unit are padded with zeros. Processors with a matrix unit (AMX) also pad the pairs of a
 /// column to a multiple of 16.

@@ -102,8 +102,8 @@ class TensorFiles {
     if (!place.scales.empty()) return scaled_bytes(place, 0, count(place.info));
     return raw_bytes(place, place.begin, place.end - place.begin);
   }
-  /// Returns the bytes of a tensor as they are in the file, in the memory of RegularFile::map: on POSIX systems, pages of
-  /// the file instead of a copy. The pointer keeps this memory valid.
+  /// Returns the bytes of a tensor as they are in the file, in the memory of RegularFile::map: on POSIX systems, pages
+  /// of the file instead of a copy. The pointer keeps this memory valid.
   std::shared_ptr<std::byte> map(std::string_view name) const {
     const Place& place = at(name);
     const std::shared_ptr<std::byte> file = place.file->map();

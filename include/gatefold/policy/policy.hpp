@@ -227,7 +227,8 @@ auto packed_weights() {
 template <class P, class B>
 struct FrozenParams {
   P params;  // do not change these: the packed copies would keep the old values
-  // Packed copies of the tensors [experts, rows, columns] of params. In a FrozenDecoder, also of the output layer.
+  // Packed copies of the tensors [experts, rows, columns] of params. In a FrozenDecoder, also of the output layer. It
+  // also owns the elements of params that are in a mapped file (io::load_frozen).
   typename decltype(detail_::lookup::packed_weights<B>())::type packed;
 };
 

@@ -179,8 +179,9 @@ class Tensor {
     const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
     parts(std::make_index_sequence<std::size_t{Rank}>{});
   }
-  /// Gives the tensor extents without memory, for weights of which a backend has only a packed copy (layer/frozen.hpp).
-  /// Products find the copy by the address. There are no elements, so nothing may read or write them.
+  /// Gives the tensor extents and an address, without memory of its own. There are two uses: elements that another
+  /// object owns, and weights of which a backend has only a packed copy (layer/frozen.hpp). Products find the copy by
+  /// the address. These weights have no elements, so nothing may read or write them.
   /// @param address  the address that data() returns
   template <class... Extent>
   void resize_without_memory(T* address, Extent... extents) {

@@ -11,7 +11,7 @@
 #include "gatefold/train/frozen_tensors.hpp"
 #include "gatefold/train/load_parameters.hpp"
 
-/// Files of frozen parameters with weights of 8 or 4 bits.
+/// Files of frozen parameters, also with weights of 8 or 4 bits.
 namespace gatefold::io {
 
 /// Options of save_frozen.
@@ -35,10 +35,21 @@ struct SaveFrozenOptions {
 ///     NAME.scale                BF16  [E, ⌈depth / 32⌉, columns]
 ///
 /// Tensors with a packed copy of bfloat16 are stored as BF16, others as `save` stores them. load_frozen reads both as
-/// plain floats without a packed copy. The same weights in the same form give the same bytes on every backend.
+/// plain floats without a packed copy, unless the file also has quantised tensors. The same weights in the same form
+/// give the same bytes on every backend.
+///
+/// With the option `mappable`, a packed copy of weights that only products read becomes one tensor, with the bytes that
+/// it has in memory (backend/panels.hpp). The shape contains the width w of a panel, so p = ⌈columns / w⌉ panels:
+///
+///     NAME.int8.panels                       U8    [E, ⌈depth / 32⌉ p, 34 w]
+///     NAME.int4.panels, NAME.mxfp4.panels    U8    [E, ⌈depth / 32⌉ p, 18 w]
+///     NAME.bf16.panels                       BF16  [E, depth p, w], or [E, pairs p, w, 2] for pairs of rows
+///     NAME.f32.panels                        F32   [E, depth p, w]
+///
+/// These tensors are the first ones of a file. Each begins at a multiple of 2 w bytes, or of 64 if that is less.
 /// @param metadata  strings kept in the header
 /// @throws FileError as `save`
-/// @cost   memory for the numbers and scales of one tensor
+/// @cost   memory for the numbers and scales of one tensor; none with `mappable`
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,
                  const Metadata& metadata = {}, const SaveFrozenOptions& options = {});
@@ -52,10 +63,17 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<
 
 /// Returns the frozen float parameters of a model from a file of save_frozen. Quantised tensors exist only in packed
 /// form, so they cannot be trained. Results have the same bits as before the parameters were saved on the same backend.
-/// @throws FileError that names the tensor if one is missing or unexpected, if its type, its shape or a number does not
-///         fit, if a scale is infinite or NaN, or if there are two forms of it; ArgumentError if options of the model
-///         do not fit, as init does
-/// @cost   memory for the parameters, and for the largest tensor while it runs
+///
+/// A file written with `mappable` is mapped (RegularFile::map): packed copies and other tensors are in pages of the
+/// file, which the system reads when they are first used, and which processes share. The member `packed` of the result
+/// keeps the mapping, so `params` must not outlive it. The file can be deleted or replaced by a rename, but no program
+/// may truncate or overwrite it. Writes to the parameters stay in this process. Numbers and scales of mapped weights
+/// are not checked, because this would read the whole file: wrong ones give wrong results. If panels have another width
+/// than those of this program, and on Cuda and CudaBf16, the weights are checked and packed again in their own memory.
+/// @throws FileError that names the tensor if one is missing or unexpected, if its type, its shape, its place or a
+///         number does not fit, if a scale is infinite or NaN, or if there are two forms of it; ArgumentError if
+///         options of the model do not fit, as init does
+/// @cost   memory for the parameters, and for the largest tensor while it runs; for a mapped file only for its header
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model);
 /// Returns a frozen decoder (FrozenDecoder) from a file of save_frozen, without the folder from which it was made:

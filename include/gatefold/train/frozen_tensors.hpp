@@ -246,11 +246,12 @@ class Reader {
   template <class T>
   std::vector<T> read_values(const std::string& name, const std::vector<std::uint64_t>& shape) {
     if constexpr (std::is_same_v<T, float>)
-      if (const Weights* form = form_of_panels(name); form && !is_quantised(*form) && shape.size() < 4) {
+      if (const Weights* form = form_of_panels(name);
+          form && !is_quantised(*form) && (shape.size() == 2 || shape.size() == 3)) {
         std::vector<Index> n(shape.begin(), shape.end());
         const bool transposed = n.size() == 2;
         if (transposed) n = {1, n[1], n[0]};
-        const Panels panels = read_panels(name + suffix(*form) + panels_suffix, *form, n.at(0), n.at(1), n.at(2));
+        const Panels panels = read_panels(name + suffix(*form) + panels_suffix, *form, n[0], n[1], n[2]);
         std::vector<float> values(static_cast<std::size_t>(panels.experts * panels.depth * panels.columns));
         panels.to_floats(values.data(), transposed);
         return values;
@@ -398,11 +399,11 @@ class Reader {
       files_.fail(tensor, std::string("dtype: expected ") + dtype_of_panels(form) + ", got " + std::string(info.dtype));
     Panels panels{form, info.shape.size() == 4, experts, depth, columns};
     panels.width = extent(2) / (is_quantised(form) ? panels.bytes_of_column() : 1);
-    if (panels.width >= 1 && panels.width <= most_columns) panels.units = extent(1) / panels.panels();
+    if (columns > 0 && panels.width >= 1 && panels.width <= most_columns) panels.units = extent(1) / panels.panels();
     const Index units = divide_up(depth, panels.rows_of_unit()),
                 most = panels.pairs ? divide_up(units, Index(16)) * 16 : units;  // AMX pads pairs to 16
-    if (panels.units < units || panels.units > most || (panels.pairs && form != Weights::bfloat16) ||
-        panels.shape() != info.shape)
+    if (panels.width < 1 || panels.units < units || panels.units > most ||
+        (panels.pairs && form != Weights::bfloat16) || panels.shape() != info.shape)
       files_.fail(tensor, "expected panels of " +
                               safetensors::shape_text(shape({form, experts, depth, columns}, depth)) + ", got " +
                               safetensors::shape_text(info.shape));

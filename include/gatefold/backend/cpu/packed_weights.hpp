@@ -96,8 +96,8 @@ class PackedWeights {
         pack<P>(ctx, entry, Part<SumOf<P>>{{w, depth, true}, 0, 1, first, count}, depth, columns);
   }
 
-  /// Returns the bytes of the packed copy of float weights [E, depth, columns] at an address. `data` is null if there is
-  /// no such copy.
+  /// Returns the bytes of the packed copy of float weights [E, depth, columns] at an address. `data` is null if there
+  /// is no such copy.
   Panels panels(const float* w, Index experts, Index depth, Index columns) const {
     for (const Entry& entry : entries_)
       if (entry.plain == w) return order(entry, experts, depth, columns);
