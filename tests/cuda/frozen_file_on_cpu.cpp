@@ -20,6 +20,7 @@ void write_on_cpu(const FilesOfCpu& files, bool tied, const FreezeOptions& optio
   io::save(files.plain(), ctx, {}, io::Part{"params", both});
   const auto frozen = freeze(ctx, std::move(both), options);
   io::save_frozen(files.with_loss(), ctx, frozen);
+  io::save_frozen(files.mappable(), ctx, frozen, {}, {.mappable = true});
   io::save_frozen(files.frozen(), ctx, frozen.model);
 }
 

@@ -129,6 +129,13 @@ TEST_CASE("cuda: load_frozen: reads language models of the device and of the CPU
 
       // The device does not pack the output layer: it becomes floats, or the table of the embedding.
       const auto of_cpu = io::load_frozen(files.with_loss(), ctx, frozen_model(), frozen_loss(tied));
+      const auto mappable = io::load_frozen(files.mappable(), ctx, frozen_model(), frozen_loss(tied));
+      CHECK(logits(ctx, tied, mappable) == logits(ctx, tied, of_cpu));
+      // The device writes the usual file.
+      io::save_frozen(path, ctx, mappable, {}, {.mappable = true});
+      const std::string text = read_bytes(path);
+      io::save_frozen(path, ctx, mappable);
+      CHECK((read_bytes(path) == text));
       if (tied) {
         CHECK(of_cpu.loss.weight.extent(0) == 0);
         CHECK(logits(ctx, tied, of_cpu) == expected);

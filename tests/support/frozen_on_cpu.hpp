@@ -21,12 +21,14 @@ inline auto frozen_model() {
 }
 inline StreamedCrossEntropy frozen_loss(bool tied) { return {.vocabulary = 45, .model_dim = 37, .tied = tied}; }
 
-/// The files that Cpu writes to a folder: the plain parameters, and the frozen parameters without and with the loss.
+/// The files that Cpu writes to a folder: the plain parameters, and the frozen parameters without and with the loss,
+/// the latter also in a mappable file.
 struct FilesOfCpu {
   std::filesystem::path folder;
   std::filesystem::path plain() const { return folder / "plain.safetensors"; }
   std::filesystem::path frozen() const { return folder / "frozen.safetensors"; }
   std::filesystem::path with_loss() const { return folder / "with_loss.safetensors"; }
+  std::filesystem::path mappable() const { return folder / "mappable.safetensors"; }
 };
 
 /// Writes FilesOfCpu. It is compiled in cuda/frozen_file_on_cpu.cpp.
