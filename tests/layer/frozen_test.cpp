@@ -252,6 +252,18 @@ TEST_CASE_TEMPLATE("freeze: keep_plain = false changes no bit", B, Cpu, CpuBf16)
   }
 }
 
+TEST_CASE("freeze: weights without elements are not read next to a matrix that is not packed") {
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, GatedMlp<Silu>{40, 20}};
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 9, 40);
+  Tensor<float, 2, Cpu> y(9, 40);
+  auto frozen =
+      freeze(ctx, init_params<float, Cpu>(layer, ctx, Seed{1}), {.weights = Weights::int8, .keep_plain = false});
+  CHECK_NOTHROW(infer(layer, ctx, frozen, x, y));
+  frozen.params.expert.down = uniform_tensor<float>(ctx, Seed{3}, 1.0, 3, 20, 40);
+  CHECK_THROWS_AS(infer(layer, ctx, frozen, x, y), ArgumentError);
+}
+
 TEST_CASE("freeze: tensors that a policy reads in place stay floats") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 5, 16);
