@@ -26,7 +26,7 @@ TEST_CASE("QuantisedMatrix: groups of all panels follow without gaps") {
 }
 
 TEST_CASE("QuantisedMatrix: offsets count groups of the format") {
-  const cpu::QuantisedFormat format{Weights::int8, 17, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+  const cpu::QuantisedFormat format{Weights::int8, 17, nullptr, nullptr, nullptr, nullptr};
   const std::byte bytes[60]{};
   const QuantisedMatrix matrix{bytes, &format};
   CHECK((matrix + 3).data == bytes + 51);
