@@ -441,6 +441,43 @@ TEST_CASE("load_frozen: each damage of a mappable file gives one error that name
   }
 }
 
+/// Returns a change of a mappable file that replaces the floats of a tensor by FP8 numbers 1 with the scale 0.5.
+auto with_scales(const std::string& name) {
+  using nlohmann::json;
+  return changed_mapped([=](json& header, std::string& elements) {
+    const std::size_t begin = header[name]["data_offsets"][0], end = header[name]["data_offsets"][1];
+    const json shape = header[name]["shape"];
+    header.erase(name);
+    elements.erase(begin, end - begin);
+    for (auto& [key, tensor] : header.items())
+      if (key != "__metadata__" && tensor["data_offsets"][0] >= end)
+        for (auto& offset : tensor["data_offsets"]) offset = offset.get<std::size_t>() - (end - begin);
+    const auto append = [&](const std::string& tensor, const char* type, const json& of, const std::string& bytes) {
+      header[tensor] = {
+          {"dtype", type}, {"shape", of}, {"data_offsets", {elements.size(), elements.size() + bytes.size()}}};
+      elements += bytes;
+    };
+    const float scale = 0.5F;
+    append(name, "F8_E4M3", shape, std::string((end - begin) / sizeof(float), '\x38'));
+    append(name + "_scale_inv", "F32", {1, 1}, {reinterpret_cast<const char*>(&scale), sizeof(scale)});
+  });
+}
+
+TEST_CASE("load_frozen: tensors with scales are read, not mapped") {
+  const TempDirectory folder;
+  const auto path = folder.path / "mapped";
+  Cpu::Context ctx(1);
+  io::save_frozen(path, ctx, frozen_branch<Cpu>(ctx, {.weights = Weights::int8}), {}, mappable);
+  std::string text = read_bytes(path);
+  with_scales("gate.scores.weight")(text);
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary) << text;
+  const auto loaded = io::load_frozen(path, ctx, file_branch());
+  const auto& weight = loaded.params.gate.scores.weight;
+  CHECK(std::count(weight.data(), weight.data() + weight.size(), 0.5F) == weight.size());
+  CHECK(outside(path, loaded.params) == "gate.scores.weight ");
+}
+
 TEST_CASE("load_frozen: a damaged mappable file leaves loaded weights as they were") {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";

@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "gatefold/core/error.hpp"
 
@@ -61,7 +62,7 @@ class RegularFile {
   /// does not change the file. If the system cannot map the file, the function reads it.
   ///
   /// The memory stays valid after this object is destroyed and after the file is deleted. No program may truncate or
-  /// overwrite the file before that; a file that replaces it by a rename is harmless.
+  /// overwrite the file before that; a file that replaces it by a rename is harmless. Threads must not call it together.
   /// @throws FileError if the file has become shorter since it was opened
   std::shared_ptr<std::byte> map();
 
@@ -86,12 +87,13 @@ class RegularFile {
 
 inline std::shared_ptr<std::byte> RegularFile::map() {
   if (!mapped_) mapped_ = mapping();
-  if (!mapped_) {
-    constexpr std::align_val_t line{64};
-    mapped_ = {static_cast<std::byte*>(::operator new(size_, line)), [](std::byte* p) { ::operator delete(p, line); }};
-    read(mapped_.get(), size_, 0);
-  }
-  return mapped_;
+  if (mapped_) return mapped_;
+  if (!std::in_range<std::size_t>(size_)) fail("larger than the address space");
+  constexpr std::align_val_t line{64};
+  const std::shared_ptr<std::byte> copy(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(size_), line)),
+                                        [](std::byte* p) { ::operator delete(p, line); });
+  read(copy.get(), size_, 0);
+  return mapped_ = copy;
 }
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -117,9 +119,16 @@ inline void RegularFile::close() {
   file_ = -1;
 }
 inline std::shared_ptr<std::byte> RegularFile::mapping() {
-  void* const p = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file_, 0);
+  if (!std::in_range<std::size_t>(size_)) return nullptr;
+  const auto bytes = static_cast<std::size_t>(size_);
+#if defined(MAP_NORESERVE)
+  constexpr int flags = MAP_PRIVATE | MAP_NORESERVE;
+#else
+  constexpr int flags = MAP_PRIVATE;
+#endif
+  void* const p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file_, 0);
   if (p == MAP_FAILED) return nullptr;
-  const std::shared_ptr<std::byte> mapped(static_cast<std::byte*>(p), [n = size_](std::byte* q) { ::munmap(q, n); });
+  const std::shared_ptr<std::byte> mapped(static_cast<std::byte*>(p), [bytes](std::byte* q) { ::munmap(q, bytes); });
   struct stat status {};
   if (::fstat(file_, &status) != 0) fail("cannot map: " + text(errno));
   const auto now = static_cast<std::uint64_t>(status.st_size);

@@ -46,7 +46,7 @@ struct Entry {
   std::uint64_t bytes;               // size of the whole tensor
   std::vector<Slice> here{};         // slices that this process has, in the order of its memory
   bool skipped = false;              // no elements here (Tensor.skip), but perhaps in a file
-  bool aligned = false;              // comes first in its file, after a header padded to a multiple of kLine
+  bool aligned = false;              // before all others of its file, whose elements begin at a multiple of kLine
 };
 
 /// Formats a text from a file for an error message: in quotes, cut after 200 bytes, with control characters escaped.

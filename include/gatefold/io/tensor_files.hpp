@@ -103,9 +103,11 @@ class TensorFiles {
     return raw_bytes(place, place.begin, place.end - place.begin);
   }
   /// Returns the bytes of a tensor as they are in the file, in the memory of RegularFile::map: on POSIX systems, pages
-  /// of the file instead of a copy. The pointer keeps this memory valid.
+  /// of the file instead of a copy. The pointer keeps this memory valid. Threads must not call this function together.
+  /// @throws FileError if the tensor has scales, because its bytes are not those of its values
   std::shared_ptr<std::byte> map(std::string_view name) const {
     const Place& place = at(name);
+    if (!place.scales.empty()) fail(name, "has scales, so it cannot be mapped");
     const std::shared_ptr<std::byte> file = place.file->map();
     return {file, file.get() + place.begin};
   }

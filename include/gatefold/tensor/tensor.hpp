@@ -180,8 +180,8 @@ class Tensor {
     parts(std::make_index_sequence<std::size_t{Rank}>{});
   }
   /// Gives the tensor extents and an address, without memory of its own. There are two uses: elements that another
-  /// object owns, and weights of which a backend has only a packed copy (layer/frozen.hpp). Products find the copy by
-  /// the address. These weights have no elements, so nothing may read or write them.
+  /// object owns, and weights of which a backend has only a packed copy (layer/frozen.hpp). Weights of the second kind
+  /// have no elements: nothing may read or write them, and products find the packed copy by their address.
   /// @param address  the address that data() returns
   template <class... Extent>
   void resize_without_memory(T* address, Extent... extents) {

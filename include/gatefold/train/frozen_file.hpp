@@ -17,7 +17,7 @@ namespace gatefold::io {
 /// Options of save_frozen.
 struct SaveFrozenOptions {
   /// Whether packed copies are written as they are in memory, so that load_frozen maps the file instead of reading it.
-  /// Cuda and CudaBf16 ignore this option, because the packed copies of Cpu and CpuBf16 are in another order.
+  /// Cuda and CudaBf16 ignore this option and write the usual file, because their copies are in memory of the device.
   bool mappable = false;
   Index max_file_bytes = 0;  // as in SaveOptions
 };
@@ -39,17 +39,21 @@ struct SaveFrozenOptions {
 /// give the same bytes on every backend.
 ///
 /// With the option `mappable`, a packed copy of weights that only products read becomes one tensor, with the bytes that
-/// it has in memory (backend/panels.hpp). The shape contains the width w of a panel, so p = ⌈columns / w⌉ panels:
+/// it has in memory (backend/panels.hpp). w is the number of columns of a panel, and p = ⌈columns / w⌉ is the number of
+/// panels:
 ///
 ///     NAME.int8.panels                       U8    [E, ⌈depth / 32⌉ p, 34 w]
 ///     NAME.int4.panels, NAME.mxfp4.panels    U8    [E, ⌈depth / 32⌉ p, 18 w]
-///     NAME.bf16.panels                       BF16  [E, depth p, w], or [E, pairs p, w, 2] for pairs of rows
+///     NAME.bf16.panels                       BF16  [E, depth p, w]
 ///     NAME.f32.panels                        F32   [E, depth p, w]
+///
+/// If the processor multiplies pairs of bfloat16, NAME.bf16.panels is [E, n p, w, 2] with n = ⌈depth / 2⌉, with AMX
+/// rounded up to a multiple of 16. A file in which no weights are packed is like one without `mappable`.
 ///
 /// These tensors are the first ones of a file. Each begins at a multiple of 2 w bytes, or of 64 if that is less.
 /// @param metadata  strings kept in the header
 /// @throws FileError as `save`
-/// @cost   memory for the numbers and scales of one tensor; none with `mappable`
+/// @cost   memory for the numbers and scales of one tensor; with `mappable`, no further memory for panels
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,
                  const Metadata& metadata = {}, const SaveFrozenOptions& options = {});
@@ -64,16 +68,18 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<
 /// Returns the frozen float parameters of a model from a file of save_frozen. Quantised tensors exist only in packed
 /// form, so they cannot be trained. Results have the same bits as before the parameters were saved on the same backend.
 ///
-/// A file written with `mappable` is mapped (RegularFile::map): packed copies and other tensors are in pages of the
-/// file, which the system reads when they are first used, and which processes share. The member `packed` of the result
-/// keeps the mapping, so `params` must not outlive it. The file can be deleted or replaced by a rename, but no program
+/// A file written with `mappable` is mapped (RegularFile::map): all tensors point into the file. The system reads a page
+/// when it is first used, and processes that load the same file share its pages. Weights of every form then exist only
+/// as panels, so they cannot be trained either. The member `packed` of the result keeps the mapping, so `params` must
+/// not outlive it. The file can be deleted or replaced by a rename, but no program
 /// may truncate or overwrite it. Writes to the parameters stay in this process. Numbers and scales of mapped weights
 /// are not checked, because this would read the whole file: wrong ones give wrong results. If panels have another width
 /// than those of this program, and on Cuda and CudaBf16, the weights are checked and packed again in their own memory.
-/// @throws FileError that names the tensor if one is missing or unexpected, if its type, its shape, its place or a
-///         number does not fit, if a scale is infinite or NaN, or if there are two forms of it; ArgumentError if
+/// @throws FileError that names the tensor if one is missing or unexpected, if its type or shape does not fit the model,
+///         if it begins at an unaligned offset, if a number is not allowed, if a scale is infinite or NaN, or if there are two forms of it; ArgumentError if
 ///         options of the model do not fit, as init does
-/// @cost   memory for the parameters, and for the largest tensor while it runs; for a mapped file only for its header
+/// @cost   memory for the parameters, and for the largest tensor while it runs; for a mapped file only for its header,
+///         unless weights are packed again or the system cannot map files
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model);
 /// Returns a frozen decoder (FrozenDecoder) from a file of save_frozen, without the folder from which it was made:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,9 +31,9 @@ inline const char* suffix(Weights form) {
   constexpr const char* of_form[] = {".f32", ".bf16", ".int8", ".int4", ".mxfp4"};
   return of_form[static_cast<std::size_t>(form)];
 }
-/// Ends the name of a tensor with the bytes of a packed copy (backend/panels.hpp).
-inline const std::string panels_suffix = ".panels";
-inline constexpr Index most_columns = 1024;  // of a panel, in a file
+/// The end of the name of a tensor that holds the bytes of a packed copy (backend/panels.hpp).
+inline constexpr const char* panels_suffix = ".panels";
+inline constexpr Index most_columns = 1024;  // the widest panel that is read
 inline const char* dtype(Weights form) { return form == Weights::int8 ? "I8" : "U8"; }
 inline const char* dtype_of_panels(Weights form) {
   return is_quantised(form) ? "U8" : form == Weights::bfloat16 ? "BF16" : "F32";
@@ -402,7 +403,7 @@ class Reader {
     if (columns > 0 && panels.width >= 1 && panels.width <= most_columns) panels.units = extent(1) / panels.panels();
     const Index units = divide_up(depth, panels.rows_of_unit()),
                 most = panels.pairs ? divide_up(units, Index(16)) * 16 : units;  // AMX pads pairs to 16
-    if (panels.width < 1 || panels.units < units || panels.units > most ||
+    if (!std::has_single_bit(static_cast<std::uint64_t>(panels.width)) || panels.units < units || panels.units > most ||
         (panels.pairs && form != Weights::bfloat16) || panels.shape() != info.shape)
       files_.fail(tensor, "expected panels of " +
                               safetensors::shape_text(shape({form, experts, depth, columns}, depth)) + ", got " +
@@ -416,16 +417,16 @@ class Reader {
     panels.data = memory.get();
     return panels;
   }
-  /// Gives a tensor the elements in the memory of the mapped file, if they have its type and alignment.
-  /// @return whether they have
+  /// Lets a tensor point to its elements in the mapped file.
+  /// @return false if they have another type or alignment; the tensor is then unchanged
   template <class T, class To, class Like>
   bool share_elements(const std::string& name, To& t, const Like& like) {
-    if (!has(name, safetensors::dtype<T>())) return false;
+    if (!has(name, safetensors::dtype<T>()) || files_.has_scales(name)) return false;
     expect_shape(name, extents(like));
     const std::shared_ptr<std::byte> memory = files_.map(name);
     if (reinterpret_cast<std::uintptr_t>(memory.get()) % alignof(T) != 0) return false;
     B::keep(packed_, memory);
-    Tensor<T, To::rank, B> elements;
+    Tensor<T, To::rank, B> elements;  // a Table also takes a tensor
     const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
       elements.resize_without_memory(reinterpret_cast<T*>(memory.get()), like.extent(D)...);
     };

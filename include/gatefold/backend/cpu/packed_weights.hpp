@@ -32,7 +32,13 @@ class PackedWeights {
  public:
   PackedWeights() = default;
   PackedWeights(PackedWeights&&) = default;
-  PackedWeights& operator=(PackedWeights&&) = default;
+  /// Exchanges the copies, as the assignment of tensors exchanges their memory.
+  PackedWeights& operator=(PackedWeights&& other) noexcept {
+    entries_.swap(other.entries_);
+    kept_.swap(other.kept_);
+    std::swap(panel_columns_, other.panel_columns_);
+    return *this;
+  }
 
   /// Packs the weights w [E, depth, columns] of E experts for products of operand type P. Replaces an earlier packed
   /// copy of the same weights.
@@ -61,11 +67,11 @@ class PackedWeights {
   SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form, SumOf<P>* w = nullptr) {
     return address_of<P>(memory(entry<P>(w, experts, depth, columns, form)), w);
   }
-  /// Adds the packed copy of weights that another object owns, for example a mapped file, without a copy of its bytes.
-  /// @param memory  the address of the bytes. It keeps them valid
+  /// Adds a packed copy whose bytes are in memory of another object, for example a mapped file. Copies no bytes.
+  /// @param memory  the bytes. The entry keeps a reference, so they stay valid
   /// @param w       as for `reserve`
-  /// @return the address as `reserve`. Null if products of operand type P in this file read another order of bytes;
-  ///         nothing is added then
+  /// @return the address as `reserve`. Null if the code compiled here reads another order of bytes. In this case
+  ///         nothing is added
   template <class P>
   SumOf<P>* share(const Panels& panels, const std::shared_ptr<std::byte>& memory, SumOf<P>* w = nullptr) {
     Entry made = entry<P>(w, panels.experts, panels.depth, panels.columns, panels.form);
@@ -74,7 +80,8 @@ class PackedWeights {
     entries_.push_back(std::move(made));
     return address_of<P>(entries_.back(), w);
   }
-  /// Keeps memory valid as long as this object exists: the elements of weights that another object owns.
+  /// Keeps a reference to memory, so that it stays valid as long as this object. It is used for elements that are in a
+  /// mapped file.
   void keep(const std::shared_ptr<std::byte>& memory) { kept_.push_back(memory); }
   /// Packs the weights w [count, depth, columns] of the experts from number `first` on into reserved memory.
   /// @param address  the address that `reserve` returned
@@ -99,6 +106,7 @@ class PackedWeights {
   /// Returns the bytes of the packed copy of float weights [E, depth, columns] at an address. `data` is null if there
   /// is no such copy.
   Panels panels(const float* w, Index experts, Index depth, Index columns) const {
+    expect_readable();
     for (const Entry& entry : entries_)
       if (entry.plain == w) return order(entry, experts, depth, columns);
     return {};
