@@ -62,7 +62,8 @@ class RegularFile {
   /// does not change the file. If the system cannot map the file, the function reads it.
   ///
   /// The memory stays valid after this object is destroyed and after the file is deleted. No program may truncate or
-  /// overwrite the file before that; a file that replaces it by a rename is harmless. Threads must not call it together.
+  /// overwrite the file before that; a file that replaces it by a rename is harmless. Threads must not call this
+  /// function together.
   /// @throws FileError if the file has become shorter since it was opened
   std::shared_ptr<std::byte> map();
 

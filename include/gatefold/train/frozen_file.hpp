@@ -68,16 +68,16 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<
 /// Returns the frozen float parameters of a model from a file of save_frozen. Quantised tensors exist only in packed
 /// form, so they cannot be trained. Results have the same bits as before the parameters were saved on the same backend.
 ///
-/// A file written with `mappable` is mapped (RegularFile::map): all tensors point into the file. The system reads a page
-/// when it is first used, and processes that load the same file share its pages. Weights of every form then exist only
-/// as panels, so they cannot be trained either. The member `packed` of the result keeps the mapping, so `params` must
-/// not outlive it. The file can be deleted or replaced by a rename, but no program
-/// may truncate or overwrite it. Writes to the parameters stay in this process. Numbers and scales of mapped weights
-/// are not checked, because this would read the whole file: wrong ones give wrong results. If panels have another width
-/// than those of this program, and on Cuda and CudaBf16, the weights are checked and packed again in their own memory.
-/// @throws FileError that names the tensor if one is missing or unexpected, if its type or shape does not fit the model,
-///         if it begins at an unaligned offset, if a number is not allowed, if a scale is infinite or NaN, or if there are two forms of it; ArgumentError if
-///         options of the model do not fit, as init does
+/// A file written with `mappable` is mapped (RegularFile::map): all tensors point into the file. The system reads a
+/// page when it is first used, and processes that load the same file share its pages. Weights of every form then exist
+/// only as panels, so they cannot be trained either. The member `packed` of the result keeps the mapping, so `params`
+/// must not outlive it. The file can be deleted or replaced by a rename, but no program may truncate or overwrite it.
+/// Writes to the parameters stay in this process. Numbers and scales of mapped weights are not checked, because this
+/// would read the whole file: wrong ones give wrong results. If panels have another width than those of this program,
+/// and on Cuda and CudaBf16, the weights are checked and packed again in their own memory.
+/// @throws FileError that names the tensor if one is missing or unexpected, if its type or shape does not fit the
+///         model, if it begins at an unaligned offset, if a number is not allowed, if a scale is infinite or NaN, or if
+///         there are two forms of it; ArgumentError if options of the model do not fit, as init does
 /// @cost   memory for the parameters, and for the largest tensor while it runs; for a mapped file only for its header,
 ///         unless weights are packed again or the system cannot map files
 template <class C, class M>
