@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 
 namespace studies::graph_of_tokens {
 
+using gatefold::FollowedHead;
 using lm::Case;
 using lm::Group;
 using lm::Printed;
@@ -47,6 +49,15 @@ class Cases {
     add("smoe_sigma_0.1", "σ 0.1", make_attention, {.sigma = 0.1}, {{32.67, 0}});
     add("smoe_sigma_2", "σ 2", make_attention, {.sigma = 2}, {{32.85, 0}});
     add("smoe_sigma_root", "σ √D", make_attention, {.sigma = root}, {{32.90, 0}});
+
+    begin("Readings of attention-aware routing", {"smoe", "smoe_attention"});
+    add("smoe_attention_v_o", "m = v O", make_attention, {.mean_of_heads = false});
+    add("smoe_attention_of_sequence", "one head per sequence, m = v O", make_attention,
+        {.head = FollowedHead::lowest_entropy_of_sequence, .mean_of_heads = false});
+    add("smoe_attention_weights", "A instead of the posterior", make_attention,
+        {.sigma = std::numeric_limits<double>::infinity()});
+    add("smoe_attention_every", "all heads, exact posterior, m = v O", make_attention,
+        {.head = FollowedHead::every, .mean_of_heads = false});
 
     setting_.k = 1;
     three("K = 1", Base::smoe, "k_1", {40.75, 50.21}, {39.18, 48.66}, {39.35, 48.72});

@@ -24,7 +24,8 @@ lm::Comparison comparison(const lm::Setting& setting, Index vocabulary) {
           {{"Words that change their experts in the last sixtieth of the steps, in % (figure 3)", "/fluctuation", 100,
             1, true},
            {"Mean entropy of a word's probabilities, in nats (figure 3)", "/entropy", 1, 3, true},
-           {"Deviation of the experts' loads over their mean", "/load_variation", 1, 2}}};
+           {"Deviation of the experts' loads over their mean", "/load_variation", 1, 2},
+           {"Mean weight S_ii of a word on itself, in %", "/on_itself", 100, 1}}};
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gatefold/gate/mixing/attention_posterior.hpp>
+
 #include "../language/model.hpp"
 
 namespace studies::graph_of_tokens {
@@ -15,10 +17,12 @@ enum class Base { smoe, glam, x_moe, smoe_dropout };
 
 /// Options of all kinds of mixing. TokenSimilarity mixes the routing probabilities of a word with those of similar
 /// words (`tau`, `causal`, `only_confident`). AttentionPosterior mixes them with those of the words that the word
-/// attends to (`sigma`, `only_confident`). Independent does not mix.
+/// attends to (`sigma`, `only_confident`, `head`, `mean_of_heads`). Independent does not mix.
 struct Mixing {
   double tau = 1, sigma = 1;
   bool causal = true, only_confident = false;
+  gatefold::FollowedHead head = gatefold::FollowedHead::lowest_entropy;
+  bool mean_of_heads = true;
 };
 
 /// These functions make the model of a base, one function for each kind of mixing. Each is in a separate file, so that

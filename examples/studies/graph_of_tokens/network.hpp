@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cmath>
+#include <numeric>
+#include <span>
+
 #include "../language/network.hpp"
 #include "models.hpp"
 
@@ -8,11 +12,35 @@ namespace studies::graph_of_tokens {
 using namespace gatefold;
 
 /// A language model that can also predict each word from only the words before it.
-template <class B, class ModelT>
+/// @tparam MixingT  the mixing of its gates
+template <class B, class ModelT, class MixingT>
 class Network final : public lm::Network<B, ModelT> {
  public:
   using Parent = lm::Network<B, ModelT>;
-  using Parent::Parent;
+  Network(const ModelT& model, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed)
+      : Parent(model, s, vocabulary, seed), mixing_(mixing) {}
+
+  /// In addition to the routing, computes the mean weight S[i,i] of a word on itself, if every layer has a mixture that
+  /// mixes by similarity.
+  std::vector<lm::Routing> routing(const lm::Ids& x) override {
+    std::vector<lm::Routing> all = Parent::routing(x);
+    if constexpr (requires {
+                    mixing_.tau;
+                    std::get<1>(this->saved.layers).layers[0].layer;
+                  })
+      for (std::size_t l = 0; l < all.size(); ++l) {
+        const auto& seen = std::get<1>(this->saved.layers).layers[l].layer.calls[0];
+        const auto u = training::to_host(this->ctx, seen.normed.view());
+        const auto log_sum_exp = training::to_host(this->ctx, seen.branch.gate.mixing.log_sum_exp.view());
+        double sum = 0;
+        for (std::size_t i = 0; i < log_sum_exp.size(); ++i) {
+          const std::span row(u.data() + i * u.size() / log_sum_exp.size(), u.size() / log_sum_exp.size());
+          sum += std::exp(std::inner_product(row.begin(), row.end(), row.begin(), 0.0) / mixing_.tau - log_sum_exp[i]);
+        }
+        all[l].on_itself = sum / static_cast<double>(log_sum_exp.size());
+      }
+    return all;
+  }
 
   std::vector<double> surprises_of_prefixes(const lm::Ids& x, const lm::Ids& next) override {
     const Index length = this->setting.length, sequences = static_cast<Index>(x.size()) / length;
@@ -38,6 +66,9 @@ class Network final : public lm::Network<B, ModelT> {
     }
     return all;
   }
+
+ private:
+  MixingT mixing_;
 };
 
 /// Returns a mixture with the gate GateT, whose mixing has the given options.
@@ -52,7 +83,9 @@ inline Independent independent(const Mixing&) { return {}; }
 inline TokenSimilarity similarity(const Mixing& m) {
   return {.tau = m.tau, .causal = m.causal, .only_confident = m.only_confident};
 }
-inline AttentionPosterior attention(const Mixing& m) { return {.sigma = m.sigma, .only_confident = m.only_confident}; }
+inline AttentionPosterior attention(const Mixing& m) {
+  return {.sigma = m.sigma, .head = m.head, .mean_of_heads = m.mean_of_heads, .only_confident = m.only_confident};
+}
 
 /// Makes a language model. In all models, attention reads the whole sequence and gives a trace, because the
 /// attention-aware gate needs one.
@@ -60,7 +93,8 @@ template <class B, class MixingT>
 std::unique_ptr<Model> make(Base base, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
   const LanguageSizes sizes = lm::sizes(s, vocabulary);
   const auto network = [&](const auto& model) -> std::unique_ptr<Model> {
-    return std::make_unique<Network<B, std::remove_cvref_t<decltype(model)>>>(model, s, vocabulary, seed);
+    return std::make_unique<Network<B, std::remove_cvref_t<decltype(model)>, MixingT>>(model, mixing, s, vocabulary,
+                                                                                       seed);
   };
   const auto every = [&](const auto& mixture) {
     return network(switch_model<language::Traced>(sizes, update::Plain{}, mixture));

@@ -91,6 +91,7 @@ inline std::vector<Routing> routing(Model& model, const Text& text, const Settin
       };
       to.entropy += share * now[l].entropy;
       to.norm += share * now[l].norm;
+      if (now[l].on_itself) to.on_itself = to.on_itself.value_or(0) + share * *now[l].on_itself;
       add(to.load, now[l].load, Index(1));
       add(to.rank, now[l].rank, share);
       to.picks.insert(to.picks.end(), now[l].picks.begin(), now[l].picks.end());
@@ -176,12 +177,14 @@ inline Json learn(const Case& c, const Text& text, Seed seed, const Report& repo
               {"curve", curve},
               {"layers", Json::array()}};
   const std::vector<Routing> after = routing(*model, text, s);
-  for (std::size_t l = 0; l < after.size(); ++l)
+  for (std::size_t l = 0; l < after.size(); ++l) {
     result["layers"].push_back({{"entropy", after[l].entropy},
                                 {"load_variation", variation(after[l].load)},
                                 {"fluctuation", fluctuation(before[l].picks, after[l].picks, s.k)},
                                 {"norm", after[l].norm},
                                 {"rank", after[l].rank}});
+    if (after[l].on_itself) result["layers"][l]["on_itself"] = *after[l].on_itself;
+  }
   Blocks seen(text.valid, s);
   seen.read(0);
   const auto jacobians = model->jacobians(seen.x);

@@ -23,6 +23,7 @@ struct Routing {
   double norm = 0;             // mean over words of ‖u‖
   /// The share [E] of picks whose expert has the output with the largest, second largest, … norm.
   std::vector<double> rank{};
+  std::optional<double> on_itself{};  // mean over words of the weight S[i,i], if the gate mixes by similarity
 };
 
 /// Interface of a language model in training. It hides layers and backend, so that the rest of the program is compiled

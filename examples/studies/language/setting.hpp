@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <gatefold/core/error.hpp>
+#include <gatefold/policy/options.hpp>
 #include <string>
 #include <type_traits>
 
@@ -19,6 +20,7 @@ struct Setting {
   Index batch = 16, steps = 1600, warmup = 100, threshold = 10;
   double lr = 3e-3, clip = 1;
   std::string backend = "cpu";
+  gatefold::Initial initial{};  // weights of the experts; not an option, the name of a case says if it differs
 
   /// Calls f(option, value, description) for all options except the backend.
   template <class S, class F>

@@ -62,6 +62,24 @@ class Cases {
     add(make_reference, "reference_heavy_ball", "heavy ball", {subtracted}, {{33.46, 42.33}});
     add(make_reference, "reference_adam", "Adam first", {AdamFirst{adam, subtracted}}, {{33.25, 41.11}});
 
+    begin("The skeleton and the initial weights of experts of the paper's code", "reference_initial");
+    setting_.initial = gatefold::Initial::reference();
+    add(make_reference, "reference_initial", "SMoE", {Plain{}}, {{35.55, 44.19}});
+    add(make_reference, "reference_initial_heavy_ball", "heavy ball", {subtracted}, {{33.46, 42.33}});
+    add(make_reference, "reference_initial_adam", "Adam first", {AdamFirst{adam, subtracted}}, {{33.25, 41.11}});
+    setting_ = base;
+
+    begin("Adam in the first layer: ε, at γ = 1", "smoe", {"smoe", "adam"});
+    for (const double epsilon : {1e-4, 1e-2, 0.1, 1.0})
+      add(make_switch, "adam_epsilon_" + digits(epsilon), "ε " + digits(epsilon),
+          {AdamFirst{{.epsilon = epsilon}, heavy}});
+    begin("Adam in the first layer: γ, at ε = 0.1", "smoe", {"smoe"});
+    for (const double gamma : {0.3, 3.0}) {
+      if (gamma == 3) groups.back().cases.push_back("adam_epsilon_0.1");
+      add(make_switch, "adam_gamma_" + digits(gamma), "γ " + digits(gamma),
+          {AdamFirst{{.gamma = gamma, .epsilon = 0.1}, heavy}});
+    }
+
     begin("Momentum μ, at γ = 1", "smoe", {"smoe"});
     for (const double mu : {0.3, 0.5, 0.9}) {
       if (mu == 0.9) groups.back().cases.push_back("heavy_ball");
