@@ -197,6 +197,7 @@ class Momentum(Language):
         adam = lambda case: self.percent(case, "smoe_again", clean)
         changes = lambda cases: "; ".join(f"{between(adam(case), 1)} % if {name}" for case, name in cases)
         by_epsilon = [("adam", "ε = 1e-8"), *((f"adam_epsilon_{e}", f"ε = {e}") for e in ("0.0001", "0.01", "0.1", "1"))]
+        by_gamma = [("adam_gamma_0.3", "γ = 0.3"), ("adam_epsilon_0.1", "γ = 1")]
         better = sum(a < b for a, b in zip(self.study.values("gamma_0.3", clean), self.study.values("smoe", clean)))
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}
@@ -215,6 +216,7 @@ class Momentum(Language):
             "derivative with respect to u is 0.1 γ ε / (0.0316 |u| + ε)². If γ = 1 and |u| = 1, it is 1e-6 for ε = "
             "1e-8 and 0.58 for ε = 0.1. Hence, if ε is small, almost no gradient reaches the first mixture, and its "
             "output enters as almost 3.16 γ sign(u). The runs do not show which of the two raises the perplexity.",
+            f"**Adam in the first layer, γ at ε = 0.1.** The perplexity changes by {changes(by_gamma)}.",
             "**With ε = 1e-8, before the correction of the backward passes,** Adam first changed the perplexity by "
             f"{percent('half_adam', 'half_smoe')} with half the depth, and by {percent('glam_adam', 'glam')} in GLaM. "
             f"RmsProp first changed it by {percent('rms_prop')}.",
