@@ -38,6 +38,9 @@ MOMENTUM = [
         ("reference", "SMoE", (35.55, 44.19)),
         ("reference_heavy_ball", "heavy ball", (33.46, 42.33)),
         ("reference_adam", "Adam first", (33.25, 41.11))]),
+    ("The skeleton and the initial weights of experts of the paper's code", "reference_initial", [
+        ("reference_initial", "SMoE", (35.55, 44.19)),
+        ("reference_initial_adam", "Adam first", (33.25, 41.11))]),
     ("Adam in the first layer: ε, at γ = 1", "smoe_again", [
         SMOE_AGAIN,
         ("adam", "ε 1e-8", (33.25, 41.11)),
