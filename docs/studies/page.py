@@ -196,7 +196,8 @@ class Momentum(Language):
                   if case not in ("adam", "rms_prop")]
         adam = lambda case: self.percent(case, "smoe_again", clean)
         changes = lambda cases: "; ".join(f"{between(adam(case), 1)} % if {name}" for case, name in cases)
-        by_epsilon = [("adam", "ε = 1e-8"), *((f"adam_epsilon_{e}", f"ε = {e}") for e in ("0.0001", "0.01", "0.1", "1"))]
+        by_epsilon = [("adam", "ε = 1e-8"),
+                      *((f"adam_epsilon_{e}", f"ε = {e}") for e in ("0.0001", "0.01", "0.1", "1"))]
         by_gamma = [("adam_gamma_0.3", "γ = 0.3"), ("adam_epsilon_0.1", "γ = 1")]
         better = sum(a < b for a, b in zip(self.study.values("gamma_0.3", clean), self.study.values("smoe", clean)))
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
@@ -219,8 +220,8 @@ class Momentum(Language):
             f"**Adam in the first layer, γ at ε = 0.1.** The perplexity changes by {changes(by_gamma)}.",
             "**With ε = 1e-8, before the correction of the backward passes,** Adam first changed the perplexity by "
             f"{percent('half_adam', 'half_smoe')} with half the depth, and by {percent('glam_adam', 'glam')} in GLaM. "
-            f"RmsProp first changed it by {percent('rms_prop')}. The verdicts above on these cases, and on Adam first in "
-            "the skeleton without the initial weights of the paper's code, are of runs before the correction.",
+            f"RmsProp first changed it by {percent('rms_prop')}. The verdicts above on these cases, and on Adam first "
+            "in the skeleton without the initial weights of the paper's code, are of runs before the correction.",
             f"**The plain sum, computed again** with the runs of Adam, differs by {percent('smoe_again')} from the "
             "first row of the first table.",
             f"If Adam is first, the mean norms of the outputs in layers 3 to 6 are {min(ratios[2:]):.1f} to "
@@ -253,7 +254,7 @@ class Graph(Language):
         ("Deviation of the experts' loads over their mean", "/load_variation", 1, 2)]
 
     def __init__(self):
-        super().__init__("graph_of_tokens", papers.GRAPH_OF_TOKENS)
+        super().__init__("graph_of_tokens", papers.GRAPH_OF_TOKENS, "500")
 
     def prefixes(self):
         labels, rows = self.labels(), []
@@ -288,15 +289,18 @@ class Graph(Language):
 
     def tables(self):
         return "\n\n".join([self.perplexities(), self.prefixes(), self.routing(),
-                            *(self.layers(papers.GRAPH_OF_TOKENS_LAYERS, *of) for of in self.LAYERS)])
+                            *(self.layers(papers.GRAPH_OF_TOKENS_LAYERS, *of) for of in self.LAYERS),
+                            self.layers(papers.GRAPH_OF_TOKENS_ON_ITSELF, "Mean weight S_ii of a word on itself, in % "
+                                        "(500 steps)", "/on_itself", 100, 1)])
 
     def results(self):
         clean = self.CLEAN
         percent = lambda case, baseline: between(self.percent(case, baseline, clean), 1) + " %"
         all_of = lambda kind: [(case, rows[0][0]) for _, _, rows in self.groups for case, _, _ in rows[1:]
                                if kind(case)]
-        similar = sorted(set(all_of(lambda c: "attention" not in c and "sigma" not in c)))
-        attending = sorted(set(all_of(lambda c: "attention" in c or "sigma" in c)))
+        whole = lambda case: not case.endswith("_500")
+        similar = sorted(set(all_of(lambda c: whole(c) and "attention" not in c and "sigma" not in c)))
+        attending = sorted(set(all_of(lambda c: whole(c) and ("attention" in c or "sigma" in c))))
         decided = [case for case, baseline in similar if not self.percent(case, baseline, clean).contains(0)]
         worse = [case for case, baseline in attending if self.percent(case, baseline, clean).low > 0]
         ahead = sum(a > b for a, b in zip(self.study.values("k_1_similarity", clean), self.study.values("k_1", clean)))
@@ -305,19 +309,33 @@ class Graph(Language):
         flow = [between(self.mean_of_layers(f"smoe_{kind}", "smoe", "/fluctuation", 100), 1)
                 for kind in ("similarity", "attention")]
         entropy = between(self.mean_of_layers("smoe_attention", "smoe", "/entropy", 1))
+        readings = [(label, f"smoe_attention{of}_500") for label, of in
+                    (("m = H · v O", ""), ("m = v O", "_v_o"), ("one head per sequence and m = v O", "_of_sequence"),
+                     ("A instead of the posterior", "_weights"), ("all heads and m = v O", "_every"))]
+        over_plain = "; ".join(f"{label}: {percent(case, 'smoe_500')}" for label, case in readings)
+        itself = {case: [m for m, _ in self.layer(case, "/on_itself", 100)]
+                  for case in papers.GRAPH_OF_TOKENS_ON_ITSELF}
+        weight = lambda case: f"{min(itself[case]):.0f} to {max(itself[case]):.0f} %"
         return items(
             f"**Effects of the paper on clean text:**\n{by_verdict(self.effects(0, clean))}",
             f"**Similarity.** The intervals of {len(similar) - len(decided)} of {len(similar)} cases contain 0. The "
             f"narrowest is that of τ = 2: {percent('smoe_tau_2', 'smoe')}. If K = 1, similarity is worse for {ahead} "
-            f"of {self.study.seeds()} seeds: {percent('k_1_similarity', 'k_1')}. The row τ = 0.1 tests little, because "
-            "a word mixes with almost no other word. Reported, not stored here: its weight on itself is 0.96 to 0.99.",
-            f"**Attention-aware routing, in the reading that was run,** is worse in {len(worse)} of {len(attending)} "
-            f"cases. SMoE: {percent('smoe_attention', 'smoe')}; GLaM: {percent('glam_attention', 'glam')}; X-MoE: "
-            f"{percent('x_moe_attention', 'x_moe')}; SMoE-dropout: "
-            f"{percent('smoe_dropout_attention', 'smoe_dropout')}. The reading has one head per word and m = H · v O. "
-            "The text of the paper allows other readings, so these rows do not judge the method of the paper. "
-            "Reported, not stored here, after 500 steps: plain 74.47; this reading 77.66; m = v O 76.77; one head per "
-            "sequence and m = v O 76.39; A instead of the posterior 76.55.",
+            f"of {self.study.seeds()} seeds: {percent('k_1_similarity', 'k_1')}.",
+            "**The weight S_ii of a word on itself** after 500 steps is, from layer to layer, "
+            f"{weight('smoe_tau_0.1_500')} if τ = 0.1, {weight('smoe_similarity_500')} if τ = 1, and "
+            f"{weight('smoe_tau_root_500')} if τ = √D. " +
+            holds(min(itself["smoe_tau_0.1_500"]) > 95, "Therefore the row τ = 0.1 tests almost nothing."),
+            f"**Attention-aware routing, one head per word and m = H · v O,** is worse in {len(worse)} of "
+            f"{len(attending)} cases after 1,600 steps. SMoE: {percent('smoe_attention', 'smoe')}; GLaM: "
+            f"{percent('glam_attention', 'glam')}; X-MoE: {percent('x_moe_attention', 'x_moe')}; SMoE-dropout: "
+            f"{percent('smoe_dropout_attention', 'smoe_dropout')}.",
+            "**Readings of attention-aware routing**, because the text of the paper allows several. After 500 steps they "
+            f"change the perplexity of SMoE as follows. {over_plain}. " +
+            holds(all(self.percent(case, "smoe_500", clean).low > 0 for _, case in readings),
+                  "Each reading is worse than no mixing. ") +
+            "The weights A of the attention instead of the posterior change the perplexity of the first reading by "
+            f"{percent('smoe_attention_weights_500', 'smoe_attention_500')}. One head per sequence depends on the words "
+            "that follow.",
             f"**Width σ.** σ = √D minus σ = 0.1 is {between(narrow)} in perplexity. **Only confident words.** With "
             f"attention, this condition changes the perplexity by {between(confident)}.",
             "**A router that sees the words after its own** changes the perplexity by "

@@ -63,6 +63,8 @@ def three(title, name, plain, similarity, attention):
                           (f"{name}_attention", f"{title}, attention", attention)])
 
 
+SMOE_500 = ("smoe_500", "SMoE", ())  # trained for 500 steps, as all cases whose names end in _500
+
 # The same: paper 002, tables 1, 6 and 9. Table 9 has only clean text.
 GRAPH_OF_TOKENS = [
     three("SMoE", "smoe", (34.84, 43.59), (32.03, 39.92), (32.23, 40.91)),
@@ -84,6 +86,16 @@ GRAPH_OF_TOKENS = [
         ("smoe", "SMoE", (34.84, 43.59)), ("smoe_attention", "SMoE, attention", (32.23, 40.91)),
         ("smoe_sigma_0.1", "σ 0.1", (32.67,)), ("smoe_sigma_2", "σ 2", (32.85,)),
         ("smoe_sigma_root", "σ √D", (32.90,))]),
+    ("Readings of attention-aware routing, 500 steps", "smoe_500", [
+        SMOE_500,
+        ("smoe_attention_500", "one head per word, m = H · v O", ()),
+        ("smoe_attention_v_o_500", "one head per word, m = v O", ()),
+        ("smoe_attention_of_sequence_500", "one head per sequence, m = v O", ()),
+        ("smoe_attention_weights_500", "one head per word, A instead of the posterior", ()),
+        ("smoe_attention_every_500", "all heads by their posterior, m = v O", ())]),
+    ("Temperature τ of the similarity, 500 steps", "smoe_500", [
+        SMOE_500, ("smoe_tau_0.1_500", "τ 0.1", ()), ("smoe_similarity_500", "τ 1", ()),
+        ("smoe_tau_root_500", "τ √D", ())]),
     three("K = 1", "k_1", (40.75, 50.21), (39.18, 48.66), (39.35, 48.72)),
     three("K = E/2", "k_half", (34.92, 42.98), (33.81, 42.37), (33.28, 41.45)),
     three("Twice the experts", "e_twice", (33.41, 41.79), (31.62, 39.77), (31.85, 39.65)),
@@ -91,6 +103,7 @@ GRAPH_OF_TOKENS = [
 GRAPH_OF_TOKENS_LAYERS = ["smoe", "smoe_similarity", "smoe_attention", "smoe_similarity_ahead",
                           "smoe_similarity_confident", "smoe_attention_confident", "smoe_tau_root", "k_1",
                           "k_1_similarity", "k_1_attention"]
+GRAPH_OF_TOKENS_ON_ITSELF = ["smoe_tau_0.1_500", "smoe_similarity_500", "smoe_tau_root_500"]
 
 # Top-1 accuracy on ImageNet-1K and ImageNet-C in %, and mCE. The numbers are rows of (clean, corrupted, mCE): paper
 # 001, tables 2 and 3 for V-MoE with momentum and for Soft MoE; paper 002, table 2 for V-MoE with other routers.
