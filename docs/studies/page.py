@@ -73,12 +73,12 @@ class Language:
     ATTACKED = Measure("test_attacked", lambda run: run["test_attacked"])
     HARM = Measure("test_harm", lambda run: 100 * (run["test_harm"] - 1))
 
-    def __init__(self, name, groups, others=None):
+    def __init__(self, name, groups, others):
         """others: the end of the name of a second archive, which has other runs of some cases. Here the names of these
         cases end with it, too."""
         self.study, self.groups = Study(name), groups
-        second = Study(f"{name}_{others}") if others else None
-        for case, runs in second.runs.items() if second else ():
+        second = Study(f"{name}_{others}")
+        for case, runs in second.runs.items():
             self.study.runs[f"{case}_{others}"] = runs
             self.study.options[f"{case}_{others}"] = second.options[case]
 
@@ -329,13 +329,13 @@ class Graph(Language):
             f"{len(attending)} cases after 1,600 steps. SMoE: {percent('smoe_attention', 'smoe')}; GLaM: "
             f"{percent('glam_attention', 'glam')}; X-MoE: {percent('x_moe_attention', 'x_moe')}; SMoE-dropout: "
             f"{percent('smoe_dropout_attention', 'smoe_dropout')}.",
-            "**Readings of attention-aware routing**, because the text of the paper allows several. After 500 steps they "
-            f"change the perplexity of SMoE as follows. {over_plain}. " +
+            "**Readings of attention-aware routing**, because the text of the paper allows several. After 500 steps "
+            f"they change the perplexity of SMoE as follows. {over_plain}. " +
             holds(all(self.percent(case, "smoe_500", clean).low > 0 for _, case in readings),
                   "Each reading is worse than no mixing. ") +
             "The weights A of the attention instead of the posterior change the perplexity of the first reading by "
-            f"{percent('smoe_attention_weights_500', 'smoe_attention_500')}. One head per sequence depends on the words "
-            "that follow.",
+            f"{percent('smoe_attention_weights_500', 'smoe_attention_500')}. One head per sequence depends on the "
+            "words that follow.",
             f"**Width σ.** σ = √D minus σ = 0.1 is {between(narrow)} in perplexity. **Only confident words.** With "
             f"attention, this condition changes the perplexity by {between(confident)}.",
             "**A router that sees the words after its own** changes the perplexity by "
