@@ -21,7 +21,7 @@ using gatefold::Cpu;
 
 namespace {
 
-using Either = OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
+using EitherRule = OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
 
 /// Returns the output of two layers and all gradients that their backward computes, as one list.
 template <class RuleT>
@@ -54,8 +54,8 @@ std::vector<double> passes(const RuleT& rule) {
 TEST_CASE("OneOf: has the same bits as the rule it holds") {
   const update::SharpnessAware twice{.rho = 0.2};
   const update::LearnedHeavyBall learned{.mu = 0.4, .step = update::StepSize::per_item};
-  CHECK(passes(Either{twice}) == passes(twice));
-  CHECK(passes(Either{learned}) == passes(learned));
+  CHECK(passes(EitherRule{twice}) == passes(twice));
+  CHECK(passes(EitherRule{learned}) == passes(learned));
   CHECK(passes(twice) != passes(learned));
 }
 
