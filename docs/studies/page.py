@@ -198,7 +198,7 @@ class Momentum(Language):
         changes = lambda cases: "; ".join(f"{between(adam(case), 1)} % if {name}" for case, name in cases)
         by_epsilon = [("adam", "ε = 1e-8"),
                       *((f"adam_epsilon_{e}", f"ε = {e}") for e in ("0.0001", "0.01", "0.1", "1"))]
-        by_gamma = [("adam_gamma_0.3", "γ = 0.3"), ("adam_epsilon_0.1", "γ = 1")]
+        by_gamma = [("adam_gamma_0.3", "γ = 0.3"), ("adam_epsilon_0.1", "γ = 1"), ("adam_gamma_3", "γ = 3")]
         better = sum(a < b for a, b in zip(self.study.values("gamma_0.3", clean), self.study.values("smoe", clean)))
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}

@@ -49,7 +49,7 @@ MOMENTUM = [
         ("adam_epsilon_0.1", "ε 0.1", ()),
         ("adam_epsilon_1", "ε 1", ())]),
     ("Adam in the first layer: γ, at ε = 0.1", "smoe_again", [
-        SMOE_AGAIN, ("adam_gamma_0.3", "γ 0.3", ()), ("adam_epsilon_0.1", "γ 1", ())]),
+        SMOE_AGAIN, ("adam_gamma_0.3", "γ 0.3", ()), ("adam_epsilon_0.1", "γ 1", ()), ("adam_gamma_3", "γ 3", ())]),
     ("Momentum μ, at γ = 1", "smoe", [
         SMOE, ("mu_0.3", "μ 0.3", ()), ("mu_0.5", "μ 0.5", ()), HEAVY_BALL, ("mu_0.9", "μ 0.9", ())]),
     ("Step γ, at μ = 0.7", "smoe", [
