@@ -219,10 +219,10 @@ class Momentum(Language):
             "output enters as almost 3.16 γ sign(u). The runs do not show which of the two raises the perplexity.",
             f"**Adam in the first layer, γ at ε = 0.1.** The perplexity changes by {changes(by_gamma)}.",
             "**With ε = 1e-8 and half the depth,** Adam first changes the perplexity by "
-            f"{percent('half_adam', 'half_smoe')} (unpaired). **Before the correction of the backward passes,** Adam "
-            f"first changed it by {percent('glam_adam', 'glam')} in GLaM, and RmsProp first by {percent('rms_prop')}. "
-            "The verdicts above on these two cases, and on Adam first in the skeleton without the initial weights of "
-            "the paper's code, are of runs before the correction.",
+            f"{percent('half_adam', 'half_smoe')} (unpaired). RmsProp first, with a mixture in every layer, changes it "
+            f"by {percent('rms_prop')}. **Before the correction of the backward passes,** Adam first changed it by "
+            f"{percent('glam_adam', 'glam')} in GLaM. The verdicts above on GLaM with Adam, and on Adam first in the "
+            "skeleton without the initial weights of the paper's code, are of runs before the correction.",
             f"**The plain sum, computed again** with the runs of Adam, differs by {percent('smoe_again')} from the "
             "first row of the first table.",
             f"If Adam is first, the mean norms of the outputs in layers 3 to 6 are {min(ratios[2:]):.1f} to "
