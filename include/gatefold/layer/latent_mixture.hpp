@@ -7,7 +7,7 @@
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
 
 namespace gatefold {
 

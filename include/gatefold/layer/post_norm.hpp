@@ -6,6 +6,7 @@
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
 #include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {

@@ -5,7 +5,7 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
 
 namespace gatefold {
 

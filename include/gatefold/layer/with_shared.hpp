@@ -4,7 +4,7 @@
 
 #include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/composition.hpp"
-#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/options.hpp"
 
 namespace gatefold {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
