@@ -93,11 +93,12 @@
   using CheckedHere = Part;         \
   friend struct ::gatefold::detail_::passes::Inside;
 
-// Defines the functions forward, infer and backward of a branch or layer, and sentences for wrong calls
-// (policy/misuse.hpp). The functions check their arguments. Then forward and infer call run<T, B>(ctx, params, x,
-// [carry,] y, keep, extra, [step]), and backward calls run_backward<T, B> with its own arguments; the branch or layer
-// must have both (GATEFOLD_RUN_BRANCH, GATEFOLD_RUN_LAYER). The argument `keep` is &saved in forward and nullptr in
-// infer. `run` passes it on to keep_or_scratch, part_of, run_branch and run_layer.
+// GATEFOLD_BRANCH_PASSES and GATEFOLD_LAYER_PASSES define the functions forward, infer and backward of a branch or
+// layer, and overloads that report calls with a wrong number of arguments (policy/misuse.hpp). The functions check
+// their arguments. Then forward and infer call run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), and backward
+// calls run_backward<T, B> with its own arguments; the branch or layer must have both (GATEFOLD_RUN_BRANCH,
+// GATEFOLD_RUN_LAYER). The argument `keep` is &saved in forward and nullptr in infer. `run` passes it on to
+// keep_or_scratch, part_of, run_branch and run_layer.
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
   GATEFOLD_BRANCH_CALLS;                                                                                          \
   GATEFOLD_CHECKED_HERE(Branch)                                                                                   \
@@ -129,8 +130,9 @@
     ::gatefold::expect_backward(#Branch ".backward", *this, p, x, du, dx, grads, extra);                          \
     run_backward<T, B>(ctx, p, x, saved, du, dx, grads, extra, dextra);                                           \
   }
-// The heads of the functions run and run_backward of a branch or layer, with the parameters ctx, p, x, u or y, and so
-// on. The body of the function follows the macro. x and dx are rows, or ids and Nothing (Items, ItemsGrad).
+// The first lines of the functions run and run_backward; the body of the function follows the macro. The parameters of
+// run are ctx, p, x, u, keep, extra and step in a branch, and ctx, p, x, carry, y, keep and extra in a layer. Those of
+// run_backward are the parameters of backward. x and dx are rows. If the inputs are ids, x is ids, and dx is Nothing.
 #define GATEFOLD_RUN_BRANCH                                                                                \
   template <class T, class B, class Keep, class Step>                                                      \
   void run(typename B::Context& ctx, const Params<T, B>& p, auto x, ::gatefold::Out<T, 2, B> u, Keep keep, \

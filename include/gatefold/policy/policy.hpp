@@ -10,8 +10,11 @@
 #include "gatefold/policy/noise.hpp"
 
 /// Functions for policies of every family. A policy is a struct of options with member functions, for example a gate,
-/// an expert or an update rule. Optional members of policies are in hooks.hpp. Extra inputs are inputs in addition to
-/// the items, for example sequence length, mask and noise. They are nested structs, one for each part of the model.
+/// an expert or an update rule. Optional members of policies are in hooks.hpp.
+///
+/// Extra inputs are inputs in addition to the items, for example sequence length, mask and noise. They are nested
+/// structs, one for each part of the model. This header has functions that visit these structs, and checks of the
+/// members that the library sets. It also defines frozen parameters, and what the checks of compositions use.
 namespace gatefold {
 
 /// Each function in this namespace, for example length<E, V>() or valid<E, V>(), returns true if the type E of extra
@@ -111,8 +114,8 @@ struct Required {
 };
 
 /// Returns the extra inputs of layer l of a stack, with separate random numbers (Noise) for every layer. If the extra
-/// inputs have a function `at`, returns `extra.at(l)`. Otherwise calls at_layer for each part, and
-/// copies the other members.
+/// inputs have a function `at`, returns `extra.at(l)`. Otherwise calls at_layer for each part, and copies the other
+/// members.
 template <class E>
 E at_layer(const E& extra, Index l) {
   if constexpr (detail_::hook::extra::at<const E>()) {
@@ -227,8 +230,8 @@ auto packed_weights() {
 template <class P, class B>
 struct FrozenParams {
   P params;  // do not change these: the packed copies would keep the old values
-  // Packed copies of the tensors [experts, rows, columns] of params. In a FrozenDecoder, also of the output layer. It
-  // also owns the elements of params that are in a mapped file (io::load_frozen).
+  // Packed copies of the tensors [experts, rows, columns] of params. In a FrozenDecoder, also of the output layer.
+  // This member also owns the elements of params that are in a mapped file (io::load_frozen).
   typename decltype(detail_::lookup::packed_weights<B>())::type packed;
 };
 
@@ -316,8 +319,8 @@ constexpr bool parts_fit() {
   return Parts<L>::template check<T, B>();
 }
 
-// The head of the function init of a composition, with the parameters ctx and seed. The body, which follows the macro,
-// is compiled only if the parts fit.
+// Defines the function init of a composition, which calls init_of_parts if the parts fit, and the first lines of
+// init_of_parts, with the parameters ctx and seed. The body of init_of_parts follows the macro.
 #define GATEFOLD_INIT(Composition)                                               \
   template <class T, class B>                                                    \
   Params<T, B> init(typename B::Context& ctx, ::gatefold::Seed seed) const {     \

@@ -215,8 +215,9 @@ constexpr bool check() {
   return fits;
 }
 
-/// Calls f(part, element...) with each direct part of a vector, a tuple or a pack, or with this part of each of several
-/// packs of the same structure. `part` is the name or the number of the part, as the constructors of Name take it.
+/// Calls f(part, element…) for each element of a vector, a tuple or a pack. With several packs of the same structure, f
+/// gets the corresponding element of each; vectors must have the same length. `part` is the name or the number of the
+/// element, the second argument of a constructor of Name.
 template <class F, class P, class... Q>
 void each_part(const F& f, P& first, Q&... more) {
   using Pack = std::remove_const_t<P>;

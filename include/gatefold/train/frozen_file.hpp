@@ -35,8 +35,9 @@ struct SaveFrozenOptions {
 ///     NAME.scale                BF16  [E, ⌈depth / 32⌉, columns]
 ///
 /// Tensors with a packed copy of bfloat16 are stored as BF16, others as `save` stores them. load_frozen reads both as
-/// plain floats without a packed copy, unless the file also has quantised tensors. The same weights in the same form
-/// give the same bytes on every backend.
+/// plain floats without a packed copy. If the file also has quantised tensors, it packs them, because a product of two
+/// matrices reads packed copies only if both have one. The same weights in the same form give the same bytes on every
+/// backend.
 ///
 /// With the option `mappable`, a packed copy of weights that only products read becomes one tensor, with the bytes that
 /// it has in memory (backend/panels.hpp). w is the number of columns of a panel, and p = ⌈columns / w⌉ is the number of
@@ -50,7 +51,7 @@ struct SaveFrozenOptions {
 /// If the processor multiplies pairs of bfloat16, NAME.bf16.panels is [E, n p, w, 2] with n = ⌈depth / 2⌉, with AMX
 /// rounded up to a multiple of 16. A file in which no weights are packed is like one without `mappable`.
 ///
-/// These tensors are the first ones of a file. Each begins at a multiple of 2 w bytes, or of 64 if that is less.
+/// These tensors come first in the file. Each begins at a multiple of 2 w bytes, or of 64 if that is less.
 /// @param metadata  strings kept in the header
 /// @throws FileError as `save`
 /// @cost   memory for the numbers and scales of one tensor; with `mappable`, no further memory for panels

@@ -6,7 +6,7 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Functions for update rules with momentum, for example HeavyBall and Nesterov: one step over a layer with input
+/// The update rules HeavyBall and Nesterov, and functions for all rules with momentum: one step over a layer with input
 /// x, branch output u and result y. The momentum p is passed from layer to layer. The branch is evaluated at x, or at a
 /// look-ahead point z. Each rule passes its own coefficients a, μ and γ.
 ///

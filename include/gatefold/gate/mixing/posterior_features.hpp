@@ -7,8 +7,9 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 
-/// Functors for the mixing AttentionPosterior. They write a query and a key vector for each item, whose scalar products
-/// are the logarithms of the posterior weights, and compute the gradients of these vectors.
+/// Functors for the mixing AttentionPosterior. They choose the attention head that each item follows. They write a
+/// query and a key vector for each item, whose scalar products are the logarithms of the posterior weights, and compute
+/// the gradients of these vectors.
 namespace gatefold {
 
 /// Selects the attention heads whose weights the mixing AttentionPosterior uses.

@@ -10,6 +10,7 @@
 
 namespace gatefold {
 
+// Functors that scale the rows of a matrix to length 1. CosineScores and SoftMoe use them.
 GATEFOLD_FUNCTORS((class T), Inverse, InverseBackward, UnitFactor);
 GATEFOLD_FUNCTORS((class T, class B), UnitRows, UnitRowsScale, UnitRowsBackward);
 
