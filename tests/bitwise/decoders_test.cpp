@@ -9,7 +9,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/load_decoder.hpp"
 #include "gatefold/train/trainer.hpp"

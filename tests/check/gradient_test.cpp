@@ -29,6 +29,7 @@
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/pack.hpp"

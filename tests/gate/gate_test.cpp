@@ -12,7 +12,7 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/gate/hash_gate.hpp"
-#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/soft_moe.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/update/momentum.hpp"

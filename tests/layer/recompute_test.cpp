@@ -23,6 +23,7 @@
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/adam.hpp"

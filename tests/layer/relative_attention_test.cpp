@@ -18,7 +18,7 @@
 #include "gatefold/layer/relative_keys.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/backward_refuses.hpp"
 #include "support/larger.hpp"

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "support/golden.hpp"
 

@@ -15,6 +15,7 @@
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/tensor.hpp"

@@ -18,7 +18,7 @@
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "support/pass.hpp"

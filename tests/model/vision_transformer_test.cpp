@@ -7,7 +7,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/layer/summary.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/update/momentum.hpp"
 #include "support/pass.hpp"
 #include "support/vision.hpp"

@@ -11,7 +11,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/initial_values.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/papers/merged_transformer.hpp"
 #include "gatefold/papers/signal_mixture.hpp"

@@ -15,6 +15,7 @@
 #include "gatefold/expert/patch_mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/papers/signal_mixture.hpp"
 #include "support/allocations.hpp"
 

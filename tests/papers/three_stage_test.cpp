@@ -15,7 +15,7 @@
 #include "gatefold/expert/patch_cnn.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
 #include "gatefold/gate/gates.hpp"
-#include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/papers/signal_mixture.hpp"

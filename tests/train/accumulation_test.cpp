@@ -22,7 +22,7 @@
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/train/trainer.hpp"

@@ -27,6 +27,7 @@
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/optim/adamw.hpp"

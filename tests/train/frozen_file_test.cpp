@@ -22,7 +22,7 @@
 #include "gatefold/layer/embedding.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/no_residual.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"
 #include "support/decoder_folders.hpp"
 #include "support/frozen_files.hpp"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/frozen_file.hpp"
 #include "gatefold/train/load_frozen_decoder.hpp"

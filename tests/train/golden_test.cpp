@@ -12,6 +12,7 @@
 #include "gatefold/expert/patch_mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/loss/logistic.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/papers/routed_trainer.hpp"
 #include "support/golden.hpp"

@@ -12,7 +12,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/layer/layer.hpp"
-#include "gatefold/model/language_model.hpp"
+#include "gatefold/model/segment.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "support/decoder_folders.hpp"

@@ -10,6 +10,7 @@
 #include "gatefold/gate/mixing/attention_posterior.hpp"
 #include "gatefold/gate/mixing/token_similarity.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/expert_choice.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"

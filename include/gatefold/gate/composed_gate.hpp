@@ -9,6 +9,7 @@
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/mixing/independent.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
+#include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/sequence.hpp"
 

@@ -15,6 +15,7 @@
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
+#include "gatefold/layer/token_mean.hpp"
 #include "gatefold/update/plain.hpp"
 #include "gatefold/update/robust.hpp"
 
