@@ -91,7 +91,8 @@ inline std::shared_ptr<std::byte> RegularFile::map() {
   if (mapped_) return mapped_;
   if (!std::in_range<std::size_t>(size_)) fail("larger than the address space");
   constexpr std::align_val_t line{64};
-  const std::shared_ptr<std::byte> copy(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(size_), line)),
+  const std::size_t bytes = size_;
+  const std::shared_ptr<std::byte> copy(static_cast<std::byte*>(::operator new(bytes, line)),
                                         [](std::byte* p) { ::operator delete(p, line); });
   read(copy.get(), size_, 0);
   return mapped_ = copy;
@@ -121,7 +122,7 @@ inline void RegularFile::close() {
 }
 inline std::shared_ptr<std::byte> RegularFile::mapping() {
   if (!std::in_range<std::size_t>(size_)) return nullptr;
-  const auto bytes = static_cast<std::size_t>(size_);
+  const std::size_t bytes = size_;
 #if defined(MAP_NORESERVE)
   constexpr int flags = MAP_PRIVATE | MAP_NORESERVE;
 #else
