@@ -147,7 +147,7 @@ TEST_CASE("Required: converts from a value (missing values: compile_fail/forgott
 namespace {
 
 /// Parameters with one tensor of experts.
-struct Experts {
+struct ExpertWeights {
   Tensor<float, 3, Cpu> weight;  // [E, D, H]
   GATEFOLD_PACK(weight)
 };
@@ -155,8 +155,8 @@ struct Experts {
 }  // namespace
 
 TEST_CASE("FrozenParams: model_params returns plain or frozen parameters") {
-  const Experts plain;
-  const FrozenParams<Experts, Cpu> frozen;
+  const ExpertWeights plain;
+  const FrozenParams<ExpertWeights, Cpu> frozen;
   CHECK(&model_params(plain) == &plain);
   CHECK(&model_params(frozen) == &frozen.params);
   CHECK(count_tensors(model_params(frozen)) == 1);
@@ -164,7 +164,7 @@ TEST_CASE("FrozenParams: model_params returns plain or frozen parameters") {
 
 TEST_CASE("FrozenParams: products read packed weights only during the call") {
   Cpu::Context ctx(1);
-  FrozenParams<Experts, Cpu> frozen;
+  FrozenParams<ExpertWeights, Cpu> frozen;
   frozen.params.weight.resize(2, 5, 3);
   const float* const weights = frozen.params.weight.data();
   Cpu::pack(ctx, std::as_const(frozen.params.weight).view(), Weights::unchanged, frozen.packed);
@@ -177,7 +177,7 @@ TEST_CASE("FrozenParams: products read packed weights only during the call") {
 }
 
 TEST_CASE("FrozenParams: a backend without packed weights has an empty pack") {
-  static_assert(std::is_same_v<decltype(FrozenParams<Experts, Shapes>::packed), Nothing<float, Shapes>>);
+  static_assert(std::is_same_v<decltype(FrozenParams<ExpertWeights, Shapes>::packed), Nothing<float, Shapes>>);
 }
 
 namespace {
