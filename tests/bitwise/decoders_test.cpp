@@ -19,13 +19,6 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-// Types that take long to compile are left to `tests/run.sh --full`.
-#ifdef GATEFOLD_SLOW_TESTS
-#define GATEFOLD_IF_SLOW(...) , __VA_ARGS__
-#else
-#define GATEFOLD_IF_SLOW(...)
-#endif
-
 namespace {
 
 constexpr Index sequences = 2, length = 24;  // longer than the windows of the decoders
@@ -106,8 +99,21 @@ std::vector<double> trained(typename B::Context& ctx, const std::string& name, c
   return all;
 }
 
+template <class B>
+void check_training() {
+  for (const std::string& name : all_decoders()) {
+    CAPTURE(name);
+    const auto config = io::read_decoder_config(decoder_folders() / name);
+    with_decoder(config.sizes, [&](const auto& model) {
+      typename B::Context one(1), two(2, true);
+      CHECK(same_bits(trained<B>(one, name, config, model), trained<B>(two, name, config, model)));
+    });
+  }
+}
+
 }  // namespace
 
+// The models of all decoders take long to compile, so some types are left to `tests/run.sh --full`.
 TEST_CASE("decoders: prefill and single steps give the same bits") {
   check_segments<float, Cpu>();
 #ifdef GATEFOLD_SLOW_TESTS
@@ -117,13 +123,9 @@ TEST_CASE("decoders: prefill and single steps give the same bits") {
 
 TEST_CASE("decoders: prefill and single steps agree bitwise on CpuBf16") { check_segments<float, CpuBf16>(); }
 
-TEST_CASE_TEMPLATE("decoders: training gives the same bits on two threads", B, Cpu GATEFOLD_IF_SLOW(CpuBf16)) {
-  for (const std::string& name : all_decoders()) {
-    CAPTURE(name);
-    const auto config = io::read_decoder_config(decoder_folders() / name);
-    with_decoder(config.sizes, [&](const auto& model) {
-      typename B::Context one(1), two(2, true);
-      CHECK(same_bits(trained<B>(one, name, config, model), trained<B>(two, name, config, model)));
-    });
-  }
+TEST_CASE("decoders: training gives the same bits on two threads") {
+  check_training<Cpu>();
+#ifdef GATEFOLD_SLOW_TESTS
+  check_training<CpuBf16>();
+#endif
 }

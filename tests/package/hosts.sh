@@ -12,6 +12,6 @@ program() {
   "$@" -I"$source/include" -isystem /usr/include/eigen3 -pthread "$source/tests/package/hosts.cpp" -o "$work/hosts"
   "$work/hosts"
 }
-# One program for each compiler is enough, because the flags do not depend on each other.
+# One program for each compiler: each set of flags is compiled by one of them.
 program "$1" -std=gnu++20 -Dnear= -Dfar= -DEIGEN_MAX_ALIGN_BYTES=0
 program "${*: -1}" -std=c++20 -funsigned-char -DEIGEN_DONT_VECTORIZE

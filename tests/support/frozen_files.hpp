@@ -42,6 +42,16 @@ auto frozen_branch(typename B::Context& ctx, FreezeOptions options) {
 /// A small language model.
 inline auto file_layers() { return Chain{Embedding{.vocabulary = 45, .model_dim = 37}, file_branch()}; }
 inline StreamedCrossEntropy file_loss(bool tied) { return {.vocabulary = 45, .model_dim = 37, .tied = tied}; }
+/// Every form of the weights, and two for different forms of the output layer.
+inline std::vector<FreezeOptions> options_of_layers() {
+  return {{},
+          {.weights = Weights::bfloat16},
+          {.weights = Weights::int8},
+          {.weights = Weights::int4},
+          {.weights = Weights::mxfp4},
+          {.weights = Weights::int8, .except = {{"loss.weight", Weights::unchanged}}},
+          {.weights = Weights::int4, .except = {{"loss.weight", Weights::bfloat16}}}};
+}
 template <class B>
 auto frozen_layers(typename B::Context& ctx, bool tied, FreezeOptions options) {
   auto model = init_params<float, B>(file_layers(), ctx, Seed{1});

@@ -115,11 +115,7 @@ TEST_CASE_TEMPLATE("save_frozen: a language model gives the same results", B, Cp
   const TempDirectory folder;
   const auto path = folder.path / "frozen.safetensors";
   for (const bool tied : {false, true})
-    for (const FreezeOptions& options :
-         {FreezeOptions{}, FreezeOptions{.weights = Weights::bfloat16}, FreezeOptions{.weights = Weights::int8},
-          FreezeOptions{.weights = Weights::int4}, FreezeOptions{.weights = Weights::mxfp4},
-          FreezeOptions{.weights = Weights::int8, .except = {{"loss.weight", Weights::unchanged}}},
-          FreezeOptions{.weights = Weights::int4, .except = {{"loss.weight", Weights::bfloat16}}}}) {
+    for (const FreezeOptions& options : options_of_layers()) {
       typename B::Context ctx(2);
       const auto frozen = frozen_layers<B>(ctx, tied, options);
       io::save_frozen(path, ctx, frozen, {{"made", "here"}});

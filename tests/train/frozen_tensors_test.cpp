@@ -196,11 +196,7 @@ TEST_CASE_TEMPLATE("load_frozen: a mapped language model gives the same results 
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   for (const bool tied : {false, true})
-    for (const FreezeOptions& options :
-         {FreezeOptions{}, FreezeOptions{.weights = Weights::bfloat16}, FreezeOptions{.weights = Weights::int8},
-          FreezeOptions{.weights = Weights::int4}, FreezeOptions{.weights = Weights::mxfp4},
-          FreezeOptions{.weights = Weights::int8, .except = {{"loss.weight", Weights::unchanged}}},
-          FreezeOptions{.weights = Weights::int4, .except = {{"loss.weight", Weights::bfloat16}}}}) {
+    for (const FreezeOptions& options : options_of_layers()) {
       typename B::Context ctx(2);
       const auto frozen = frozen_layers<B>(ctx, tied, options);
       io::save_frozen(path, ctx, frozen, {}, mappable);

@@ -33,6 +33,8 @@ inline const char* suffix(Weights form) {
 }
 /// The end of the name of a tensor that holds the bytes of a packed copy (backend/panels.hpp).
 inline constexpr const char* panels_suffix = ".panels";
+/// Returns the name of the tensor with the bytes of the packed copy of tensor `name`.
+inline std::string panels_name(const std::string& name, Weights form) { return name + suffix(form) + panels_suffix; }
 inline constexpr Index most_columns = 1024;  // the widest panel that is read
 inline const char* dtype(Weights form) { return form == Weights::int8 ? "I8" : "U8"; }
 inline const char* dtype_of_panels(Weights form) {
@@ -106,7 +108,7 @@ class File {
     const auto copy = [panels, element](C&, Index at, Index count, std::byte* to) {
       std::memcpy(to, panels.data + static_cast<std::size_t>(at) * element, static_cast<std::size_t>(count) * element);
     };
-    add_source(name + suffix(panels.form) + panels_suffix, dtype_of_panels(panels.form), panels.shape(),
+    add_source(panels_name(name, panels.form), dtype_of_panels(panels.form), panels.shape(),
                panels.bytes() / static_cast<Index>(element), element, copy);
     all_.list.back().aligned = true;
   }
@@ -252,7 +254,7 @@ class Reader {
         std::vector<Index> n(shape.begin(), shape.end());
         const bool transposed = n.size() == 2;
         if (transposed) n = {1, n[1], n[0]};
-        const Panels panels = read_panels(name + suffix(*form) + panels_suffix, *form, n[0], n[1], n[2]);
+        const Panels panels = read_panels(panels_name(name, *form), *form, n[0], n[1], n[2]);
         std::vector<float> values(static_cast<std::size_t>(panels.experts * panels.depth * panels.columns));
         panels.to_floats(values.data(), transposed);
         return values;
@@ -279,11 +281,11 @@ class Reader {
         of = &form;
       };
       if (is_quantised(form)) look(name + suffix(form), of_numbers);
-      look(name + suffix(form) + panels_suffix, of_panels);
+      look(panels_name(name, form), of_panels);
     }
     if (of_numbers) return read_form(name, {*of_numbers, experts, depth, columns}, take), true;
     if (!of_panels) return false;
-    const std::string tensor = name + suffix(*of_panels) + panels_suffix;
+    const std::string tensor = panels_name(name, *of_panels);
     const Panels panels = read_panels(tensor, *of_panels, experts, depth, columns);
     if (share(panels, files_.map(tensor))) return true;
     if (!is_quantised(panels.form)) return false;
@@ -388,7 +390,7 @@ class Reader {
   /// Returns the form of the panels of a tensor, or null if the file has none.
   const Weights* form_of_panels(const std::string& name) const {
     for (const Weights& form : forms)
-      if (mappable_ && files_.contains(name + suffix(form) + panels_suffix)) return &form;
+      if (mappable_ && files_.contains(panels_name(name, form))) return &form;
     return nullptr;
   }
   /// Returns the panels of weights [E, depth, columns] in the memory of the mapped file.
