@@ -104,14 +104,12 @@ TEST_CASE_TEMPLATE("packed panels: several at once have each panel's bits", P, G
       std::vector<Bfloat16> half;
       for (const T v : products.packed) half.push_back(Bfloat16::from(static_cast<float>(v)));
       const std::vector<T> widened(half.begin(), half.end());
-      using Source = cpu::PackedPanels<P, T>;
+      const Index panel = products.words * Products<P>::width;
       for (Index rows = 1; rows <= Tile<P>::rows; ++rows)
         for (const Index count : {1, cpu::panels_at_once<P>(rows)}) {
-          products.check(Source{products.packed.data(), products.words * Products<P>::width}, rows, count,
-                         products.packed);
+          products.check(cpu::packed_panels<P>(products.packed.data(), panel, count), rows, count, products.packed);
           if constexpr (std::is_same_v<T, float> && cpu::values_of_word<P> == 1)
-            products.check(cpu::PackedPanels<P, Bfloat16>{half.data(), products.words * Products<P>::width}, rows,
-                           count, widened);
+            products.check(cpu::packed_panels<P>(half.data(), panel, count), rows, count, widened);
         }
     }
   }

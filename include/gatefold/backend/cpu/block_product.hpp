@@ -131,7 +131,7 @@ class BlockProduct {
         }
       const T* const panel = b.panel(x, panels_);
       if constexpr (!on_amx<P>)
-        if (first) first_tile(rows, panels, a, words, PackedPanels<P, T>{panel, words * width}, into, to.from(x));
+        if (first) first_tile(rows, panels, a, words, packed_panels<P>(panel, words * width, panels), into, to.from(x));
       const After after(b, next, x + panels * width);
       tiles(rows, first, a, b, panel, x, into, to,
             [&](Index t) { return many ? after.prefetch(panel, t, rows.tiles) : Prefetch::nothing(panel); });

@@ -70,6 +70,21 @@ struct PackedPanel {
   GATEFOLD_INLINE void ahead() { look_ahead.next(); }
 };
 
+/// Adds the register tile `part` [rows, registers] to `sums`, or to 0 if `into` is Into::stream. Each of the many
+/// instances of sum_tile calls this function, so that none contains these loops.
+template <class T>
+[[gnu::noinline]] void add_tile(const T* part, int rows, int registers, T* sums, Index stride, Index panel, Into into) {
+  constexpr int size = Register<T>::size;
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < registers; ++j, part += size) {
+      T* const to = sums + j / 2 * panel + i * stride + j % 2 * size;
+      if (into == Into::stream)
+        packet::stream(to, packet::filled(T(0)) + packet::load(part));
+      else
+        packet::store(to, packet::load(to) + packet::load(part));
+    }
+}
+
 /// Computes a register tile of a matrix product A B: the sums s of eq. (1) for R rows of packed A and C registers of
 /// columns of B. Stores them in `sums`, or adds them to `sums`.
 /// @param depth   number of words (packed elements) in a row of A
@@ -106,16 +121,18 @@ template <class P, int R, int C, class Source>
     if constexpr (Source::words_of_ahead == 2)
       if (++k < depth) step(k);
   }
+  alignas(64) T part[std::size_t{R} * C * size];
+  if (into != Into::store) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 16
+      for (int j = 0; j < C; ++j) packet::store(part + (i * C + j) * size, s[i][j]);
+    return add_tile<T>(part, R, C, sums, stride, panel, into);
+  }
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 16
-    for (int j = 0; j < C; ++j) {
-      T* to = sums + j / 2 * panel + i * stride + j % 2 * size;
-      if (into == Into::stream)
-        packet::stream(to, packet::filled(T(0)) + s[i][j]);
-      else
-        packet::store(to, into == Into::add ? packet::load(to) + s[i][j] : s[i][j]);
-    }
+    for (int j = 0; j < C; ++j) packet::store(sums + j / 2 * panel + i * stride + j % 2 * size, s[i][j]);
 }
 
 #if defined(GATEFOLD_AMX)

@@ -25,8 +25,9 @@
 /// rows.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Supplies sum_tile, the innermost loop of a product A B, with elements of B if B is not packed. It reads the rows of
-/// B in place. For a few rows of A, packing B first would cost more than it saves.
+/// Supplies sum_tile, the innermost loop of a product A B, with elements of B from rows of memory: the rows of a matrix
+/// that is not packed, or packed panels (groups of Tile::columns columns; see packed_panels). For a few rows of A,
+/// packing B first would cost more than it saves.
 template <class P>
 struct RowsInPlace {
   using T = SumOf<P>;
@@ -43,17 +44,19 @@ struct RowsInPlace {
   // far apart, and hardware prefetchers do not find them.
   const T* next = row;
   Index next_stride = 0;
+  Index panel = Tile<P>::columns;  // distance between panels, in elements
 
   template <int C>
   GATEFOLD_INLINE void load(Index, packet::Of<T>* y) {
     constexpr int values = values_of_word<P>, size = Register<T>::size, line = Prefetch::line / sizeof(T);
     const WordsAcross<P> words{row, values == 2 && rows > 1 ? row + stride : nullptr};
 #pragma GCC unroll 16
-    for (int j = 0; j < C; ++j) y[j] = words.load(j * size, size).packet();
+    for (int j = 0; j < C; ++j) y[j] = words.load(j / 2 * panel + j % 2 * size, size).packet();
 #pragma GCC unroll 2
     for (int v = 0; v < values; ++v)
 #pragma GCC unroll 16
-      for (int j = 0; j < C * size; j += line) __builtin_prefetch(next + v * next_stride + j, 0, 3);
+      for (int j = 0; j < C; ++j)
+        if (j % 2 * size % line == 0) __builtin_prefetch(next + v * next_stride + j / 2 * panel + j % 2 * size, 0, 3);
     row += values * stride;
     rows -= values;
     next += values * next_stride;
@@ -65,8 +68,18 @@ struct RowsInPlace {
   GATEFOLD_INLINE void ahead() {}
 };
 
-/// Supplies sum_tile, the innermost loop of a product A B, with elements of B from contiguous packed panels. W is the
-/// type in which they are stored: T, or Bfloat16 in half the size.
+/// Returns how far ahead, in elements, the innermost loop prefetches packed weights if it reads `panels` panels of
+/// elements of type W at the same time. Past the end of a panel, this prefetches the panel that follows in memory.
+template <class P, class W>
+constexpr Index prefetched_elements(Index panels) {
+  // Weights stored as bfloat16 are prefetched twice as many cache lines ahead as floats.
+  constexpr Index lines = tuning.prefetched_lines * Index(sizeof(SumOf<P>) / sizeof(W)),
+                  bytes = Tile<P>::columns * Index(sizeof(W));
+  return std::max<Index>(lines * Prefetch::line / (panels * bytes), 1) * Tile<P>::columns;
+}
+
+/// Supplies sum_tile, the innermost loop of a product A B, with elements of B from contiguous packed panels whose
+/// elements are stored as W: pairs of bfloat16, or Bfloat16 in half the size of floats. See packed_panels.
 template <class P, class W>
 struct PackedPanels {
   using T = SumOf<P>;
@@ -76,12 +89,8 @@ struct PackedPanels {
 
   template <int C>
   GATEFOLD_INLINE void load(Index, packet::Of<T>* y) {
-    constexpr int size = Register<T>::size, bytes_of_register = size * static_cast<int>(sizeof(W)),
-                  bytes = C * bytes_of_register;
-    // Weights stored as bfloat16 are prefetched twice as many cache lines ahead as floats. Past the end of a panel,
-    // this prefetches the panel that follows in memory.
-    constexpr Index lines = tuning.prefetched_lines * static_cast<Index>(sizeof(T) / sizeof(W)),
-                    next = std::max<Index>(lines * Prefetch::line / bytes, 1) * Tile<P>::columns;
+    constexpr int size = Register<T>::size, bytes_of_register = size * static_cast<int>(sizeof(W));
+    constexpr Index next = prefetched_elements<P, W>(C / 2);
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) {
       const W* const from = words + j / 2 * panel + j % 2 * size;
@@ -92,6 +101,21 @@ struct PackedPanels {
   }
   GATEFOLD_INLINE void ahead() {}
 };
+
+/// Returns a source for sum_from_memory that reads packed panels.
+/// @param words   the first panel, stored as W
+/// @param panel   distance between panels, in elements
+/// @param panels  number of panels that are multiplied at the same time
+template <class P, class W>
+auto packed_panels(const W* words, Index panel, Index panels) {
+  // Packed words of one value are rows of B, so that they need no functions of their own.
+  if constexpr (values_of_word<P> == 1 && std::is_same_v<W, SumOf<P>>) {
+    constexpr Index stride = Tile<P>::columns;
+    return RowsInPlace<P>{words, stride, 0, nullptr, words + prefetched_elements<P, W>(panels), stride, panel};
+  } else {
+    return PackedPanels<P, W>{words, panel};
+  }
+}
 
 /// Returns the number of panels of B that the innermost loop multiplies at the same time by a tile of `rows` rows of A.
 /// This is the largest power of two, from 1 to 8, for which the sums leave vector registers for B. With many sums,
@@ -126,7 +150,7 @@ constexpr HalfTile* half_tile() {
   else
     return [](Index rows, Index panels, Index depth, const float* a, const Bfloat16* b, Index panel, float* sums,
               Index stride, Index sums_panel, Into into) {
-      sum_from_memory<P>(rows, panels, depth, a, PackedPanels<P, Bfloat16>{b, panel}, sums, stride, sums_panel, into);
+      sum_from_memory<P>(rows, panels, depth, a, packed_panels<P>(b, panel, panels), sums, stride, sums_panel, into);
     };
 }
 
