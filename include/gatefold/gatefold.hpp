@@ -30,6 +30,7 @@
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/few_rows.hpp"
+#include "gatefold/backend/cpu/quantised_tile.hpp"
 #include "gatefold/backend/cpu/quantised_format.hpp"
 #include "gatefold/backend/cpu/tile_from_memory.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"

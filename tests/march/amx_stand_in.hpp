@@ -30,9 +30,11 @@ namespace amx_stand_in {
 /// The state of the process: the permission, and how often it did what.
 struct Process {
   std::atomic<bool> permitted{false};
-  std::atomic<long> asked{0}, configured{0}, released{0}, multiplied{0};
+  std::atomic<long> asked{0}, configured{0}, released{0}, multiplied{0}, multiplied_bytes{0};
 
-  ~Process() { std::printf("AMX in software: %ld tdpbf16ps\n", multiplied.load()); }
+  ~Process() {
+    std::printf("AMX in software: %ld tdpbf16ps, %ld tdpbssd\n", multiplied.load(), multiplied_bytes.load());
+  }
 };
 inline Process process;
 
@@ -55,7 +57,10 @@ class Unit {
     permitted("ldtilecfg");
     std::uint8_t c[64];
     std::memcpy(c, memory, sizeof c);
-    expect(c[0] == 1, "ldtilecfg", "palette");  // nothing here uses palette 0, which means tilerelease
+    if (palette_ != 0) ++process.released;
+    palette_ = 0;
+    if (c[0] == 0) return;  // as tilerelease
+    expect(c[0] == 1, "ldtilecfg", "palette");
     for (int i = 1; i < 16; ++i) expect(c[i] == 0, "ldtilecfg", "first row, and bytes that are reserved");
     for (int t = 0; t < 16; ++t) {
       std::uint16_t bytes;
@@ -69,6 +74,16 @@ class Unit {
     std::memset(data_, 0, sizeof data_);
     palette_ = c[0];
     ++process.configured;
+  }
+  void store_configuration(void* memory) const {
+    permitted("sttilecfg");
+    std::uint8_t c[64] = {static_cast<std::uint8_t>(palette_)};
+    for (int t = 0; palette_ != 0 && t < tiles; ++t) {
+      const auto bytes = static_cast<std::uint16_t>(shape_[t].bytes);
+      std::memcpy(c + 16 + 2 * t, &bytes, sizeof bytes);
+      c[48 + t] = static_cast<std::uint8_t>(shape_[t].rows);
+    }
+    std::memcpy(memory, c, sizeof c);
   }
   void release() {
     permitted("tilerelease");
@@ -91,18 +106,25 @@ class Unit {
       std::memcpy(static_cast<char*>(base) + row * stride, data_[t][row], size_of(t));
   }
   void multiply_bfloat16(int c, int a, int b) {
-    for (const int t : {c, a, b}) usable(t, "tdpbf16ps");
-    expect(c != a && c != b && a != b, "tdpbf16ps", "a tile twice");
-    expect(shape_[a].rows == shape_[c].rows, "tdpbf16ps", "rows of a, and of c");
-    expect(shape_[b].bytes == shape_[c].bytes, "tdpbf16ps", "columns of b, and of c");
-    expect(shape_[a].bytes / 4 == shape_[b].rows, "tdpbf16ps", "pairs of a row of a, and rows of b");
-    for (const int t : {c, a, b}) expect(shape_[t].bytes % 4 == 0, "tdpbf16ps", "half a pair");
+    fit("tdpbf16ps", c, a, b);
     ++process.multiplied;
     // Subnormal inputs and results are 0. Rounds to nearest, ties to even.
     const unsigned before = _mm_getcsr();
     _mm_setcsr(0x1f80 | 0x8040);
     multiply(c, a, b);
     _mm_setcsr(before);
+  }
+  void multiply_bytes(int c, int a, int b) {
+    fit("tdpbssd", c, a, b);
+    ++process.multiplied_bytes;
+    for (int m = 0; m < shape_[a].rows; ++m)
+      for (int n = 0; n < shape_[b].bytes / 4; ++n) {
+        std::int32_t sum;
+        std::memcpy(&sum, data_[c][m] + 4 * n, sizeof sum);
+        for (int k = 0; k < shape_[a].bytes; ++k)
+          sum += static_cast<std::int8_t>(data_[a][m][k]) * static_cast<std::int8_t>(data_[b][k / 4][4 * n + k % 4]);
+        std::memcpy(data_[c][m] + 4 * n, &sum, sizeof sum);
+      }
   }
 
  private:
@@ -115,6 +137,14 @@ class Unit {
     permitted(instruction);
     expect(palette_ == 1, instruction, "no configuration");
     expect(0 <= t && t < tiles && shape_[t].rows > 0, instruction, "a tile without a shape");
+  }
+  void fit(const char* instruction, int c, int a, int b) const {
+    for (const int t : {c, a, b}) usable(t, instruction);
+    expect(c != a && c != b && a != b, instruction, "a tile twice");
+    expect(shape_[a].rows == shape_[c].rows, instruction, "rows of a, and of c");
+    expect(shape_[b].bytes == shape_[c].bytes, instruction, "columns of b, and of c");
+    expect(shape_[a].bytes / 4 == shape_[b].rows, instruction, "words of a row of a, and rows of b");
+    for (const int t : {c, a, b}) expect(shape_[t].bytes % 4 == 0, instruction, "half a word");
   }
   // Not inline, so that no arithmetic moves past the control register. Columns of c are lanes; lanes without a shape
   // hold 0.
@@ -165,11 +195,14 @@ long system_call(long number, Arguments... arguments) {
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
+#undef _tile_dpbssd
 #define _tile_loadconfig(memory) amx_stand_in::unit.load_configuration(memory)
+#define _tile_storeconfig(memory) amx_stand_in::unit.store_configuration(memory)
 #define _tile_release() amx_stand_in::unit.release()
 #define _tile_zero(t) amx_stand_in::unit.zero(t)
 #define _tile_loadd(t, base, stride) amx_stand_in::unit.load(t, base, stride)
 #define _tile_stream_loadd(t, base, stride) amx_stand_in::unit.load(t, base, stride)
 #define _tile_stored(t, base, stride) amx_stand_in::unit.store(t, base, stride)
 #define _tile_dpbf16ps(c, a, b) amx_stand_in::unit.multiply_bfloat16(c, a, b)
+#define _tile_dpbssd(c, a, b) amx_stand_in::unit.multiply_bytes(c, a, b)
 #define syscall(...) amx_stand_in::system_call(__VA_ARGS__)

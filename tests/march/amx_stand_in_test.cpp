@@ -15,6 +15,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "support/forked.hpp"
+#include "support/naive.hpp"
 
 using namespace gatefold;
 using amx_stand_in::process;
@@ -109,14 +110,13 @@ TEST_CASE("AMX unit: invalid configurations and unconfigured tiles fault" * doct
   CHECK(fault([&] { unit.zero(8); }) == "AMX: tilezero: a tile without a shape");
   CHECK(fault([&] { unit.multiply_bfloat16(0, 4, 6); }) == "AMX: tdpbf16ps: rows of a, and of c");
   CHECK(loading(Bytes().shape(4, 16, 60)) == "none");
-  CHECK(fault([&] { unit.multiply_bfloat16(0, 4, 6); }) == "AMX: tdpbf16ps: pairs of a row of a, and rows of b");
+  CHECK(fault([&] { unit.multiply_bfloat16(0, 4, 6); }) == "AMX: tdpbf16ps: words of a row of a, and rows of b");
   CHECK(loading(Bytes().shape(6, 16, 32)) == "none");
   CHECK(fault([&] { unit.multiply_bfloat16(0, 4, 6); }) == "AMX: tdpbf16ps: columns of b, and of c");
   CHECK(fault([&] { unit.multiply_bfloat16(0, 4, 4); }) == "AMX: tdpbf16ps: a tile twice");
   CHECK(loading(Bytes()) == "none");
   CHECK(fault([&] { unit.multiply_bfloat16(0, 4, 6); }) == "none");
-  unit.release();
-  process.released += 3;  // the configurations above that were replaced by others
+  CHECK(loading(Bytes().byte(0, 0)) == "none");  // as tilerelease
   CHECK(fault([&] { unit.zero(0); }) == "AMX: tilezero: no configuration");
 }
 
@@ -154,6 +154,66 @@ TEST_CASE("grouped_gemm: requests permission once, uses and releases tiles" * do
             CpuBf16::Context ctx(2, true);
             return std::to_string(product(ctx, 70, 300, 40) == 300) + std::to_string(process.asked.load());
           }) == "11");
+}
+
+TEST_CASE("AmxBytes: restores the configuration of the thread" * doctest::skip(refuses)) {
+  cpu::AmxTiles<Bfloat16>::permit();
+  const auto usable = [](int t) { return fault([&] { amx_stand_in::unit.zero(t); }) == "none"; };
+  for (const bool configured : {false, true}) {
+    const long before = process.configured - process.released;
+    const auto bytes = [&] {
+      const cpu::AmxBytes unit(5);
+      CHECK(usable(4));
+      CHECK(!usable(5));
+    };
+    if (configured) {
+      const cpu::AmxTiles<Bfloat16> tiles;
+      bytes();
+      CHECK(usable(5));
+    } else {
+      bytes();
+      CHECK(!usable(4));
+    }
+    CHECK(process.configured - process.released == before);
+  }
+}
+
+TEST_CASE("quantised products: use the unit for many rows if permitted, with the same bits") {
+  constexpr Index width = cpu::Tile<float>::columns, group = cpu::group_size, groups = 3, panels = 2, most = 40;
+  const auto w = naive::random_vector<float>(panels * groups * group * width, 1);
+  const auto x = naive::random_vector<float>(most * groups * group, 2);
+  for (const Weights form : {Weights::int8, Weights::int4, Weights::mxfp4}) {
+    const cpu::QuantisedFormat& format = *cpu::quantised_format<float>(form);
+    std::vector<std::byte> b(static_cast<std::size_t>(panels * groups * format.group_bytes));
+    for (Index g = 0; g < panels * groups; ++g)
+      format.encode(w.data() + g * group * width, b.data() + g * format.group_bytes);
+    std::vector<cpu::QuantisedRow> rows(static_cast<std::size_t>(most));
+    format.pack_rows({x.data(), groups * group, true}, 0, most, 0, groups * group, rows.data());
+    const auto product = [&](Index first, Index count) {
+      std::vector<float> sums(static_cast<std::size_t>(panels * most * width));
+      format.multiply(count, groups, panels, rows.data() + first, b.data(), sums.data() + first * width, width,
+                      most * width, cpu::Into::store);
+      return sums;
+    };
+    std::vector<float> expected(static_cast<std::size_t>(panels * most * width));
+    for (Index i = 0; i < most; ++i) {
+      const auto row = product(i, 1);
+      for (std::size_t j = 0; j < row.size(); ++j) expected[j] += row[j];
+    }
+    for (Index count = 1; count <= most; ++count) {
+      const long before = process.multiplied_bytes;
+      const auto sums = product(0, count);
+      int wrong = 0;
+      for (Index p = 0; p < panels; ++p)
+        for (Index j = 0; j < count * width; ++j) {
+          const auto at = static_cast<std::size_t>(p * most * width + j);
+          wrong += sums[at] != expected[at];
+        }
+      CHECK(wrong == 0);
+      const Index tiles = count / 16 + (count % 16 > 7);
+      CHECK(process.multiplied_bytes - before == (refuses ? 0 : tiles * groups * panels * (width / 16)));
+    }
+  }
 }
 
 TEST_CASE("grouped_gemm: without permission bfloat16 throws, float works" * doctest::skip(!refuses)) {

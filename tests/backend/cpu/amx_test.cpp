@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -178,4 +180,38 @@ TEST_CASE("AMX: adds even and odd values, then the running sum") {
     }
   CHECK(wrong == 0);
 }
+
+#if defined(GATEFOLD_AMX_INT8)
+TEST_CASE("AmxBytes: sums equal loops over integers") {
+  constexpr int rows = cpu::AmxBytes::rows, columns = cpu::AmxBytes::columns, terms = 32;
+  REQUIRE(cpu::amx_permitted());
+  std::mt19937 random(1);
+  const auto byte = [&] { return static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127); };
+  for (int last = 1; last <= rows; ++last) {
+    std::int8_t a[rows][terms + 8], b[terms / 4][2][columns][4];
+    for (auto& row : a)
+      for (auto& v : row) v = byte();
+    for (auto& row : b)
+      for (auto& half : row)
+        for (auto& word : half)
+          for (auto& v : word) v = byte();
+    alignas(64) std::int32_t whole[rows * columns], some[rows * columns];
+    std::fill(some, some + rows * columns, 7);
+    {
+      const cpu::AmxBytes unit(last);
+      unit.multiply<false>(a, sizeof(a[0]), b, sizeof(b[0]), whole);
+      unit.multiply<true>(a, sizeof(a[0]), b, sizeof(b[0]), some);
+    }
+    int wrong = 0;
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < columns; ++j) {
+        std::int32_t sum = 0;
+        for (int k = 0; k < terms; ++k) sum += a[i][k] * b[k / 4][0][j][k % 4];
+        wrong += whole[i * columns + j] != sum;
+        wrong += some[i * columns + j] != (i < last ? sum : 7);
+      }
+    CHECK(wrong == 0);
+  }
+}
+#endif
 #endif

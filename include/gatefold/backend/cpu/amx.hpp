@@ -31,25 +31,39 @@ class AmxTiles {
 
 #if defined(GATEFOLD_AMX)
 
+/// Requests the permission that Linux requires before a process uses AMX tile registers, and returns whether the system
+/// gives it. The permission applies to all threads and children of the process.
+inline bool amx_permitted() {
+#if defined(__linux__)
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool permitted = syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+  return permitted;
+#else
+  return true;
+#endif
+}
+
+/// The memory layout that the instruction ldtilecfg reads to configure the AMX tile registers.
+struct alignas(64) AmxConfiguration {
+  std::uint8_t palette, first_row, reserved[14];
+  std::uint16_t bytes[16];
+  std::uint8_t rows[16];
+};
+
 template <class P>
 class AmxTiles<P, true> {
  public:
   static constexpr int rows = 16, words = 16, columns = 16;
 
-  /// Requests the permission that Linux requires before a process uses AMX tile registers. It applies to all threads
-  /// and children of the process. Call this before you construct the first AmxTiles of a process.
+  /// Requests the permission for AMX. Call this before you construct the first AmxTiles of a process.
   /// @throws DeviceError if the system does not allow AMX. There is no fallback to vector registers, because their sums
   ///         have different bits
   static void permit() {
-#if defined(__linux__)
-    constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    static const bool permitted = syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-    if (!permitted)
+    if (!amx_permitted())
       throw DeviceError(
           "CpuBf16: arch_prctl(ARCH_REQ_XCOMP_PERM): this file was compiled for the matrix unit (AMX) of Intel Xeon, "
           "but this processor or operating system does not allow AMX: compile it for another processor, or with "
           "-mno-amx-bf16");
-#endif
   }
 
   AmxTiles() { _tile_loadconfig(&all_whole); }
@@ -58,15 +72,9 @@ class AmxTiles<P, true> {
   AmxTiles& operator=(const AmxTiles&) = delete;
 
  private:
-  // The memory layout that the instruction ldtilecfg reads to configure the AMX tile registers.
-  struct alignas(64) Configuration {
-    std::uint8_t palette, first_row, reserved[14];
-    std::uint16_t bytes[16];
-    std::uint8_t rows[16];
-  };
-  // Configures all AMX tile registers with their full 16 rows, even if a matrix has fewer rows. A new configuration
-  // would take longer than a product of two tiles.
-  static constexpr Configuration all_whole{
+  // All AMX tile registers have their full 16 rows, even if a matrix has fewer rows. A new configuration would take
+  // longer than a product of two tiles.
+  static constexpr AmxConfiguration all_whole{
       1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, rows, rows}};
 };
 
@@ -108,6 +116,52 @@ struct AmxSums {
     if constexpr (R == 2 && C == 2) _tile_stored(3, to + 16 * stride + 16, stride * size);
   }
 };
+
+#if defined(GATEFOLD_AMX_INT8)
+/// Configures the AMX tile registers of the calling thread for products of signed bytes, and restores the previous
+/// configuration in the destructor. Each product has 32 terms: C [16, 16] = A [16, 32] B [32, 16].
+class AmxBytes {
+ public:
+  static constexpr int rows = 16, columns = 16, words = 8;  // a word is 4 bytes
+  /// @param last_rows  the number of rows of C and A in products with `last`, 1 to 16
+  explicit AmxBytes(int last_rows) {
+    const auto last = static_cast<std::uint8_t>(last_rows);
+    const AmxConfiguration all{1, 0, {}, {64, 32, 64, 64, 32}, {rows, rows, words, last, last}};
+    _tile_storeconfig(&before_);
+    asm volatile("" : : "r"(&all), "r"(&before_) : "memory");  // g++ 12 knows only of the first 8 bytes of both
+    _tile_loadconfig(&all);
+  }
+  ~AmxBytes() { _tile_loadconfig(&before_); }
+  AmxBytes(const AmxBytes&) = delete;
+  AmxBytes& operator=(const AmxBytes&) = delete;
+
+  /// Computes the sums of one product.
+  /// @param a     rows of 32 bytes, a_stride bytes apart
+  /// @param b     8 rows of words, b_stride bytes apart. Word j of row i contains rows 4 i to 4 i + 3 of column j of B
+  /// @param sums  [16, 16]
+  template <bool last>
+  void multiply(const void* a, Index a_stride, const void* b, Index b_stride, std::int32_t* sums) const {
+    constexpr Index line = columns * static_cast<Index>(sizeof(std::int32_t));
+    asm volatile("" ::: "memory");  // as in AmxSums
+    _tile_loadd(2, b, b_stride);
+    if constexpr (last) {
+      _tile_zero(3);
+      _tile_loadd(4, a, a_stride);
+      _tile_dpbssd(3, 4, 2);
+      _tile_stored(3, sums, line);
+    } else {
+      _tile_zero(0);
+      _tile_loadd(1, a, a_stride);
+      _tile_dpbssd(0, 1, 2);
+      _tile_stored(0, sums, line);
+    }
+    asm volatile("" ::: "memory");
+  }
+
+ private:
+  AmxConfiguration before_;
+};
+#endif
 
 #endif
 

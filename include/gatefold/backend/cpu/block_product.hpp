@@ -108,9 +108,8 @@ class BlockProduct {
   static void quantised(const RowBlock& rows, const QuantisedRow* a, const WeightBlock<P>& b, Into into,
                         const Sums<T>& to) {
     const QuantisedMatrix& w = b.packed.quantised;
-    const Index groups = QuantisedMatrix::groups(b.depth), panel = groups * w.format->group_bytes;
-    for (Index x = 0; x < b.columns; x += width)
-      w.format->multiply(rows.count, groups, a, w.data + x / width * panel, to.from(x).data, to.layout.stride, into);
+    w.format->multiply(rows.count, QuantisedMatrix::groups(b.depth), QuantisedMatrix::panels(b.columns), a, w.data,
+                       to.data, to.layout.stride, to.layout.panel, into);
   }
 
   void packed(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,

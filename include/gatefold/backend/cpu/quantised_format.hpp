@@ -16,6 +16,7 @@
 #include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
 #include "gatefold/backend/cpu/quantised_matrix.hpp"
+#include "gatefold/backend/cpu/quantised_tile.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
@@ -35,18 +36,11 @@ const QuantisedFormat* quantised_format(Weights weights);
 
 namespace quantised {
 
-using V = Register<float>;
-inline constexpr int size = V::size, width = Tile<float>::columns, registers = width / size;
-
 /// Returns, for each lane, a if `mask` has all bits set, and b if it has none.
 GATEFOLD_INLINE Ints selected(Ints mask, Ints a, Ints b) { return (mask & a) | (~mask & b); }
 GATEFOLD_INLINE V as_floats(Ints v) { return V(__builtin_bit_cast(packet::Of<float>, v)); }
 GATEFOLD_INLINE Ints as_ints(V v) { return __builtin_bit_cast(Ints, v.packet()); }
 GATEFOLD_INLINE Ints bits_of(float v) { return filled_ints(__builtin_bit_cast(std::int32_t, v)); }
-GATEFOLD_INLINE V floats(Ints v) {
-  using Floats = float __attribute__((vector_size(sizeof(Ints))));
-  return V(__builtin_bit_cast(packet::Of<float>, __builtin_convertvector(v, Floats)));
-}
 /// Returns byte j of each lane.
 GATEFOLD_INLINE Ints lane_byte(Ints v, int j) { return (v >> 8 * j) & filled_ints(255); }
 /// Returns the bits of |v|. Compared as integers, these bits have the order of the magnitudes, and NaN is the largest.
@@ -139,10 +133,6 @@ struct Mxfp4 : FourBits {
 };
 
 template <class F>
-inline constexpr Index bytes_of_group = width* static_cast<Index>(sizeof(Bfloat16)) +
-                                        Index(F::loads) * width* static_cast<Index>(sizeof(std::int32_t));
-
-template <class F>
 void encode(const float* from, std::byte* to) {
   for (int r = 0; r < registers; ++r) {
     Ints largest = filled_ints(0), most = filled_ints(0);
@@ -163,15 +153,14 @@ void encode(const float* from, std::byte* to) {
     for (Index d = 0; d < F::loads; ++d) {
       Ints all = four(4 * d);
       if constexpr (F::parts == 2) all |= four(4 * (d + F::loads)) << 4;
-      std::memcpy(to + width * static_cast<Index>(sizeof(Bfloat16)) + (d * registers + r) * Index(sizeof(all)), &all,
-                  sizeof(all));
+      std::memcpy(to + scale_bytes + (d * registers + r) * Index(sizeof(all)), &all, sizeof(all));
     }
   }
 }
 
 template <class F>
 void decode(const std::byte* from, float* to) {
-  const std::byte* loaded = from + width * static_cast<Index>(sizeof(Bfloat16));
+  const std::byte* loaded = from + scale_bytes;
   for (Index d = 0; d < F::loads; ++d)
     for (int r = 0; r < registers; ++r, loaded += sizeof(Ints)) {
       const V scale = load_halves(reinterpret_cast<const Bfloat16*>(from) + r * size);
@@ -194,12 +183,10 @@ inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
         f(V::load(x + i, n), i, static_cast<std::size_t>(n));
       }
     };
-    std::int32_t lanes[std::size_t{size}];
-    const auto spread = [&](Ints v) { std::memcpy(lanes, &v, sizeof(v)); };
     Ints largest = filled_ints(0);
     each([&](V v, Index, std::size_t) { largest = selected(greater(magnitude(v), largest), magnitude(v), largest); });
-    spread(largest);
-    const float a = __builtin_bit_cast(float, *std::max_element(lanes, lanes + size));
+    const Ints infinity = bits_of(std::numeric_limits<float>::infinity());  // also instead of NaN
+    const float a = as_floats(selected(greater(largest, infinity), infinity, largest)).largest();
     if (!(a <= std::numeric_limits<float>::max())) row.scale[g] = std::numeric_limits<float>::quiet_NaN();
     if (!(a >= WeightRounding::least && a <= std::numeric_limits<float>::max())) continue;
     row.scale[g] = a / 127.0F;
@@ -212,8 +199,7 @@ inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
       std::memcpy(row.values + g * group_size + i, &bytes, n);
       sum += p;
     });
-    spread(sum);
-    for (int lane = 0; lane < size; ++lane) row.sum[g] += lanes[lane];
+    row.sum[g] = static_cast<std::int32_t>(floats(sum).sum());  // exact, because it is small
   }
   to = row;
 }
@@ -221,81 +207,6 @@ inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
 inline void pack_rows(const Operand<float>& a, Index line, Index lines, Index k, Index depth, QuantisedRow* to) {
   GATEFOLD_ASSERT(a.lines_are_rows, "product with quantised weights: the items must be rows of a matrix");
   for (Index i = 0; i < lines; ++i) encode_row(a.at(line + i, k), depth, to[i]);
-}
-
-/// The innermost loop: multiplies R rows by one panel, eq. (5).
-template <class F, int R>
-[[gnu::noinline]] void tile(Index groups, const QuantisedRow* a, const std::byte* b, float* sums, Index stride,
-                            Into into) {
-  using Packet = packet::Of<float>;
-  constexpr Index vector = sizeof(Ints), ahead = tuning.prefetched_lines * Prefetch::line;
-  Packet s[std::size_t{R}][std::size_t{registers}];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i)
-#pragma GCC unroll 2
-    for (int c = 0; c < registers; ++c) s[i][c] = packet::filled(0.0F);
-  for (Index g = 0; g < groups; ++g, b += bytes_of_group<F>) {
-    Ints n[std::size_t{R}][std::size_t{registers}];
-#pragma GCC unroll 16
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 2
-      for (int c = 0; c < registers; ++c) n[i][c] = filled_ints(-F::offset * a[i].sum[g]);
-    const std::byte* q = b + width * static_cast<Index>(sizeof(Bfloat16));
-#pragma GCC unroll 8
-    for (Index d = 0; d < F::loads; ++d, q += registers * vector) {
-      Ints loaded[std::size_t{registers}];
-#pragma GCC unroll 2
-      for (int c = 0; c < registers; ++c) {
-        __builtin_prefetch(q + c * vector + ahead, 0, 3);
-        loaded[c] = load_ints(q + c * vector);
-      }
-#pragma GCC unroll 2
-      for (int part = 0; part < F::parts; ++part) {
-        Ints w[std::size_t{registers}];
-#pragma GCC unroll 2
-        for (int c = 0; c < registers; ++c) w[c] = F::bytes(loaded[c], part);
-#pragma GCC unroll 16
-        for (int i = 0; i < R; ++i) {
-          std::int32_t x;
-          std::memcpy(&x, a[i].values + g * group_size + 4 * (d + part * F::loads), sizeof(x));
-#pragma GCC unroll 2
-          for (int c = 0; c < registers; ++c) n[i][c] = F::dot(n[i][c], w[c], x);
-        }
-      }
-    }
-    V scale[std::size_t{registers}];
-#pragma GCC unroll 2
-    for (int c = 0; c < registers; ++c) scale[c] = load_halves(reinterpret_cast<const Bfloat16*>(b) + c * size);
-#pragma GCC unroll 16
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 2
-      for (int c = 0; c < registers; ++c)
-        s[i][c] = packet::madd<float>(floats(n[i][c]).packet(), (scale[c] * V(a[i].scale[g])).packet(), s[i][c]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i)
-#pragma GCC unroll 2
-    for (int c = 0; c < registers; ++c) {
-      float* const to = sums + i * stride + c * size;
-      packet::store(to, into == Into::add ? packet::load(to) + s[i][c] : s[i][c]);
-    }
-}
-
-/// The largest number of rows of a tile. The integer sums and the sums of a tile stay in registers.
-inline constexpr int most_rows = has_32_registers ? 7 : 2;
-
-template <class F>
-void multiply(Index rows, Index groups, const QuantisedRow* a, const std::byte* panel, float* sums, Index stride,
-              Into into) {
-  static constexpr auto tiles = []<int... R>(std::integer_sequence<int, R...>) {
-    return std::array<decltype(&tile<F, 1>), sizeof...(R)>{&tile<F, R + 1>...};
-  }
-  (std::make_integer_sequence<int, most_rows>{});
-  const Index count = divide_up(rows, Index(most_rows));
-  for (Index t = 0; t < count; ++t) {
-    const Index begin = t * rows / count, end = (t + 1) * rows / count;
-    tiles[static_cast<std::size_t>(end - begin - 1)](groups, a + begin, panel, sums + begin * stride, stride, into);
-  }
 }
 
 template <class F>

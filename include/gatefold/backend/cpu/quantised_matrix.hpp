@@ -39,10 +39,11 @@ struct QuantisedFormat {
   void (*decode)(const std::byte* from, float* to);
   /// Rounds columns k to k + depth − 1 of `lines` rows of a matrix, eq. (4), beginning with row number `line`.
   void (*pack_rows)(const Operand<float>& a, Index line, Index lines, Index k, Index depth, QuantisedRow* to);
-  /// Multiplies `rows` rows by `groups` groups of one panel of weights, eq. (5).
-  /// @param sums  [rows, Tile::columns], in rows that are `stride` elements apart
-  void (*multiply)(Index rows, Index groups, const QuantisedRow* a, const std::byte* panel, float* sums, Index stride,
-                   Into into);
+  /// Multiplies `rows` rows by `panels` panels of weights, of `groups` groups each, eq. (5).
+  /// @param sums        [rows, Tile::columns] for each panel, in rows that are `stride` elements apart
+  /// @param sums_panel  distance between the sums of two panels, in elements
+  void (*multiply)(Index rows, Index groups, Index panels, const QuantisedRow* a, const std::byte* b, float* sums,
+                   Index stride, Index sums_panel, Into into);
 };
 
 /// The quantised weight matrix [depth, columns] of one expert:
