@@ -67,6 +67,14 @@ def verdict(interval, effect):
     return "excluded, same sign" if interval.mean * effect > 0 else "excluded, opposite sign"
 
 
+def verdict_on_sign(interval, sign):
+    """Compares an interval with the sign of an effect for which a paper prints no number.
+
+    confirmed: the whole interval has the sign. excluded: the whole interval has the opposite sign. not decided: the
+    interval contains 0."""
+    return "not decided" if interval.contains(0) else "confirmed" if interval.mean * sign > 0 else "excluded"
+
+
 class Study:
     """The runs of a program: `runs[case]` has the result of each seed, in the order of the seeds.
 
@@ -79,9 +87,10 @@ class Study:
         found = {}
         with tarfile.open(folder / f"{name}.tar.xz") as archive:
             for member in archive:
-                if member.isfile():
+                if member.isfile():  # runs/CASE.seedS.json
                     run = json.load(archive.extractfile(member))
-                    found.setdefault(run["options"]["case"], {})[run["options"]["seed"]] = run
+                    case = pathlib.PurePath(member.name).name.split(".seed")[0]
+                    found.setdefault(case, {})[run["options"]["seed"]] = run
         for case, seeds in found.items():
             self.runs[case] = [seeds[seed]["result"] for seed in sorted(seeds)]
             self.options[case] = [seeds[seed]["options"] for seed in sorted(seeds)]

@@ -118,3 +118,9 @@ VISION = [
         ("soft", "Soft MoE", ()),
         ("soft_heavy_ball", "Soft MoE, heavy ball", ((75.47,), (73.52,)))]),
 ]
+
+# Paper 000 draws curves and prints no numbers. A row is (name of the case, label). In the orders, the paper finds the
+# first model of a pair better than the second one.
+MOT = [("mot", "MoT"), ("ffn_level", "one attention for all experts"), ("attention_absent", "without attention"),
+       ("multi_head", "transformer without a gate")]
+MOT_ORDER = [("mot", "multi_head"), ("mot", "ffn_level"), ("mot", "attention_absent")]

@@ -30,7 +30,7 @@ def made_up(runs, reported=None):
         with tarfile.open(folder / "small.tar.xz", "w:xz") as archive:
             for case, seeds in runs.items():
                 for seed, value in seeds.items():
-                    run = {"options": {"case": case, "seed": seed}, "result": {"test": value}}
+                    run = {"options": {"seed": seed}, "result": {"test": value}}
                     text = json.dumps(run).encode()
                     info = tarfile.TarInfo(f"runs/{case}.seed{seed}.json")
                     info.size = len(text)

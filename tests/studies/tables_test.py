@@ -2,11 +2,13 @@
 against those of the programs, and the settings of the pages against those of the runs."""
 import math
 import re
+import statistics
 import unittest
 
 import paths
 import page
 import papers
+import store
 from intervals import Interval, verdict
 
 
@@ -93,6 +95,49 @@ class Cells(unittest.TestCase):
             self.check(vision.difference(case, baseline, at), mean, deviation, 100)
         self.assertIn("| V-MoE, attention-aware | 100.06 ± 0.33 |", vision.tables())
 
+    def near(self, values, mean, deviation):
+        """Compares with the mean and the deviation that `mot` prints with five digits."""
+        self.assertLess(abs(statistics.mean(values) - mean), 1e-4 * abs(mean))
+        self.assertLess(abs(statistics.stdev(values) - deviation), 1e-4 * deviation)
+
+    def test_mot(self):
+        mot = page.Mot()
+        self.assertEqual(mot.study.seeds(), 5)
+        self.assertEqual(len(mot.study.runs), 28)
+        for case, loss, accuracy in (("mot", (0.072136, 0.020076), (98.613, 0.31944)),
+                                     ("ffn_level", (0.064659, 0.013974), (98.75, 0.68499)),
+                                     ("attention_absent", (0.20305, 0.033168), (93.633, 1.5524)),
+                                     ("multi_head", (0.017274, 0.0016115), (99.961, 0.053489))):
+            for column, printed in zip(mot.columns, (loss, accuracy)):
+                self.near(mot.study.values(case, column[2]), *printed)
+        for when, key, mean, deviation in (
+                ("t1", "margin", 0.28224, 0.064887), ("t1", "least_margin", 0.015302, 0.014023),
+                ("t1", "share", 0.31426, 0.040303), ("end", "share", 0.34121, 0.064151),
+                ("t1", "one_label", 0.64844, 0.13664), ("end", "own", 1.2725, 0.056067)):
+            self.near(mot.values(lambda run: run[when][key]), mean, deviation)
+        for case, mean, deviation in (
+                (mot.case("attention_absent", noise=0), 0.12437, 0.046173),
+                (mot.case(noise=0.25), 0.03418, 0.022828), (mot.case(noise=2), 0.53376, 0.011013)):
+            self.near(mot.study.values(case, mot.LEAST), mean, deviation)
+        for case, mean, deviation in (
+                (mot.case(experts=1), 0.026543, 0.044785), (mot.case(experts=32), -0.0043928, 0.02885),
+                (mot.case(t1=25, t2=125), 0.014993, 0.02591), (mot.case(t1=50, t2=450), -0.0066577, 0.0026922)):
+            found, half = mot.study.difference(case, "mot", mot.LOSS), 2.776445 * deviation / math.sqrt(5)
+            self.assertLess(abs(found.mean - mean), 1e-4 * abs(mean))
+            self.assertLess(abs(found.half - half), 1e-4 * half)
+
+    def test_parts_of_mot(self):
+        parts = page.Mot().parts()
+        for part, text in (
+                ("tables", "| without attention | 0.203 ± 0.033 | +0.186 ["),
+                ("tables", "| MoT − transformer without a gate | +0.055 [+0.031, +0.079] | excluded |"),
+                ("specialisation", "0.89 ± 0.21 of √σ₀"), ("specialisation", "21 ± 9 % of the experts keep"),
+                ("attention", "is 0.21 ± 0.04 for specialists, and 0.34 ± 0.06 for"),
+                ("rate", "| MoT, exponential | −0.0001 ± 0.0002 | 0.595 ± 0.445 | −0.0007 ± 0.0002 | 0.876 ± 0.070 |"),
+                ("rate", "| transformer without a gate, power law | −0.66 ± 0.03 | 0.992 ± 0.001 | −0.75 ± 0.02 |"),
+                ("experts", "| 32 | 0.068 ± 0.025 | −0.004 [−0.040, +0.031] | 2.6 ± 0.9 |")):
+            self.assertIn(text, parts[part])
+
     def test_reported_numbers_are_precise_enough(self):
         """No rounding of a reported number changes a verdict."""
         momentum = page.Momentum()
@@ -126,13 +171,14 @@ class Sentences(unittest.TestCase):
 class Settings(unittest.TestCase):
     """The column "here" of the settings has the options of the stored runs."""
 
-    def check(self, name, options, count):
+    def check(self, name, options, count, column=2):
         text = (paths.ROOT / "docs/studies" / f"{name}.md").read_text()
         checked = 0
         for row in re.findall(r"^\|.*`--.*\|$", text, flags=re.M):
             cells = [cell.strip() for cell in row.split("|")[1:-1]]
-            here = {float(n.replace(",", "")) for n in re.findall(r"[0-9][0-9,]*(?:\.[0-9]+)?(?:e-[0-9]+)?", cells[2])}
-            for option in re.findall(r"`--([a-z-]+)`", cells[0]):
+            numbers = re.findall(r"[0-9][0-9,]*(?:\.[0-9]+)?(?:e-[0-9]+)?", cells[column])
+            here = {float(n.replace(",", "")) for n in numbers}
+            for option in re.findall(r"`--([a-z0-9-]+)`", cells[0]):
                 value = options[option]
                 self.assertIn(4 if option == "epsilon" and value == 4 / 255 else value, here, (name, option))
                 checked += 1
@@ -153,6 +199,33 @@ class Settings(unittest.TestCase):
         text = (paths.ROOT / "docs/studies/vision.md").read_text()
         self.assertIn(f"| 1 | ≠ {options['tau']:g} |", text)
         self.assertIn(f"| μ = {options['mu']:g}, γ = {options['gamma']:g} |", text)
+
+
+    def test_mot(self):
+        for options in page.Mot().study.options["mot"]:
+            self.check("mot", options, 15)
+
+
+class Stored(unittest.TestCase):
+    RESULT = {"epoch": [0, 50, 250, 800], "test_loss": [4, 2, 1, 3], "test_accuracy": [0, 1, 2, 3],
+              "train_loss": [4, 3, 2, 1], "noisy_loss": [4, 2, 1, 3], "attention": ["a", "b", "c", "d"],
+              "t1": {"used": 2, "signal": [1], "routing": [[1]]}, "end": {"used": 3, "signal": [0], "routing": [[1]]}}
+
+    def kept(self, case, model):
+        return store.of_mot({"model": model, "t1": 50, "t2": 250}, case, self.RESULT)
+
+    def test_default_options(self):
+        curves = {name: self.RESULT[name] for name in ("epoch", "test_loss", "test_accuracy", "train_loss")}
+        end = {"used": 3, "signal": [0]}
+        self.assertEqual(self.kept("mot", "mot"), {**curves, "attention": [None, "b", "c", None],
+                                                   "t1": {"used": 2, "signal": [1]}, "end": end})
+        self.assertEqual(self.kept("ffn_level", "ffn_level"), {**curves, "end": end})
+
+    def test_other_options(self):
+        """The smallest and the last test loss."""
+        self.assertEqual(self.kept("mot.m8", "mot"), {
+            "epoch": [250, 800], "test_loss": [1, 3], "test_accuracy": [2, 3], "train_loss": [2, 1],
+            "end": {"used": 3, "signal": [0]}})
 
 
 class Pages(unittest.TestCase):
