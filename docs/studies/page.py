@@ -636,9 +636,66 @@ class Mot(Mixtures):
                 ("tables", "specialisation", "attention", "rate", "floor", "experts", "stages")}
 
 
+class Whole(Mixtures):
+    """Paper 000 with whole transformers as experts, on two tasks or sets of data."""
+
+    def __init__(self, name, models, order, others, columns):
+        """others: more pairs of models to compare. columns: (name of the task or data, title of its score, scale,
+        decimals, sign of the better side)."""
+        super().__init__(name, models, order, [(f"{of}.", title, last("score", scale), decimals, better)
+                                               for of, title, scale, decimals, better in columns])
+        self.others, self.scales = others, {f"{of}.": scale for of, _, scale, *_ in columns}
+
+    def routing(self):
+        in_use = Measure("", lambda run: math.exp(-sum(s * math.log(s) for s in run["share"][-1] if s > 0)))
+        entropy = Measure("", lambda run: run["routing"]["dispatch_entropy"])
+        starts = [start for start, *_ in self.columns]
+        routed = [case for case in self.labels if not case.endswith("m1") and
+                  "share" in self.study.runs[starts[0] + case][0]]
+        rows = [[self.labels[case], *(spread(self.study.summary(start + case, of), 2)
+                                      for start in starts for of in (in_use, entropy))] for case in routed]
+        head = [f"{start[:-1]}: {of}" for start in starts for of in ("experts in use", "dispatch entropy")]
+        return f"**Routing at the end**\n\n{table(['model', *head], rows)}"
+
+    def after(self, case, column, epoch):
+        """Returns the score of each seed after an epoch."""
+        return [self.scales[column[0]] * run["score"][epoch - 1] for run in self.study.runs[column[0] + case]]
+
+    def results(self):
+        mixtures = [a for a, b in self.pairs if b == "multi_head"]
+        name = lambda cases: ", ".join(self.labels[case] for case in cases) or "none"
+        verdicts = [(self.against(a, b, column), f"{self.labels[a]} − {self.labels[b]} ({column[0][:-1]})")
+                    for column in self.columns for a, b in self.pairs]
+        lines = [f"**The order of the paper:**\n{grouped(verdicts)}"]
+        for column in self.columns:
+            start, title, _, decimals, better = column
+            recipe = self.study.options[start + "multi_head"][0]["recipe"]
+            t2, last_epoch = recipe["t2"], recipe["epochs"]
+            mean = lambda case, epoch: better * statistics.mean(self.after(case, column, epoch))
+            ahead = [case for case in mixtures
+                     if any(mean(case, t) > mean("multi_head", t) for t in range(1, last_epoch + 1))]
+            change = lambda case: between(Interval.of([b - a for a, b in zip(
+                self.after(case, column, t2), self.after(case, column, last_epoch))]), decimals)
+            changes = "; ".join(f"{self.labels[case]}: {change(case)}" for case in mixtures)
+            best = max(self.labels, key=lambda case: mean(case, last_epoch))
+            lines.append(f"**{title[0].upper()}{title[1:]}.** The best mean: {name([best])}. From T₂ to T, the score "
+                         f"changes as follows: {changes}. Of these models, better in the mean than the transformer "
+                         f"without a gate after at least one epoch: {name(ahead)}.")
+        return items(*lines)
+
+    def tables(self):
+        return (f"{super().tables()}\n\n**Other differences**\n\n{self.differences(self.others)}\n\n"
+                f"{self.routing()}")
+
+
+MOT_TEXT = (papers.MOT_TEXT, papers.MOT_TEXT_ORDER, papers.MOT_TEXT_OTHERS,
+            [("book", "which book, accuracy in %", 100, 1, 1), ("place", "where, root mean squared error", 1, 4, -1)])
+
+
 def sections():
     """Returns the content of the generated parts: name of the page → name of the part → text."""
-    pages = {"momentum": Momentum(), "graph_of_tokens": Graph(), "vision": Vision(), "mot": Mot()}
+    pages = {"momentum": Momentum(), "graph_of_tokens": Graph(), "vision": Vision(), "mot": Mot(),
+             "mot_text": Whole("mot_text", *MOT_TEXT)}
     return {f"{name}.md": page.parts() for name, page in pages.items()}
 
 

@@ -96,7 +96,7 @@ class Cells(unittest.TestCase):
         self.assertIn("| V-MoE, attention-aware | 100.06 ± 0.33 |", vision.tables())
 
     def near(self, values, mean, deviation):
-        """Compares with the mean and the deviation that `mot` prints with five digits."""
+        """Compares with the mean and the deviation that `mot` and `mot_text` print with five digits."""
         self.assertLess(abs(statistics.mean(values) - mean), 1e-4 * abs(mean))
         self.assertLess(abs(statistics.stdev(values) - deviation), 1e-4 * deviation)
 
@@ -137,6 +137,20 @@ class Cells(unittest.TestCase):
                 ("rate", "| transformer without a gate, power law | −0.66 ± 0.03 | 0.992 ± 0.001 | −0.75 ± 0.02 |"),
                 ("experts", "| 32 | 0.068 ± 0.025 | −0.004 [−0.040, +0.031] | 2.6 ± 0.9 |")):
             self.assertIn(text, parts[part])
+
+    def test_mot_text(self):
+        text = page.Whole("mot_text", *page.MOT_TEXT)
+        for column, of_cases in zip(text.columns, (
+                (("mot.m2", 44.083, 1.0681), ("mot.m4", 41.35, 0.6), ("mot.m8", 41.567, 0.91697),
+                 ("multi_head", 49.083, 1.1004), ("linear", 35.3, 0.25981), ("bag_of_words", 56.95, 0.13229)),
+                (("mot.m2", 0.25259, 0.0036346), ("mot.m4", 0.26071, 0.001809), ("mot.m8", 0.26282, 0.0038926),
+                 ("multi_head", 0.245, 0.0041343), ("linear", 0.26771, 0.0022643),
+                 ("bag_of_words", 0.25926, 0.0037331)))):
+            for case, mean, deviation in of_cases:
+                self.near(text.study.values(column[0] + case, column[2]), mean, deviation)
+        self.near(text.after("mot.m8", text.columns[1], 12), 0.25321, 0.0024749)
+        # Experts in use 3.5544 ± 0.34138 and 3.0665 ± 0.23496, entropy 2.1957 ± 0.011494 and 2.2422 ± 0.0062638.
+        self.assertIn("| mot, M = 4 | 3.55 ± 0.34 | 2.20 ± 0.01 | 3.07 ± 0.23 | 2.24 ± 0.01 |", text.routing())
 
     def test_reported_numbers_are_precise_enough(self):
         """No rounding of a reported number changes a verdict."""
@@ -204,6 +218,14 @@ class Settings(unittest.TestCase):
     def test_mot(self):
         for options in page.Mot().study.options["mot"]:
             self.check("mot", options, 15)
+
+    def test_text(self):
+        options = page.Whole("mot_text", *page.MOT_TEXT).study.options
+        of, linear = (options[f"book.{case}"][0] for case in ("mot.m8", "linear"))
+        self.check("mot_text", {**of, **of["recipe"], **of["network"], "word-dim": of["network"]["token_dim"],
+                                "experts": 8, "linear-lr": linear["recipe"]["lr"]}, 10, 1)
+        text = (paths.ROOT / "docs/studies/mot_text.md").read_text()
+        self.assertIn(f"AdamW with rate {of['recipe']['lr'] * 1e4:g}e-4", text)
 
 
 class Stored(unittest.TestCase):
