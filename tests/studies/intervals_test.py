@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import paths
-from intervals import STUDENT, Interval, Measure, Study, verdict
+from intervals import STUDENT, Interval, Measure, Study, verdict, verdict_on_sign
 
 TEST = Measure("test", lambda run: run["test"])
 
@@ -93,6 +93,11 @@ class Verdicts(unittest.TestCase):
             interval = Interval.reported(mean, 1, 3)
             self.assertAlmostEqual(interval.half, half, places=5)
             self.assertEqual(verdict(interval, effect), expected, (mean, effect))
+
+    def test_on_sign(self):
+        for mean, sign, expected in ((3, 1, "confirmed"), (-3, -1, "confirmed"), (3, -1, "excluded"),
+                                     (-3, 1, "excluded"), (2, 1, "not decided"), (-2, 1, "not decided")):
+            self.assertEqual(verdict_on_sign(Interval.reported(mean, 1, 3), sign), expected, (mean, sign))
 
 
 class Studies(unittest.TestCase):
