@@ -18,29 +18,21 @@ Measure = collections.namedtuple("Measure", "name of")
 class Interval:
     """A mean with its 95 % interval, mean ± t · deviation / √n. The interval holds if the n values are normal."""
 
-    def __init__(self, mean, error, freedom, paired=True):
+    def __init__(self, mean, error, freedom):
         """error: the standard error of the mean; freedom: its degrees of freedom."""
         if not 1 <= freedom <= len(STUDENT):
             raise ValueError(f"Interval: freedom: expected 1 to {len(STUDENT)}, got {freedom}")
-        self.mean, self.half, self.freedom, self.paired = mean, STUDENT[freedom - 1] * error, freedom, paired
+        self.mean, self.half, self.freedom = mean, STUDENT[freedom - 1] * error, freedom
         self.low, self.high = mean - self.half, mean + self.half
 
     @classmethod
     def of(cls, values):
-        return cls.reported(statistics.mean(values), statistics.stdev(values), len(values))
-
-    @classmethod
-    def reported(cls, mean, deviation, n):
-        return cls(mean, deviation / math.sqrt(n), n - 1)
-
-    @classmethod
-    def unpaired(cls, a, b):
-        """The interval of the mean of a minus the mean of b, which are (mean, deviation, n)."""
-        return cls(a[0] - b[0], math.hypot(a[1] / math.sqrt(a[2]), b[1] / math.sqrt(b[2])), min(a[2], b[2]) - 1, False)
+        n = len(values)
+        return cls(statistics.mean(values), statistics.stdev(values) / math.sqrt(n) if n > 1 else 0, n - 1)
 
     def scaled(self, factor):
         """The interval of the values times a positive factor."""
-        return Interval(factor * self.mean, factor * self.half / STUDENT[self.freedom - 1], self.freedom, self.paired)
+        return Interval(factor * self.mean, factor * self.half / STUDENT[self.freedom - 1], self.freedom)
 
     def contains(self, value):
         return self.low <= value <= self.high
@@ -76,11 +68,7 @@ def verdict_on_sign(interval, sign):
 
 
 class Study:
-    """The runs of a program: `runs[case]` has the result of each seed, in the order of the seeds.
-
-    `reported` has printed numbers of cases whose runs are not stored. For each measure of a case these are the mean
-    and the standard deviation. If the case has a `baseline`, the mean and the standard deviation of the paired
-    difference follow. The numbers of a layer are (mean, standard deviation)."""
+    """The runs of a program: `runs[case]` has the result of each seed, in the order of the seeds."""
 
     def __init__(self, name, folder=FOLDER):
         self.runs, self.options = {}, {}
@@ -94,16 +82,10 @@ class Study:
         for case, seeds in found.items():
             self.runs[case] = [seeds[seed]["result"] for seed in sorted(seeds)]
             self.options[case] = [seeds[seed]["options"] for seed in sorted(seeds)]
-        file = folder / f"{name}_reported.json"
-        self.reported = json.loads(file.read_text()) if file.exists() else {"cases": {}, "layers": {}}
-        both = set(self.runs) & set(self.reported["cases"])
-        if both:
-            raise ValueError(f"{file.name}: expected cases without stored runs, got {', '.join(sorted(both))}")
 
     def seeds(self):
         """Returns the number of seeds, which must be the same for all cases."""
         counts = {len(runs) for runs in self.runs.values()}
-        counts |= {self.reported["seeds"]} if self.reported["cases"] else set()
         if len(counts) != 1:
             raise ValueError(f"Study.seeds: expected the same number for all cases, got {sorted(counts)}")
         return counts.pop()
@@ -113,20 +95,12 @@ class Study:
         return [measure.of(run) for run in self.runs[case]]
 
     def summary(self, case, measure):
-        """Returns mean, standard deviation and number of seeds of a measure of a case, stored or reported."""
-        if case in self.runs:
-            values = self.values(case, measure)
-            return statistics.mean(values), statistics.stdev(values), len(values)
-        return (*self.reported["cases"][case][measure.name][:2], self.reported["seeds"])
+        """Returns mean, standard deviation and number of seeds of a measure of a case."""
+        values = self.values(case, measure)
+        return statistics.mean(values), statistics.stdev(values), len(values)
 
     def difference(self, case, baseline, measure):
-        """Returns the interval of a case minus its baseline. It is paired by seed, unless the runs of only one of them
-        are stored and no paired difference was reported."""
-        if case in self.runs and baseline in self.runs:
-            if [o["seed"] for o in self.options[case]] != [o["seed"] for o in self.options[baseline]]:
-                raise ValueError(f"Study.difference: {case}: expected the seeds of {baseline}")
-            return Interval.of([a - b for a, b in zip(self.values(case, measure), self.values(baseline, measure))])
-        reported = self.reported["cases"].get(case, {})
-        if reported.get("baseline") == baseline:
-            return Interval.reported(*reported[measure.name][2:], self.reported["seeds"])
-        return Interval.unpaired(self.summary(case, measure), self.summary(baseline, measure))
+        """Returns the interval of a case minus its baseline, paired by seed."""
+        if [o["seed"] for o in self.options[case]] != [o["seed"] for o in self.options[baseline]]:
+            raise ValueError(f"Study.difference: {case}: expected the seeds of {baseline}")
+        return Interval.of([a - b for a, b in zip(self.values(case, measure), self.values(baseline, measure))])

@@ -88,17 +88,21 @@ class Language(Page):
     ATTACKED = Measure("test_attacked", lambda run: run["test_attacked"])
     HARM = Measure("test_harm", lambda run: 100 * (run["test_harm"] - 1))
 
-    def __init__(self, name, groups, others):
-        """others: the end of the name of a second archive, which has other runs of some cases. Here the names of these
-        cases end with it, too."""
-        self.study, self.groups = Study(name), groups
-        second = Study(f"{name}_{others}")
-        for case, runs in second.runs.items():
-            self.study.runs[f"{case}_{others}"] = runs
-            self.study.options[f"{case}_{others}"] = second.options[case]
+    def __init__(self, name, groups):
+        self.name, self.study, self.groups = name, Study(name), groups
 
-    def label(self, case, label):
-        return label if case in self.study.runs else label + " †"
+    def parts(self):
+        return {**super().parts(), "costs": self.costs()}
+
+    def costs(self):
+        """Returns the table that the program prints with --costs, from its stored output."""
+        return (FOLDER / f"runs/{self.name}_costs.md").read_text().rstrip()
+
+    def cost_of_reading(self, kind):
+        """Returns the lowest and the highest median of the rows whose label ends with `kind`."""
+        rows = [row.strip("| ").split(" | ") for row in Language.costs(self).splitlines()[2:]]
+        ratios = [row[5].split(" ")[0] for row in rows if row[0].endswith(kind)]
+        return f"{min(ratios)} to {max(ratios)}"
 
     def percent(self, case, baseline, measure):
         """Returns the difference in % of the baseline's mean."""
@@ -117,7 +121,7 @@ class Language(Page):
         if case == first[0]:
             return cells + ["", "", ""]
         interval, effect = self.percent(case, first[0], measure), self.effect(printed, first[2], at)
-        cells.append(between(interval) + ("" if interval.paired else " ‡"))
+        cells.append(between(interval))
         return cells + (["", ""] if effect is None else [shown(effect, 1, True), verdict(interval, effect)])
 
     def perplexities(self):
@@ -125,7 +129,7 @@ class Language(Page):
         for title, _, rows in self.groups:
             lines = []
             for row in rows:
-                cells = [self.label(*row[:2])]
+                cells = [row[1]]
                 cells += self.columns(row, rows[0], 0, self.CLEAN) + self.columns(row, rows[0], 1, self.ATTACKED)
                 cells.append(spread(self.study.summary(row[0], self.HARM)))
                 cells.append("" if row is rows[0] else
@@ -138,9 +142,7 @@ class Language(Page):
         return "\n\n".join(text)
 
     def layer(self, case, pointer, scale):
-        """Returns (mean, deviation) over seeds for each layer, from stored or reported numbers."""
-        if case not in self.study.runs:
-            return self.study.reported["layers"][pointer][case]
+        """Returns (mean, deviation) over seeds for each layer."""
         seeds = self.of_layers(case, pointer, scale)
         return [(statistics.mean(of), statistics.stdev(of)) for of in zip(*seeds)]
 
@@ -155,7 +157,7 @@ class Language(Page):
         return found
 
     def labels(self):
-        return {row[0]: self.label(*row[:2]) for _, _, rows in reversed(self.groups) for row in rows}
+        return {row[0]: row[1] for _, _, rows in reversed(self.groups) for row in rows}
 
     def layers(self, cases, title, pointer, scale, decimals):
         labels = self.labels()
@@ -189,7 +191,7 @@ MOMENTUM_LAYERS = [
 
 class Momentum(Language):
     def __init__(self):
-        super().__init__("momentum", papers.MOMENTUM, "again")
+        super().__init__("momentum", papers.MOMENTUM)
 
     def tables(self):
         return "\n\n".join([self.perplexities(), *(self.layers(papers.MOMENTUM_LAYERS, *of) for of in MOMENTUM_LAYERS)])
@@ -209,7 +211,7 @@ class Momentum(Language):
                           self.effect(printed["glam_heavy_ball"], printed["glam"], 0))
         halves = [self.percent(case, "smoe", clean).half for case, *_ in papers.MOMENTUM[0][2][1:]
                   if case not in ("adam", "rms_prop")]
-        adam = lambda case: self.percent(case, "smoe_again", clean)
+        adam = lambda case: self.percent(case, "smoe", clean)
         changes = lambda cases: "; ".join(f"{between(adam(case), 1)} % if {name}" for case, name in cases)
         by_epsilon = [("adam", "ε = 1e-8"),
                       *((f"adam_epsilon_{e}", f"ε = {e}") for e in ("0.0001", "0.01", "0.1", "1"))]
@@ -223,8 +225,7 @@ class Momentum(Language):
             f"other than Adam and RmsProp, the intervals are ± {min(halves):.1f} to ± {max(halves):.1f} %. Smaller "
             "effects are not visible with these seeds.",
             f"**GLaM.** Heavy ball changes the perplexity by {percent('glam_heavy_ball', 'glam')}. " +
-            holds(of_glam == "excluded, same sign",
-                  "The sign agrees with the paper. An effect as large as the paper's is excluded."),
+            holds(of_glam == "excluded", "An effect as large as the paper's is excluded. The sign is not decided."),
             f"**Adam in the first layer, ε at γ = 1.** The perplexity changes by {changes(by_epsilon)}. " +
             holds(all(verdict(adam(case), paper).startswith("excluded") for case, _ in by_epsilon),
                   f"No interval contains the effect of the paper, {shown(paper, 1, True)} %.") +
@@ -233,23 +234,20 @@ class Momentum(Language):
             "1e-8 and 0.58 for ε = 0.1. Hence, if ε is small, almost no gradient reaches the first mixture, and its "
             "output enters as almost 3.16 γ sign(u). The runs do not show which of the two raises the perplexity.",
             f"**Adam in the first layer, γ at ε = 0.1.** The perplexity changes by {changes(by_gamma)}.",
-            "**With ε = 1e-8 and half the depth,** Adam first changes the perplexity by "
-            f"{percent('half_adam', 'half_smoe')} (unpaired). RmsProp first, with a mixture in every layer, changes it "
-            f"by {percent('rms_prop')}. **Before the correction of the backward passes,** Adam first changed it by "
-            f"{percent('glam_adam', 'glam')} in GLaM. The verdicts above on GLaM with Adam, and on Adam first in the "
-            "skeleton without the initial weights of the paper's code, are of runs before the correction.",
-            f"**The plain sum, computed again** with the runs of Adam, differs by {percent('smoe_again')} from the "
-            "first row of the first table.",
+            f"**With ε = 1e-8,** Adam first changes the perplexity by {percent('half_adam', 'half_smoe')} at half the "
+            f"depth and by {percent('glam_adam', 'glam')} in GLaM. RmsProp first, with a mixture in every layer, "
+            f"changes it by {percent('rms_prop')}.",
             f"If Adam is first, the mean norms of the outputs in layers 3 to 6 are {min(ratios[2:]):.1f} to "
             f"{max(ratios[2:]):.1f} times those of the plain sum (layer 1: {ratios[0]:.1f}, layer 2: {ratios[1]:.1f}). "
             "The reason was not examined.",
             "**The skeleton of the paper's code** (post-norm, double residual) changes the perplexity of the equation "
-            f"by {skeleton['reference']} without momentum and by {skeleton['reference_heavy_ball']} with heavy ball "
-            f"(unpaired). In the skeleton, Adam first changes the perplexity by "
-            f"{percent('reference_adam', 'reference')} (unpaired).",
+            f"by {skeleton['reference']} without momentum and by {skeleton['reference_heavy_ball']} with heavy ball. "
+            f"In the skeleton, heavy ball changes the perplexity by {percent('reference_heavy_ball', 'reference')}, "
+            f"and Adam first by {percent('reference_adam', 'reference')}.",
             "**The skeleton with the initial weights of experts of the paper's code.** These weights change the "
-            f"perplexity of the plain sum by {percent('reference_initial', 'reference')} (unpaired). With them, Adam "
-            f"first changes it by {percent('reference_initial_adam', 'reference_initial')}.",
+            f"perplexity of the plain sum by {percent('reference_initial', 'reference')}. With them, heavy ball "
+            f"changes it by {percent('reference_initial_heavy_ball', 'reference_initial')}, and Adam first by "
+            f"{percent('reference_initial_adam', 'reference_initial')}.",
             "**μ from 0.3 to 0.9 at γ = 1.** " +
             holds(zero("mu_0.3", "mu_0.5", "heavy_ball", "mu_0.9"), "All four intervals contain 0. ") +
             f"**γ at μ = 0.7.** γ = 0.3 is better for {better} of {self.study.seeds()} seeds, " +
@@ -264,13 +262,23 @@ class Momentum(Language):
 
 
 class Graph(Language):
+    def costs(self):
+        return super().costs() + "\n\n" + items(
+            "Table 8 of the paper has 1.048 times the time and 1.008 times the memory for similarity, and 1.070 and "
+            "1.060 for attention, both in the forward pass. Here reading takes "
+            f"{self.cost_of_reading('similarity')} times as long with similarity and "
+            f"{self.cost_of_reading('attention')} times as long with attention.")
+
     LAYERS = [
         ("Words that change their experts in the last sixtieth of the steps, in % (figure 3)", "/fluctuation", 100, 1),
         ("Mean entropy of a word's probabilities, in nats (figure 3)", "/entropy", 1, 3),
         ("Deviation of the experts' loads over their mean", "/load_variation", 1, 2)]
 
     def __init__(self):
-        super().__init__("graph_of_tokens", papers.GRAPH_OF_TOKENS, "500")
+        super().__init__("graph_of_tokens", papers.GRAPH_OF_TOKENS)
+        shorter = Study("graph_of_tokens_500")  # runs of 500 steps
+        for case, runs in shorter.runs.items():
+            self.study.runs[f"{case}_500"], self.study.options[f"{case}_500"] = runs, shorter.options[case]
 
     def prefixes(self):
         labels, rows = self.labels(), []

@@ -6,8 +6,6 @@ compare with, rows). The programs in examples/studies have the same names and nu
 SMOE = ("smoe", "SMoE", (35.55, 44.19))
 HEAVY_BALL = ("heavy_ball", "heavy ball, μ 0.7, γ 1", (33.46, 42.33))
 
-SMOE_AGAIN = ("smoe_again", "SMoE, again", ())  # the same case, computed together with the rows below it
-
 # Perplexities on the clean and on the attacked test text: paper 001, tables 1, 5, 6, 7 and 9.
 MOMENTUM = [
     ("Rules, a mixture in every layer", "smoe", [
@@ -40,16 +38,17 @@ MOMENTUM = [
         ("reference_adam", "Adam first", (33.25, 41.11))]),
     ("The skeleton and the initial weights of experts of the paper's code", "reference_initial", [
         ("reference_initial", "SMoE", (35.55, 44.19)),
+        ("reference_initial_heavy_ball", "heavy ball", (33.46, 42.33)),
         ("reference_initial_adam", "Adam first", (33.25, 41.11))]),
-    ("Adam in the first layer: ε, at γ = 1", "smoe_again", [
-        SMOE_AGAIN,
+    ("Adam in the first layer: ε, at γ = 1", "smoe", [
+        SMOE,
         ("adam", "ε 1e-8", (33.25, 41.11)),
         ("adam_epsilon_0.0001", "ε 0.0001", ()),
         ("adam_epsilon_0.01", "ε 0.01", ()),
         ("adam_epsilon_0.1", "ε 0.1", ()),
         ("adam_epsilon_1", "ε 1", ())]),
-    ("Adam in the first layer: γ, at ε = 0.1", "smoe_again", [
-        SMOE_AGAIN, ("adam_gamma_0.3", "γ 0.3", ()), ("adam_epsilon_0.1", "γ 1", ()), ("adam_gamma_3", "γ 3", ())]),
+    ("Adam in the first layer: γ, at ε = 0.1", "smoe", [
+        SMOE, ("adam_gamma_0.3", "γ 0.3", ()), ("adam_epsilon_0.1", "γ 1", ()), ("adam_gamma_3", "γ 3", ())]),
     ("Momentum μ, at γ = 1", "smoe", [
         SMOE, ("mu_0.3", "μ 0.3", ()), ("mu_0.5", "μ 0.5", ()), HEAVY_BALL, ("mu_0.9", "μ 0.9", ())]),
     ("Step γ, at μ = 0.7", "smoe", [

@@ -23,7 +23,7 @@ def student(t, freedom, steps=20000):
     return 0.5 + total * h / 3
 
 
-def made_up(runs, reported=None):
+def made_up(runs):
     """Returns a study whose archive has runs[case][seed] = value of `test`."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -35,8 +35,6 @@ def made_up(runs, reported=None):
                     info = tarfile.TarInfo(f"runs/{case}.seed{seed}.json")
                     info.size = len(text)
                     archive.addfile(info, io.BytesIO(text))
-        if reported:
-            (folder / "small_reported.json").write_text(json.dumps(reported))
         return Study("small", folder)
 
 
@@ -59,12 +57,6 @@ class Intervals(unittest.TestCase):
         # Mean 5, squared deviations 9 + 1 + 1 + 0 + 25, variance 36 / 4 = 9, half-width 2.776445 · 3 / 2.2360680.
         self.near(Interval.of([2, 4, 4, 5, 10]), 5, 3.724991)
 
-    def test_unpaired_by_hand(self):
-        # Standard errors 3 / √9 = 1 and 4 / √4 = 2 together √5; the smaller sample has 3 degrees of freedom.
-        interval = Interval.unpaired((5, 3, 9), (1, 4, 4))
-        self.near(interval, 4, 3.182446 * 2.2360680)
-        self.assertFalse(interval.paired)
-
     def test_scaled(self):
         self.near(Interval.of([1, 2, 3]).scaled(10), 20, 24.84138)
 
@@ -80,7 +72,7 @@ class Intervals(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "freedom: expected 1 to 9, got 10"):
             Interval.of(range(11))
         with self.assertRaisesRegex(ValueError, "freedom: expected 1 to 9, got 0"):
-            Interval.reported(1, 0, 1)
+            Interval.of([1])
 
 
 class Verdicts(unittest.TestCase):
@@ -90,14 +82,14 @@ class Verdicts(unittest.TestCase):
                                        (3, 6, "excluded, same sign"), (-3, 1, "excluded, opposite sign"),
                                        (3, -6, "excluded, opposite sign"), (0, 3, "excluded"), (-1, -4, "excluded"),
                                        (0, 2, "not decided"), (-1, -3, "not decided"), (1, -1, "not decided")):
-            interval = Interval.reported(mean, 1, 3)
+            interval = Interval.of([mean - 1, mean, mean + 1])
             self.assertAlmostEqual(interval.half, half, places=5)
             self.assertEqual(verdict(interval, effect), expected, (mean, effect))
 
     def test_on_sign(self):
         for mean, sign, expected in ((3, 1, "confirmed"), (-3, -1, "confirmed"), (3, -1, "excluded"),
                                      (-3, 1, "excluded"), (2, 1, "not decided"), (-2, 1, "not decided")):
-            self.assertEqual(verdict_on_sign(Interval.reported(mean, 1, 3), sign), expected, (mean, sign))
+            self.assertEqual(verdict_on_sign(Interval.of([mean - 1, mean, mean + 1]), sign), expected, (mean, sign))
 
 
 class Studies(unittest.TestCase):
@@ -106,7 +98,6 @@ class Studies(unittest.TestCase):
         study = made_up({"a": {3: 103, 1: 11, 2: 52}, "b": {2: 50, 1: 10, 3: 100}})
         found = study.difference("a", "b", TEST)
         self.assertEqual(study.seeds(), 3)
-        self.assertTrue(found.paired)
         self.assertAlmostEqual(found.mean, 2)
         self.assertAlmostEqual(found.half, 2.484138, places=5)
 
@@ -118,25 +109,6 @@ class Studies(unittest.TestCase):
     def test_other_number_of_seeds(self):
         with self.assertRaisesRegex(ValueError, r"Study.seeds: expected the same number .*, got \[2, 3\]"):
             made_up({"a": {1: 1, 2: 2, 3: 3}, "b": {1: 1, 2: 2}}).seeds()
-
-    def test_reported(self):
-        reported = {"seeds": 3, "cases": {"c": {"baseline": "a", "test": [5, 1, 2, 1]}, "d": {"test": [7, 3]}}}
-        study = made_up({"a": {1: 2, 2: 3, 3: 4}}, reported)
-        found = study.difference("c", "a", TEST)
-        self.assertTrue(found.paired)
-        self.assertAlmostEqual(found.mean, 2)
-        self.assertAlmostEqual(found.half, 2.484138, places=5)
-        found = study.difference("d", "a", TEST)  # errors 3 / √3 and 1 / √3
-        self.assertFalse(found.paired)
-        self.assertAlmostEqual(found.mean, 4)
-        self.assertAlmostEqual(found.half, 4.302653 * math.sqrt(10 / 3), places=5)
-        # The reported difference of c is from a, and is not used for d.
-        self.assertAlmostEqual(study.difference("c", "d", TEST).mean, -2)
-        self.assertFalse(study.difference("c", "d", TEST).paired)
-
-    def test_stored_and_reported(self):
-        with self.assertRaisesRegex(ValueError, "expected cases without stored runs, got a"):
-            made_up({"a": {1: 2, 2: 3}}, {"seeds": 2, "cases": {"a": {"test": [1, 1]}}})
 
 
 if __name__ == "__main__":

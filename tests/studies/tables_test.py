@@ -9,7 +9,6 @@ import paths
 import page
 import papers
 import store
-from intervals import Interval, verdict
 
 
 class Numbers(unittest.TestCase):
@@ -68,13 +67,15 @@ class Cells(unittest.TestCase):
                 ("k_1_attention", "k_1", 5.40, 1.56, 48.85), ("smoe_tau_2", "smoe", 0, 0.06, 44.91)):
             self.check(graph.percent(case, baseline, graph.CLEAN), mean, deviation, of)
         momentum = page.Momentum()
-        for case, mean, deviation in (("gamma_0.3", -0.43, 0.36), ("mu_0.9", 0.30, 0.67), ("heavy_ball", 0.10, 0.58)):
-            self.check(momentum.percent(case, "smoe", momentum.CLEAN), mean, deviation, 39.11)
-        # 39.06 − 39.33, 38.93 − 39.51, 39.16 − 38.74: the same seeds of another archive.
-        self.check(momentum.percent("adam_epsilon_0.1", "smoe_again", momentum.CLEAN), -0.15, 0.51, 39.19)
+        for case, baseline, mean, deviation, of in (
+                ("heavy_ball", "smoe", -0.02, 0.52, 39.19), ("learned_gamma", "smoe", -0.23, 0.71, 39.19),
+                ("glam_adam", "glam", 16.84, 0.33, 38.71), ("half_heavy_ball", "half_smoe", 0.11, 0.44, 39.85),
+                ("reference_initial_heavy_ball", "reference_initial", 0.66, 0.14, 36.72)):
+            self.check(momentum.percent(case, baseline, momentum.CLEAN), mean, deviation, of)
+        # 39.06 − 39.33, 38.93 − 39.51, 39.16 − 38.74.
+        self.check(momentum.percent("adam_epsilon_0.1", "smoe", momentum.CLEAN), -0.15, 0.51, 39.19)
         # 76.16 − 74.60, 75.31 − 74.17, 75.20 − 74.28, after 500 steps.
         self.check(graph.percent("smoe_attention_weights_500", "smoe_500", graph.CLEAN), 1.21, 0.33, 74.35)
-        self.assertFalse(momentum.percent("reference_adam", "reference", momentum.CLEAN).paired)
         self.assertIn("| SMoE, attention | 47.29 ± 0.03 |", graph.tables())
         self.assertIn("| 46.65 ± 0.07 |", graph.tables())
         self.assertIn("5.20 ± 0.11 | −0.04 [", graph.tables())
@@ -83,7 +84,7 @@ class Cells(unittest.TestCase):
         self.assertIn("| SMoE | 1.555 ± 0.078 | 1.670 ± 0.082 | 1.784 ± 0.231 | 1.847 ± 0.135 |", page.Graph().tables())
         # Layer 2 of the seeds: 0.871, 0.875, 0.889.
         self.assertIn("| τ 1 | 100.0 ± 0.0 | 87.8 ± 0.9 |", page.Graph().tables())
-        self.assertIn("| SMoE | 30.7 ± 1.4 | 13.2 ± 4.7 | 9.9 ± 3.2 | 8.8 ± 1.2 | 9.4 ± 1.1 | 13.9 ± 1.2 |",
+        self.assertIn("| SMoE | 34.4 ± 0.6 | 48.5 ± 0.3 | 49.6 ± 1.6 | 50.4 ± 0.4 | 51.7 ± 1.4 | 50.5 ± 0.8 |",
                       page.Momentum().tables())
 
     def test_images(self):
@@ -151,25 +152,6 @@ class Cells(unittest.TestCase):
         self.near(text.after("mot.m8", text.columns[1], 12), 0.25321, 0.0024749)
         # Experts in use 3.5544 ± 0.34138 and 3.0665 ± 0.23496, entropy 2.1957 ± 0.011494 and 2.2422 ± 0.0062638.
         self.assertIn("| mot, M = 4 | 3.55 ± 0.34 | 2.20 ± 0.01 | 3.07 ± 0.23 | 2.24 ± 0.01 |", text.routing())
-
-    def test_reported_numbers_are_precise_enough(self):
-        """No rounding of a reported number changes a verdict."""
-        momentum = page.Momentum()
-        count = 0
-        for _, _, rows in papers.MOMENTUM:
-            for case, _, printed in rows[1:]:
-                reported = momentum.study.reported["cases"].get(case, {})
-                for at, measure in enumerate((momentum.CLEAN, momentum.ATTACKED)):
-                    effect = momentum.effect(printed, rows[0][2], at)
-                    if effect is None or reported.get("baseline") != rows[0][0]:
-                        continue
-                    of = momentum.study.summary(rows[0][0], measure)[0]
-                    mean, deviation = reported[measure.name][2:]
-                    found = {verdict(Interval.reported(mean + a, deviation + b, 3).scaled(100 / of), effect)
-                             for a in (-0.005, 0.005) for b in (-0.005, 0.005)}
-                    self.assertEqual(len(found), 1, (case, measure.name, found))
-                    count += 1
-        self.assertGreater(count, 30)
 
 
 class Sentences(unittest.TestCase):
