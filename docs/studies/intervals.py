@@ -27,8 +27,7 @@ class Interval:
 
     @classmethod
     def of(cls, values):
-        n = len(values)
-        return cls(statistics.mean(values), statistics.stdev(values) / math.sqrt(n) if n > 1 else 0, n - 1)
+        return cls(statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values)), len(values) - 1)
 
     def scaled(self, factor):
         """The interval of the values times a positive factor."""

@@ -72,7 +72,7 @@ class Intervals(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "freedom: expected 1 to 9, got 10"):
             Interval.of(range(11))
         with self.assertRaisesRegex(ValueError, "freedom: expected 1 to 9, got 0"):
-            Interval.of([1])
+            Interval(1, 0, 0)
 
 
 class Verdicts(unittest.TestCase):

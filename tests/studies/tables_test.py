@@ -196,7 +196,6 @@ class Settings(unittest.TestCase):
         self.assertIn(f"| 1 | ≠ {options['tau']:g} |", text)
         self.assertIn(f"| μ = {options['mu']:g}, γ = {options['gamma']:g} |", text)
 
-
     def test_mot(self):
         for options in page.Mot().study.options["mot"]:
             self.check("mot", options, 15)

@@ -102,8 +102,8 @@ template <class F, int R>
 inline constexpr int most_rows = has_32_registers ? 7 : 2;
 
 #if defined(GATEFOLD_AMX_INT8)
-/// The same on the matrix unit (AMX), for 16 rows, or for the last `rows` rows. Its integer sums are exact, so all bits
-/// are those of `tile`.
+/// Multiplies rows by panels on the matrix unit (AMX), 16 rows at a time. Its integer sums are exact, so all bits are
+/// those of `tile`.
 class OnMatrixUnit {
  public:
   /// Returns how many of the first rows the unit multiplies. For a few rows, vector registers are faster.
@@ -111,7 +111,7 @@ class OnMatrixUnit {
     const Index last = rows % AmxBytes::rows;
     return !amx_permitted() ? 0 : last > most_rows ? rows : rows - last;
   }
-  explicit OnMatrixUnit(Index rows, Index groups, const QuantisedRow* a)
+  OnMatrixUnit(Index rows, Index groups, const QuantisedRow* a)
       : rows_(rows), last_((rows - 1) % AmxBytes::rows + 1), unit_(static_cast<int>(last_)) {
     for (Index g = 0; g < groups; ++g)
       for (Index i = 0; i < AmxBytes::rows; ++i) last_scale_[g][i] = i < last_ ? a[rows - last_ + i].scale[g] : 0.0F;
