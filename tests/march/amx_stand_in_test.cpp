@@ -216,6 +216,30 @@ TEST_CASE("quantised products: use the unit for many rows if permitted, with the
   }
 }
 
+TEST_CASE("grouped_gemm: quantised weights use the unit on any number of threads" * doctest::skip(refuses)) {
+  constexpr Index rows = 90, depth = 300, columns = 70;
+  const auto a = naive::random_vector<float>(rows * depth, 3), w = naive::random_vector<float>(3 * depth * columns, 4);
+  const View<const float, 3, Cpu> weights(w.data(), Index(3), depth, columns);
+  const std::vector<Index> offsets{0, 41, 45, rows};
+  for (const Weights form : {Weights::int8, Weights::int4, Weights::mxfp4}) {
+    const auto product = [&](int threads) {
+      Cpu::Context ctx(threads, true);
+      cpu::PackedWeights packed;
+      Cpu::pack(ctx, weights, form, packed);
+      const auto use = ctx.use(packed);
+      const long before = process.multiplied_bytes;
+      Tensor<float, 2, Cpu> c(rows, columns);
+      Cpu::grouped_gemm<float>(ctx, Groups<Cpu>{offsets, {}, rows}, View<const float, 2, Cpu>(a.data(), rows, depth),
+                               weights, false, c.view(), functor::Store{});
+      CHECK(process.multiplied_bytes > before);
+      return c;
+    };
+    const auto alone = product(1), by_three = product(3);
+    CHECK(std::equal(alone.data(), alone.data() + alone.size(), by_three.data()));
+  }
+  CHECK(process.configured == process.released);
+}
+
 TEST_CASE("grouped_gemm: without permission bfloat16 throws, float works" * doctest::skip(!refuses)) {
   CHECK(fault([] { const cpu::AmxTiles<Bfloat16> tiles; }) == "AMX: ldtilecfg: not permitted");
   CpuBf16::Context ctx(1);
