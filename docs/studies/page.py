@@ -700,12 +700,14 @@ class Whole(Mixtures):
 
 MOT_TEXT = (papers.MOT_TEXT, papers.MOT_TEXT_ORDER, papers.MOT_TEXT_OTHERS,
             [("book", "which book, accuracy in %", 100, 1, 1), ("place", "where, root mean squared error", 1, 4, -1)])
+MOT_VISION = (papers.MOT_VISION, papers.MOT_VISION_ORDER, papers.MOT_VISION_OTHERS,
+              [("clean", "clean, accuracy in %", 100, 1, 1), ("corrupted", "corrupted, accuracy in %", 100, 1, 1)])
 
 
 def sections():
     """Returns the content of the generated parts: name of the page → name of the part → text."""
     pages = {"momentum": Momentum(), "graph_of_tokens": Graph(), "vision": Vision(), "mot": Mot(),
-             "mot_text": Whole("mot_text", *MOT_TEXT)}
+             "mot_text": Whole("mot_text", *MOT_TEXT), "mot_vision": Whole("mot_vision", *MOT_VISION)}
     return {f"{name}.md": page.parts() for name, page in pages.items()}
 
 

@@ -129,3 +129,11 @@ MOT_TEXT = [("mot.m2", "mot, M = 2"), ("mot.m4", "mot, M = 4"), ("mot.m8", "mot,
 MOT_TEXT_ORDER = [("mot.m2", "multi_head"), ("mot.m4", "multi_head"), ("mot.m8", "multi_head")]
 MOT_TEXT_OTHERS = [("mot.m4", "mot.m2"), ("mot.m8", "mot.m4"), ("mot.m2", "linear"), ("mot.m4", "linear"),
                    ("mot.m8", "linear"), ("bag_of_words", "multi_head")]
+MOT_VISION = [("mot.m1", "mot, M = 1"), ("mot.m4", "mot, M = 4"), ("mot.m8", "mot, M = 8"),
+              ("mot_per_patch.m4", "mot_per_patch, M = 4"), ("mot_per_patch.m8", "mot_per_patch, M = 8"),
+              ("ffn_moe.m4", "ffn_moe, M = 4"), ("attention_absent.m4", "attention_absent, M = 4"),
+              ("multi_head", "multi_head, no gate")]
+MOT_VISION_ORDER = [("mot.m4", "multi_head"), ("mot.m8", "multi_head"), ("mot.m4", "ffn_moe.m4"),
+                    ("mot.m4", "attention_absent.m4")]
+MOT_VISION_OTHERS = [("mot_per_patch.m4", "mot.m4"), ("mot_per_patch.m8", "mot.m8"), ("mot.m4", "mot.m1"),
+                     ("mot.m8", "mot.m1")]

@@ -208,6 +208,10 @@ class Settings(unittest.TestCase):
         text = (paths.ROOT / "docs/studies/mot_text.md").read_text()
         self.assertIn(f"AdamW with rate {of['recipe']['lr'] * 1e4:g}e-4", text)
 
+    def test_mot_vision(self):
+        options = page.Whole("mot_vision", *page.MOT_VISION).study.options["clean.mot.m8"][0]
+        self.check("mot_vision", {**options, **options["recipe"], **options["network"]}, 7)
+
 
 class Stored(unittest.TestCase):
     RESULT = {"epoch": [0, 50, 250, 800], "test_loss": [4, 2, 1, 3], "test_accuracy": [0, 1, 2, 3],
