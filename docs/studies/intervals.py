@@ -1,5 +1,6 @@
 """Reads stored runs of the studies and computes differences with intervals."""
 import collections
+import functools
 import json
 import math
 import pathlib
@@ -13,6 +14,36 @@ STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624
 
 # A number of a run: its name, and the function that computes it from the result of the run.
 Measure = collections.namedtuple("Measure", "name of")
+
+
+def power(ratio, freedom):
+    """Returns the probability that a 95 % interval does not contain 0.
+
+    ratio: the true mean over the true standard error; freedom: degrees of freedom. This is P(|T| > t) of Student's
+    noncentral t distribution: the integral over the chi distribution of Φ(ratio − t s / √f) + Φ(−ratio − t s / √f)."""
+    below, slope = statistics.NormalDist().cdf, STUDENT[freedom - 1] / math.sqrt(freedom)
+    scale = math.log(2) * (1 - freedom / 2) - math.lgamma(freedom / 2)
+
+    def density(s):
+        return math.exp(scale + (freedom - 1) * math.log(s) - s * s / 2) if s > 0 else math.exp(scale) * (freedom == 1)
+
+    steps = 400  # of Simpson's rule
+    width, total = (math.sqrt(freedom) + 9) / steps, 0
+    for i in range(steps + 1):
+        s = i * width
+        of = density(s) * (below(ratio - slope * s) + below(-ratio - slope * s))
+        total += of * (1 if i in (0, steps) else 4 if i % 2 else 2)
+    return total * width / 3
+
+
+@functools.lru_cache(None)
+def visible_ratio(freedom, probability):
+    """Returns the ratio at which the power is the given probability."""
+    low, high = 0, 1000
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if power(middle, freedom) < probability else (low, middle)
+    return high
 
 
 class Interval:
@@ -31,15 +62,27 @@ class Interval:
 
     def scaled(self, factor):
         """The interval of the values times a positive factor."""
-        return Interval(factor * self.mean, factor * self.half / STUDENT[self.freedom - 1], self.freedom)
+        return Interval(factor * self.mean, factor * self.error(), self.freedom)
 
     def contains(self, value):
         return self.low <= value <= self.high
 
+    def error(self):
+        """The standard error of the mean."""
+        return self.half / STUDENT[self.freedom - 1]
+
+    def power(self, effect):
+        """Estimates the probability that the interval of as many new seeds does not contain 0 if the effect is real."""
+        return power(abs(effect) / self.error(), self.freedom)
+
+    def visible(self, probability=0.8):
+        """Estimates the smallest effect whose power is the given probability."""
+        return visible_ratio(self.freedom, probability) * self.error()
+
     def seeds_for(self, effect):
         """Estimates how many seeds make the half-width a third of an effect, if the deviation remains the same. Above
         10, the estimate uses the normal distribution and has one significant digit."""
-        deviation = self.half / STUDENT[self.freedom - 1] * math.sqrt(self.freedom + 1)
+        deviation = self.error() * math.sqrt(self.freedom + 1)
         for freedom, t in enumerate(STUDENT, 1):
             if t * deviation / math.sqrt(freedom + 1) <= abs(effect) / 3:
                 return freedom + 1

@@ -75,6 +75,17 @@ def by_verdict(effects):
     return grouped(labels)
 
 
+def powers(effects):
+    """Formats effects, which are (label, interval, effect of the paper), by their power as lines of an item. An interval
+    of width 0 has no power."""
+    found = sorted(((interval.power(effect), label) for label, interval, effect in effects if interval.half > 0),
+                   reverse=True)
+    enough, less = [label for of, label in found if of >= 0.8], [f"{label}: {of:.2f}" for of, label in found if of < 0.8]
+    return "\n".join(["**Power** of an effect that is as large as in the paper:",
+                      *(f"{title} ({len(labels)}): {'; '.join(labels)}" for title, labels in
+                        (("0.8 or more", enough), ("less", less)) if labels)])
+
+
 class Page:
     def parts(self):
         """Returns the generated parts: name → text."""
@@ -215,6 +226,7 @@ class Momentum(Language):
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}
         return items(
             f"**Effects of the paper on clean text:**\n{by_verdict(self.effects(0, clean))}",
+            powers(self.effects(0, clean)),
             f"**A mixture in every layer.** Heavy ball changes the perplexity by {percent('heavy_ball')}. For rules "
             f"other than Adam and RmsProp, the intervals are ± {min(halves):.1f} to ± {max(halves):.1f} %. Smaller "
             "effects are not visible with these seeds.",
@@ -342,6 +354,7 @@ class Graph(Language):
         weight = lambda case: f"{min(itself[case]):.0f} to {max(itself[case]):.0f} %"
         return items(
             f"**Effects of the paper on clean text:**\n{by_verdict(self.effects(0, clean))}",
+            powers(self.effects(0, clean)),
             f"**Similarity.** The intervals of {len(similar) - len(decided)} of {len(similar)} cases contain 0. The "
             f"narrowest is that of τ = 2: {percent('smoe_tau_2', 'smoe')}. If K = 1, similarity is worse for {ahead} "
             f"of {self.study.seeds()} seeds: {percent('k_1_similarity', 'k_1')}.",
@@ -431,6 +444,7 @@ class Vision(Page):
         parameters = [f"{self.study.runs[case][0]['parameters']:,}" for case in ("vmoe", "soft")]
         return items(
             f"**Effects of the papers:**\n{by_verdict(effects)}",
+            powers(effects),
             f"**Intervals of Δ that do not contain 0**: {len(apart)} of {len(intervals)} ({'; '.join(apart)}). If no "
             f"difference were real, {0.05 * len(intervals):.1f} would be expected by chance.",
             "**Attention-aware.** Under corruption the differences of the seeds are "
@@ -479,6 +493,14 @@ class Mixtures(Page):
                 rows[-1] += [between(self.difference(a, b, column), column[3]), *cells]
         head = [cell for column in self.columns for cell in (column[1], *(title for title, _ in more))]
         return table(["models", *head], rows)
+
+    def power(self):
+        lines = ["**Power.** The smallest difference that has a power of 0.8:"]
+        for column in self.columns:
+            lines.append(f"{column[1]}: " + "; ".join(
+                f"{self.labels[a]} − {self.labels[b]}: {self.difference(a, b, column).visible():.{column[3]}f}"
+                for a, b in self.pairs))
+        return "\n".join(lines)
 
     def tables(self):
         return (f"{self.models()}\n\n**The order of the models.** In the paper, the first model of each pair is "
@@ -641,6 +663,9 @@ class Mot(Mixtures):
             (f"{first} + {second}", self.case(t1=first, t2=first + second)) for first in (t1 // 2, t1, 2 * t1)
             for second in ((t2 - t1) // 2, t2 - t1, 2 * (t2 - t1))])
 
+    def tables(self):
+        return f"{super().tables()}\n\n{items(self.power())}"
+
     def parts(self):
         return {name: getattr(self, name)() for name in
                 ("tables", "specialisation", "attention", "rate", "floor", "experts", "stages")}
@@ -691,7 +716,7 @@ class Whole(Mixtures):
             lines.append(f"**{title[0].upper()}{title[1:]}.** The best mean: {name([best])}. From T₂ to T, the score "
                          f"changes as follows: {changes}. Of these models, better in the mean than the transformer "
                          f"without a gate after at least one epoch: {name(ahead)}.")
-        return items(*lines)
+        return items(*lines, self.power())
 
     def tables(self):
         return (f"{super().tables()}\n\n**Other differences**\n\n{self.differences(self.others)}\n\n"
@@ -702,6 +727,139 @@ MOT_TEXT = (papers.MOT_TEXT, papers.MOT_TEXT_ORDER, papers.MOT_TEXT_OTHERS,
             [("book", "which book, accuracy in %", 100, 1, 1), ("place", "where, root mean squared error", 1, 4, -1)])
 MOT_VISION = (papers.MOT_VISION, papers.MOT_VISION_ORDER, papers.MOT_VISION_OTHERS,
               [("clean", "clean, accuracy in %", 100, 1, 1), ("corrupted", "corrupted, accuracy in %", 100, 1, 1)])
+
+
+class ExpertCount(Page):
+    """Paper 003. A case is a layer: its experts, patches P and number of experts M."""
+
+    COUNTS = (4, 8, 16, 32, 64)
+    ACCURACY, ENTROPY = Measure("accuracy", lambda run: run["accuracy"]), Measure("entropy", lambda run: run["entropy"])
+
+    def __init__(self):
+        self.study = Study("expert_count")
+
+    @staticmethod
+    def case(layer, count):
+        """Returns the name of a case, for example mlp.p4.m8.theorem of the layer mlp.p4.theorem with 8 experts."""
+        kind, patches, *more = layer.split(".")
+        return ".".join([kind, patches, f"m{count}", *more])
+
+    def difference(self, a, b, measure):
+        """a, b: (layer, number of experts)."""
+        return self.study.difference(self.case(*a), self.case(*b), measure)
+
+    def by_count(self, *rows):
+        """Returns a table with a column for each M. rows: (label, function of M that returns a cell)."""
+        return table(["", *(f"M = {count}" for count in self.COUNTS)],
+                     [[label, *(of(count) for count in self.COUNTS)] for label, of in rows])
+
+    def values(self, layer, measure, decimals):
+        return lambda count: spread(self.study.summary(self.case(layer, count), measure), decimals)
+
+    def signed(self, interval, sign, decimals):
+        return f"{between(interval, decimals)}, {verdict_on_sign(interval, sign)}"
+
+    def best(self, layer, count, measure, sign, decimals):
+        """Compares the number of experts that the paper finds best with each other number."""
+        return lambda other: "" if other == count else self.signed(
+            self.difference((layer, count), (layer, other), measure), sign, decimals)
+
+    def sweep(self):
+        accuracy, entropy = self.ACCURACY, self.ENTROPY
+        layers = [(f"{kind.upper()}, P = {patches}", f"{kind}.p{patches}") for kind in ("mlp", "cnn")
+                  for patches in (4, 8)]
+        found = [row for label, layer in layers for row in (
+            (f"{label}, accuracy in %", self.values(layer, accuracy, 1)),
+            (f"{label}, entropy", self.values(layer, entropy, 2)))]
+        optima = [("MLP", "mlp.p4", 16), ("CNN", "cnn.p4", 8)]
+        order = [row for label, layer, count in optima for row in (
+            (f"{label}: accuracy of M = {count} minus that of M", self.best(layer, count, accuracy, 1, 1)),
+            (f"{label}: entropy of M = {count} minus that of M", self.best(layer, count, entropy, -1, 2)))]
+        patches = lambda kind, count: self.difference((f"{kind}.p8", count), (f"{kind}.p4", count), accuracy)
+        kinds = lambda of, count: self.difference((f"cnn.p{of}", count), (f"mlp.p{of}", count), accuracy)
+        verdicts = lambda layer, count, measure, sign: [
+            (verdict_on_sign(self.difference((layer, count), (layer, other), measure), sign), f"M = {other}")
+            for other in self.COUNTS if other != count]
+        return "\n\n".join([
+            f"**Accuracy and entropy** ({self.study.seeds()} seeds)", self.by_count(*found),
+            "**The best number of experts, P = 4.** Figure 1 of the paper has the highest accuracy at M = 16 for MLP "
+            "experts and at M = 8 for CNN experts, and says the same of the entropy in figure 2. The cells have the "
+            "difference and the verdict on this order.", self.by_count(*order),
+            "**P = 8 minus P = 4, accuracy in points.** In the paper, the MLP mixture is worse with P = 8, and the CNN "
+            "mixture remains good.",
+            self.by_count(("MLP", lambda count: self.signed(patches("mlp", count), -1, 1)),
+                          ("CNN", lambda count: between(patches("cnn", count), 1))),
+            "**CNN minus MLP, accuracy in points**",
+            self.by_count(*((f"P = {of}", lambda count, of=of: between(kinds(of, count), 1)) for of in (4, 8))),
+            items(*(f"**{label}, M = {count} is better than** (accuracy):\n{grouped(verdicts(layer, count, accuracy, 1))}"
+                    for label, layer, count in optima))])
+
+    def stage(self, when, name):
+        return Measure(name, lambda run: run[when][name])
+
+    def theorem(self):
+        share = lambda name: Measure(name, lambda run: run[name])
+        rows = []
+        for label, layer in (("MLP", "mlp.p4"), ("CNN", "cnn.p4"), ("MLP, σ₀ of Theorem 1", "mlp.p4.theorem")):
+            has = [when for when in ("t1", "end") if when in self.study.runs[self.case(layer, 4)][0]]
+            for when in has:
+                for name, of in (("own_error", "own cluster"), ("other_error", "other clusters"),
+                                 ("best_error", "best cluster")):
+                    rows.append((f"{label}: error at {'T₁' if when == 't1' else 'the end'}, {of}",
+                                 self.values(layer, self.stage(when, name), 3)))
+            rows += [(f"{label}: clusters that are an expert's own", self.values(layer, share("sets"), 1)),
+                     (f"{label}: experts that keep their cluster", self.values(layer, share("kept"), 2)),
+                     (f"{label}: items routed to an expert of their own cluster",
+                      self.values(layer, share("routed_to_own"), 2)),
+                     (f"{label}: items routed to an expert whose best cluster is theirs",
+                      self.values(layer, share("routed_to_best"), 2))]
+        gap = Measure("gap", lambda run: run["t1"]["other_error"] - run["t1"]["own_error"])
+        change = Measure("change", lambda run: run["end"]["own_error"] - run["t1"]["own_error"])
+        one = lambda measure, kind: lambda count: Interval.of(self.study.values(self.case(f"{kind}.p4", count), measure))
+        compared = [row for kind in ("mlp", "cnn") for row in (
+            (f"{kind.upper()}: other clusters minus own cluster, at T₁",
+             lambda count, kind=kind: self.signed(one(gap, kind)(count), 1, 3)),
+            (f"{kind.upper()}: own cluster, the end minus T₁",
+             lambda count, kind=kind: self.signed(one(change, kind)(count), -1, 3)))]
+        mean = lambda layer, measure, count: self.study.summary(self.case(layer, count), measure)[0]
+        span = lambda layer, measure, decimals, counts=self.COUNTS: (
+            f"{min(mean(layer, measure, c) for c in counts):.{decimals}f} to "
+            f"{max(mean(layer, measure, c) for c in counts):.{decimals}f}")
+        best, own, routed = self.stage("end", "best_error"), self.stage("end", "own_error"), share("routed_to_best")
+        return "\n\n".join([
+            f"({self.study.seeds()} seeds)", self.by_count(*rows),
+            "**Signs.** The theorem has a smaller error on the own cluster than on the others. Its proof lets the error "
+            "on the own cluster fall from T₁ to the end.", self.by_count(*compared),
+            items(
+                "**Each expert is good on one cluster.** At the end, the mean error of an expert on its own cluster is "
+                f"{span('mlp.p4', own, 2)} (MLP) and {span('cnn.p4', own, 2)} (CNN). On its best cluster it is "
+                f"{span('mlp.p4', best, 2)} (MLP) and {span('cnn.p4', best, 3)} (CNN). The theorem says o(1).",
+                "**The router.** From M = 8 on, the mean share of the items that go to an expert whose best cluster is "
+                f"theirs is {span('mlp.p4', routed, 2, self.COUNTS[1:])} (MLP) and "
+                f"{span('cnn.p4', routed, 2, self.COUNTS[1:])} (CNN). With Theorem 1's own σ₀ and inputs of size one it "
+                f"is {span('mlp.p4.theorem', routed, 2)} for MLP experts; chance is 0.25.")])
+
+    def init(self):
+        equal, apart = "mlp.p4", "mlp.p4.independent"
+        own, other = self.stage("t1", "own_error"), self.stage("t1", "other_error")
+        less = lambda measure, sign, decimals: lambda count: self.signed(
+            self.difference((equal, count), (apart, count), measure), sign, decimals)
+        return "\n\n".join([
+            f"({self.study.seeds()} seeds)",
+            self.by_count(
+                ("error on the own cluster at T₁, equal patches", self.values(equal, own, 3)),
+                ("… independent patches", self.values(apart, own, 3)),
+                ("error on other clusters at T₁, equal patches", self.values(equal, other, 3)),
+                ("… independent patches", self.values(apart, other, 3)),
+                ("accuracy in %, equal patches", self.values(equal, self.ACCURACY, 1)),
+                ("… independent patches", self.values(apart, self.ACCURACY, 1))),
+            "**Equal minus independent patches.** The lemmas give a smaller error on the own cluster for equal patches, "
+            "and a better layer follows from it.",
+            self.by_count(("error on the own cluster at T₁", less(own, -1, 3)),
+                          ("accuracy in points", less(self.ACCURACY, 1, 1)))])
+
+    def parts(self):
+        return {"sweep": self.sweep(), "theorem": self.theorem(), "init": self.init()}
 
 
 def sections():

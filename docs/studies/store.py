@@ -1,6 +1,7 @@
 """store.py PROGRAM FOLDER: stores the runs of a program in runs/PROGRAM.tar.xz. Equal runs make equal archives.
 
-FOLDER is the folder of --out. Of the runs of `mot`, only the numbers that page.py reads are stored."""
+FOLDER is the folder of --out. Of the runs of `mot` and `expert_count`, only the numbers that page.py reads are
+stored."""
 import io
 import json
 import pathlib
@@ -27,13 +28,47 @@ def of_mot(options, case, result):
     return kept
 
 
+def lowest(errors):
+    """Returns the cluster with the lowest error. Clusters without items have no error (None)."""
+    return min((k for k, error in enumerate(errors) if error is not None), key=lambda k: errors[k])
+
+
+def of_expert_count(options, case, result):
+    """Keeps accuracies and entropy. Replaces the errors of each expert m on each cluster k by means over the experts, of
+    the layer at T₁ (if the run has that many iterations) and at the end. The cluster of an expert is that of definition
+    2 at the start; its best cluster is the one with the lowest error."""
+    experts = result["experts"]
+    own = experts["start"]["specialised"]
+    kept = {name: result[name] for name in ("accuracy", "entropy", "cluster_accuracy")}
+    for when in ("t1", "end"):
+        if when not in experts:
+            continue
+        errors = experts[when]["errors"]  # [M][K]
+        best = [lowest(of) for of in errors]
+        mean = lambda values: sum(values) / len(errors)
+        kept[when] = {"own_error": mean([of[k] for of, k in zip(errors, own)]),
+                      "other_error": mean([(sum(of) - of[k]) / (len(of) - 1) for of, k in zip(errors, own)]),
+                      "best_error": mean([of[k] for of, k in zip(errors, best)]),
+                      "covered": len(set(best))}
+    shares = [of for of in result["routing"] if of[0] is not None]  # [K][M], clusters with items
+    routed = lambda clusters: sum(share for k, of in enumerate(result["routing"]) if of[0] is not None
+                                  for share, cluster in zip(of, clusters) if cluster == k) / len(shares)
+    kept["sets"] = len(set(own))
+    kept["kept"] = sum(a == b for a, b in zip(own, experts["end"]["specialised"])) / len(own)
+    kept["routed_to_own"], kept["routed_to_best"] = routed(own), routed(best)
+    return kept
+
+
+REDUCED = {"mot": of_mot, "expert_count": of_expert_count}
+
+
 def main(program, folder):
     with tarfile.open(FOLDER / f"{program}.tar.xz", "w:xz", preset=9) as archive:
         for file in sorted(pathlib.Path(folder, "runs").glob("*.json")):
             text = file.read_bytes()
-            if program == "mot":
+            if program in REDUCED:
                 run = json.loads(text)
-                run["result"] = of_mot(run["options"], file.name.split(".seed")[0], run["result"])
+                run["result"] = REDUCED[program](run["options"], file.name.split(".seed")[0], run["result"])
                 text = (json.dumps(run, separators=(",", ":")) + "\n").encode()
             member = tarfile.TarInfo(f"runs/{file.name}")  # its owner and time are 0
             member.size, member.mode = len(text), 0o644

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import paths
-from intervals import STUDENT, Interval, Measure, Study, verdict, verdict_on_sign
+from intervals import STUDENT, Interval, Measure, Study, power, verdict, verdict_on_sign
 
 TEST = Measure("test", lambda run: run["test"])
 
@@ -48,6 +48,19 @@ class Intervals(unittest.TestCase):
     def test_quantiles_of_student(self):
         for freedom, t in enumerate(STUDENT, 1):
             self.assertAlmostEqual(student(t, freedom), 0.975, places=7)
+
+    def test_power(self):
+        # scipy.stats.nct.sf(t, f, d) + nct.cdf(−t, f, d) of SciPy 1.17.1, with t = scipy.stats.t.ppf(0.975, f).
+        for ratio, freedom, expected in (
+                (0, 1, 0.05), (1, 1, 0.07298889), (30, 1, 0.98141604), (0.5, 2, 0.06150786), (math.sqrt(10), 2, 0.41654812),
+                (8, 2, 0.95805069), (math.sqrt(10), 4, 0.66251098), (1, 9, 0.14594995), (math.sqrt(10), 9, 0.80309686)):
+            self.assertAlmostEqual(power(ratio, freedom), expected, places=5)
+
+    def test_power_of_an_interval(self):
+        interval = Interval.of([1, 2, 3])  # standard error 1 / √3
+        self.assertAlmostEqual(interval.power(-math.sqrt(10 / 3)), 0.41654812, places=5)
+        self.assertAlmostEqual(interval.power(interval.visible()), 0.8, places=3)
+        self.assertAlmostEqual(interval.scaled(10).visible(0.5), 10 * interval.visible(0.5), places=6)
 
     def test_three_values_by_hand(self):
         # Mean 2, squared deviations 1 + 0 + 1, variance 2 / 2 = 1, half-width 4.302653 · 1 / 1.7320508.

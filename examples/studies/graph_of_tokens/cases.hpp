@@ -34,6 +34,9 @@ class Cases {
     groups.back().cases.push_back("smoe_attention");
     add("smoe_attention_confident", "attention, confident", make_attention, {.only_confident = true});
 
+    begin("Learned metric W_s of the similarity", {"smoe", "smoe_similarity"});
+    add("smoe_similarity_learned", "similarity, W_s learned", make_similarity, {.learned_metric = true});
+
     three("GLaM", Base::glam, "glam", {39.10, 49.75}, {34.92, 43.72}, {36.71, 45.85});
     three("X-MoE", Base::x_moe, "x_moe", {34.49, 42.96}, {33.06, 41.28}, {33.24, 41.73});
     three("SMoE-dropout", Base::smoe_dropout, "smoe_dropout", {34.67, 43.09}, {33.69, 41.99}, {33.91, 42.17});

@@ -21,14 +21,14 @@ class Network final : public lm::Network<B, ModelT> {
       : Parent(model, s, vocabulary, seed), mixing_(mixing) {}
 
   /// In addition to the routing, computes the mean weight S[i,i] of a word on itself, if every layer has a mixture that
-  /// mixes by similarity.
+  /// mixes by similarity without a learned metric.
   std::vector<lm::Routing> routing(const lm::Ids& x) override {
     std::vector<lm::Routing> all = Parent::routing(x);
     if constexpr (requires {
                     mixing_.tau;
                     std::get<1>(this->saved.layers).layers[0].layer;
                   })
-      for (std::size_t l = 0; l < all.size(); ++l) {
+      for (std::size_t l = 0; l < all.size() && !mixing_.learned_metric; ++l) {
         const auto& seen = std::get<1>(this->saved.layers).layers[l].layer.calls[0];
         const auto u = training::to_host(this->ctx, seen.normed.view());
         const auto log_sum_exp = training::to_host(this->ctx, seen.branch.gate.mixing.log_sum_exp.view());
@@ -81,7 +81,7 @@ auto mixture(const Setting& s, const typename GateT::Mixing& mixing) {
 
 inline Independent independent(const Mixing&) { return {}; }
 inline TokenSimilarity similarity(const Mixing& m) {
-  return {.tau = m.tau, .causal = m.causal, .only_confident = m.only_confident};
+  return {.tau = m.tau, .causal = m.causal, .learned_metric = m.learned_metric, .only_confident = m.only_confident};
 }
 inline AttentionPosterior attention(const Mixing& m) {
   return {.sigma = m.sigma, .head = m.head, .mean_of_heads = m.mean_of_heads, .only_confident = m.only_confident};

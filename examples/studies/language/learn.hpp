@@ -193,6 +193,10 @@ inline Json learn(const Case& c, const Text& text, Seed seed, const Report& repo
     result["layers"][l]["plain"] = settles(sigma, 0);
     result["layers"][l]["momentum"] = settles(sigma, 0.7);
   }
+  const auto directions = model->directions(seen.x);
+  for (std::size_t l = 0; l < directions.size(); ++l)
+    result["layers"][l]["direction"] = {
+        {"least", directions[l].least}, {"normalised", directions[l].normalised}, {"cosine", directions[l].cosine}};
   if (const auto prefixes = model->surprises_of_prefixes(seen.x, seen.next); !prefixes.empty()) {
     result["whole"] = perplexity(model->surprises(seen.x, seen.next));
     result["prefixes"] = perplexity(prefixes);

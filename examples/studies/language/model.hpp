@@ -26,6 +26,14 @@ struct Routing {
   std::optional<double> on_itself{};  // mean over words of the weight S[i,i], if the gate mixes by similarity
 };
 
+/// Compares the output of a mixture with the direction v of multi-objective optimisation (metric::pareto_gap, paper 001,
+/// definition 1). All members are means over words.
+struct Direction {
+  double least = 0;       // ‖v‖, the least norm of a convex combination of the experts' unit vectors
+  double normalised = 0;  // norm of these unit vectors combined with the weights of the gate
+  double cosine = 0;      // cosine of the angle between the mixture's output and v
+};
+
 /// Interface of a language model in training. It hides layers and backend, so that the rest of the program is compiled
 /// once.
 class Model {
@@ -41,6 +49,8 @@ class Model {
   /// Returns the Jacobians ∂u/∂x of each layer at some of the words [N]. The list is empty if the model cannot compute
   /// them.
   virtual std::vector<std::vector<Matrix>> jacobians(const Ids&) { return {}; }
+  /// Returns the Direction of each mixture on the words [N]. The list is empty if the model cannot compute it.
+  virtual std::vector<Direction> directions(const Ids&) { return {}; }
   /// Returns −log p like surprises(), but each word is predicted from only the words before it. Returns an empty list
   /// if the model cannot compute it.
   virtual std::vector<double> surprises_of_prefixes(const Ids&, const Ids&) { return {}; }

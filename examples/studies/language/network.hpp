@@ -19,6 +19,7 @@ inline LanguageSizes sizes(const Setting& s, Index vocabulary) {
           .heads = s.heads,
           .window = s.length,
           .depth = s.depth,
+          .dropout = s.dropout,
           .embedding = Initial::normal(0.1)};
 }
 
@@ -31,13 +32,16 @@ class Network : public Model {
       : setting(s),
         trainer{ctx, model, sizes(s, vocabulary).loss(),
                 optim::Scheduled{optim::Clipped{optim::AdamW{.lr = s.lr, .decay = 0}, s.clip},
-                                 optim::WarmupCosine{.warmup = s.warmup, .total = s.steps, .floor = 0.1}},
+                                 optim::WarmupCosine{.warmup = s.warmup, .total = s.steps, .floor = s.floor}},
                 seed},
         extra(extra_of<Extra>(Segment<float, B>{.length = s.length})) {
     trainer.not_finite = NotFinite::skips;
   }
 
-  void step(const Ids& x, const Ids& next) override { trainer.step(here(x, ids), here(next, labels), extra); }
+  void step(const Ids& x, const Ids& next) override {
+    const Segment<float, B> noisy{.length = setting.length, .noise = {trainer.noise()}};
+    trainer.step(here(x, ids), here(next, labels), setting.dropout > 0 ? extra_of<Extra>(noisy) : extra);
+  }
   std::vector<double> surprises(const Ids& x, const Ids& next) override {
     infer(x, extra);
     return surprises_after(y, next);

@@ -20,7 +20,10 @@ struct Setting {
   Index batch = 16, steps = 1600, warmup = 100, threshold = 10;
   double lr = 3e-3, clip = 1;
   std::string backend = "cpu";
-  gatefold::Initial initial{};  // weights of the experts; not an option, the name of a case says if it differs
+  // These are not options: the name of a case says if they differ.
+  gatefold::Initial initial{};  // weights of the experts
+  double dropout = 0;           // rate, in the models of paper 001
+  double floor = 0.1;           // the last learning rate over the largest one; 1 makes it constant after the warm-up
 
   /// Calls f(option, value, description) for all options except the backend.
   template <class S, class F>

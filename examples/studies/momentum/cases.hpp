@@ -67,7 +67,21 @@ class Cases {
     add(make_reference, "reference_initial", "SMoE", {Plain{}}, {{35.55, 44.19}});
     add(make_reference, "reference_initial_heavy_ball", "heavy ball", {subtracted}, {{33.46, 42.33}});
     add(make_reference, "reference_initial_adam", "Adam first", {AdamFirst{adam, subtracted}}, {{33.25, 41.11}});
+
+    begin("The paper's code: skeleton, initial weights, dropout 0.1, constant learning rate", "code");
+    setting_.dropout = 0.1;
+    setting_.floor = 1;
+    add(make_reference, "code", "SMoE", {Plain{}}, {{35.55, 44.19}});
+    add(make_reference, "code_heavy_ball", "heavy ball", {subtracted}, {{33.46, 42.33}});
+    add(make_reference, "code_adam", "Adam first", {AdamFirst{adam, subtracted}}, {{33.25, 41.11}});
     setting_ = base;
+
+    begin("Adam and RmsProp in every layer", "smoe", {"smoe"});
+    for (const double epsilon : {1e-8, 0.1})
+      add(make_switch, "adam_every_" + digits(epsilon), "Adam, ε " + digits(epsilon), {Adam{.epsilon = epsilon}});
+    for (const double epsilon : {1e-8, 0.1})
+      add(make_switch, "rms_prop_every_" + digits(epsilon), "RmsProp, ε " + digits(epsilon),
+          {RmsProp{.epsilon = epsilon}});
 
     begin("Adam in the first layer: ε, at γ = 1", "smoe", {"smoe", "adam"});
     for (const double epsilon : {1e-4, 1e-2, 0.1, 1.0})

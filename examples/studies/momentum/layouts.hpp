@@ -18,7 +18,8 @@ std::unique_ptr<Model> glam_on(const Setting& s, Index vocabulary, const Basic& 
 
 template <class B>
 std::unique_ptr<Model> reference_on(const Setting& s, Index vocabulary, const Basic& rule, Seed seed) {
-  const auto model = gatefold::switch_model<gatefold::language::Reference>(lm::sizes(s, vocabulary), rule, mixture(s));
+  const auto model = gatefold::switch_model<gatefold::language::Reference>(
+      lm::sizes(s, vocabulary), rule, mixture(s, gatefold::HiddenDropout{s.dropout, expert(s)}));
   return std::make_unique<lm::Network<B, std::remove_const_t<decltype(model)>>>(model, s, vocabulary, seed);
 }
 

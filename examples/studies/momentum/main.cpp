@@ -24,7 +24,10 @@ lm::Comparison comparison(const lm::Setting& setting, Index vocabulary) {
            {"Eigenvalues σ of −∂u/∂x at which the plain sum settles, in % (lemma 1, μ = 0)", "/plain/stable", 100, 1},
            {"The same with μ = 0.7", "/momentum/stable", 100, 1},
            {"Mean of the larger |λ|, μ = 0", "/plain/radius", 1, 3},
-           {"The same with μ = 0.7", "/momentum/radius", 1, 3}}};
+           {"The same with μ = 0.7", "/momentum/radius", 1, 3},
+           {"Mean cosine of the mixture's output and the direction v of definition 1", "/direction/cosine", 1, 3},
+           {"Mean norm of v", "/direction/least", 1, 3},
+           {"Mean norm of the experts' unit vectors with the gate's weights", "/direction/normalised", 1, 3}}};
 }
 
 }  // namespace

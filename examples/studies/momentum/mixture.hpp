@@ -6,11 +6,15 @@
 
 namespace studies::momentum {
 
-/// Returns the mixture of the language models in paper 001.
-inline auto mixture(const lm::Setting& s) {
-  return gatefold::Mixture{
-      gatefold::SoftmaxTopK{.scores = {.experts = s.experts}, .selection = {.k = s.k}},
-      gatefold::Mlp<gatefold::Relu>{.model_dim = s.dim, .hidden_dim = s.hidden, .initial = s.initial}};
+/// These functions return the parts of the language models in paper 001: an expert, and the mixture of such experts or
+/// of the given ones.
+inline auto expert(const lm::Setting& s) {
+  return gatefold::Mlp<gatefold::Relu>{.model_dim = s.dim, .hidden_dim = s.hidden, .initial = s.initial};
 }
+template <class ExpertT>
+auto mixture(const lm::Setting& s, const ExpertT& expert) {
+  return gatefold::Mixture{gatefold::SoftmaxTopK{.scores = {.experts = s.experts}, .selection = {.k = s.k}}, expert};
+}
+inline auto mixture(const lm::Setting& s) { return mixture(s, expert(s)); }
 
 }  // namespace studies::momentum

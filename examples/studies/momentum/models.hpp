@@ -20,7 +20,7 @@ using RmsPropFirst = First<RmsProp, HeavyBall>;
 using Basic = lm::OneOf<Plain, HeavyBall, AdamFirst>;
 /// All update rules that the paper compares.
 using Rule = lm::OneOf<Plain, HeavyBall, AdamFirst, Robust, Nesterov, RmsPropFirst, SharpnessAware, ComplexMomentum,
-                       TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold>;
+                       TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold, Adam, RmsProp>;
 
 /// These functions make a model with a mixture in every layer (switch), in every second layer (glam), or in every layer
 /// of a model that is built like the one in the paper's code (reference). Each is in a separate file, so that they

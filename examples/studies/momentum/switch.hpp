@@ -5,6 +5,7 @@
 #include <gatefold/papers/expert_outputs.hpp>
 #include <gatefold/papers/jacobian.hpp>
 #include <gatefold/papers/norm_rank.hpp>
+#include <gatefold/papers/pareto_gap.hpp>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,6 +54,19 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
       lm::Routing& of = all[static_cast<std::size_t>(l)];
       of.norm = metric::mean_norm(ctx, u.view());
       of.rank = metric::norm_rank(ctx, seen.branch.plan, outputs.view());
+    }
+    return all;
+  }
+
+  std::vector<lm::Direction> directions(const lm::Ids& x) override {
+    this->forward(x);
+    std::vector<lm::Direction> all;
+    for (Index l = 0; l < setting.depth; ++l) {
+      const auto& seen = kept(l).calls[0];
+      const auto outputs = expert_outputs(ctx, mixture(setting), learned(l).branch.branch.branch, seen.normed.view());
+      const auto weights = metric::gate_weights(ctx, seen.branch.plan);
+      const auto mean = metric::pareto_gap(ctx, outputs.view(), weights.view()).mean;
+      all.push_back({mean.least, mean.normalised, mean.cosine});
     }
     return all;
   }
