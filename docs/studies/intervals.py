@@ -1,5 +1,6 @@
 """Reads stored runs of the studies and computes differences with intervals."""
 import collections
+import copy
 import functools
 import json
 import math
@@ -132,6 +133,15 @@ class Study:
             raise ValueError(f"Study.seeds: expected the same number for all cases, got {sorted(counts)}")
         return counts.pop()
 
+    def common(self, cases):
+        """Returns a study of some cases, with the seeds that all of them have."""
+        found = copy.copy(self)
+        seeds = set.intersection(*({options["seed"] for options in self.options[case]} for case in cases))
+        kept = {case: [at for at, options in enumerate(self.options[case]) if options["seed"] in seeds] for case in cases}
+        found.runs = {case: [self.runs[case][i] for i in at] for case, at in kept.items()}
+        found.options = {case: [self.options[case][i] for i in at] for case, at in kept.items()}
+        return found
+
     def values(self, case, measure):
         """Returns the measure of each seed."""
         return [measure.of(run) for run in self.runs[case]]
@@ -142,7 +152,8 @@ class Study:
         return statistics.mean(values), statistics.stdev(values), len(values)
 
     def difference(self, case, baseline, measure):
-        """Returns the interval of a case minus its baseline, paired by seed."""
-        if [o["seed"] for o in self.options[case]] != [o["seed"] for o in self.options[baseline]]:
-            raise ValueError(f"Study.difference: {case}: expected the seeds of {baseline}")
-        return Interval.of([a - b for a, b in zip(self.values(case, measure), self.values(baseline, measure))])
+        """Returns the interval of a case minus its baseline, paired by seed. Uses the seeds that both have."""
+        both = self.common([case, baseline])
+        if both.seeds() < 2:
+            raise ValueError(f"Study.difference: {case}: expected at least 2 seeds of {baseline}, got {both.seeds()}")
+        return Interval.of([a - b for a, b in zip(both.values(case, measure), both.values(baseline, measure))])

@@ -102,6 +102,10 @@ class Language(Page):
     def __init__(self, name, groups):
         self.name, self.study, self.groups = name, Study(name), groups
 
+    def of_group(self, rows):
+        """Returns the study of a table, with the seeds that all its cases have."""
+        return self.study.common([case for case, *_ in rows])
+
     def parts(self):
         return {**super().parts(), "costs": self.costs()}
 
@@ -109,41 +113,40 @@ class Language(Page):
         """Returns the table that the program prints with --costs, from its stored output."""
         return (FOLDER / f"runs/{self.name}_costs.md").read_text().rstrip()
 
-    def percent(self, case, baseline, measure):
-        """Returns the difference in % of the baseline's mean."""
-        return self.study.difference(case, baseline, measure).scaled(
-            100 / self.study.summary(baseline, measure)[0])
+    def percent(self, case, baseline, measure, study=None):
+        """Returns the difference in % of the baseline's mean, with the seeds of a study or else of both cases."""
+        study = study or self.study.common([case, baseline])
+        return study.difference(case, baseline, measure).scaled(100 / study.summary(baseline, measure)[0])
 
     @staticmethod
     def effect(printed, baseline, at):
         """Returns the effect in the paper in %, or None if the paper does not print it."""
         return 100 * (printed[at] / baseline[at] - 1) if at < min(len(printed), len(baseline)) else None
 
-    def columns(self, row, first, at, measure):
+    def columns(self, study, row, first, at, measure):
         """Returns the cells for one measure: value, difference, effect in the paper, verdict."""
         case, _, printed = row
-        cells = [spread(self.study.summary(case, measure))]
+        cells = [spread(study.summary(case, measure))]
         if case == first[0]:
             return cells + ["", "", ""]
-        interval, effect = self.percent(case, first[0], measure), self.effect(printed, first[2], at)
+        interval, effect = self.percent(case, first[0], measure, study), self.effect(printed, first[2], at)
         cells.append(between(interval))
         return cells + (["", ""] if effect is None else [shown(effect, 1, True), verdict(interval, effect)])
 
     def perplexities(self):
         text = []
         for title, _, rows in self.groups:
-            lines = []
+            lines, study = [], self.of_group(rows)
             for row in rows:
-                cells = [row[1]]
-                cells += self.columns(row, rows[0], 0, self.CLEAN) + self.columns(row, rows[0], 1, self.ATTACKED)
-                cells.append(spread(self.study.summary(row[0], self.HARM)))
-                cells.append("" if row is rows[0] else
-                             between(self.study.difference(row[0], rows[0][0], self.HARM)))
+                cells = [row[1], *self.columns(study, row, rows[0], 0, self.CLEAN)]
+                cells += self.columns(study, row, rows[0], 1, self.ATTACKED)
+                cells.append(spread(study.summary(row[0], self.HARM)))
+                cells.append("" if row is rows[0] else between(study.difference(row[0], rows[0][0], self.HARM)))
                 lines.append(cells)
             head = ["model"]
             for text_kind in ("clean", "attacked"):
                 head += [text_kind, "Δ, %", "paper, %", "effect of the paper"]
-            text.append(f"**{title}** ({self.study.seeds()} seeds)\n\n" + table(head + ["harm, %", "Δ"], lines))
+            text.append(f"**{title}** ({study.seeds()} seeds)\n\n" + table(head + ["harm, %", "Δ"], lines))
         return "\n\n".join(text)
 
     def layer(self, case, pointer, scale):
@@ -181,7 +184,7 @@ class Language(Page):
                     label += f" ({title[0].lower() + title[1:]})"
                 elif rows is not self.groups[0][2] and rows[0][1] not in label:
                     label = f"{rows[0][1]} {label}"
-                found[case] = (label, self.percent(case, rows[0][0], measure), effect)
+                found[case] = (label, self.percent(case, rows[0][0], measure, self.of_group(rows)), effect)
         return list(found.values())
 
 
@@ -221,7 +224,8 @@ class Momentum(Language):
         by_epsilon = [("adam", "ε = 1e-8"),
                       *((f"adam_epsilon_{e}", f"ε = {e}") for e in ("0.0001", "0.01", "0.1", "1"))]
         by_gamma = [("adam_gamma_0.3", "γ = 0.3"), ("adam_epsilon_0.1", "γ = 1"), ("adam_gamma_3", "γ = 3")]
-        better = sum(a < b for a, b in zip(self.study.values("gamma_0.3", clean), self.study.values("smoe", clean)))
+        seeds = self.study.common(["gamma_0.3", "smoe"])
+        better = sum(a < b for a, b in zip(seeds.values("gamma_0.3", clean), seeds.values("smoe", clean)))
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}
         return items(
@@ -256,7 +260,7 @@ class Momentum(Language):
             f"{percent('reference_initial_adam', 'reference_initial')}.",
             "**μ from 0.3 to 0.9 at γ = 1.** " +
             holds(zero("mu_0.3", "mu_0.5", "heavy_ball", "mu_0.9"), "All four intervals contain 0. ") +
-            f"**γ at μ = 0.7.** γ = 0.3 is better for {better} of {self.study.seeds()} seeds, " +
+            f"**γ at μ = 0.7.** γ = 0.3 is better for {better} of {seeds.seeds()} seeds, " +
             holds(zero("gamma_0.3"), f"but its interval contains 0: {percent('gamma_0.3')}. ") +
             holds(zero("gamma_1.5"), f"So does the interval of γ = 1.5: {percent('gamma_1.5')}."),
             f"**Lemma 1.** If μ = 0, {min(shares):.0f} to {max(shares):.0f} % of the eigenvalues of a layer are stable "

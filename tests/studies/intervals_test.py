@@ -52,8 +52,9 @@ class Intervals(unittest.TestCase):
     def test_power(self):
         # scipy.stats.nct.sf(t, f, d) + nct.cdf(−t, f, d) of SciPy 1.17.1, with t = scipy.stats.t.ppf(0.975, f).
         for ratio, freedom, expected in (
-                (0, 1, 0.05), (1, 1, 0.07298889), (30, 1, 0.98141604), (0.5, 2, 0.06150786), (math.sqrt(10), 2, 0.41654812),
-                (8, 2, 0.95805069), (math.sqrt(10), 4, 0.66251098), (1, 9, 0.14594995), (math.sqrt(10), 9, 0.80309686)):
+                (0, 1, 0.05), (1, 1, 0.07298889), (30, 1, 0.98141604), (0.5, 2, 0.06150786), (8, 2, 0.95805069),
+                (math.sqrt(10), 2, 0.41654812), (math.sqrt(10), 4, 0.66251098), (1, 9, 0.14594995),
+                (math.sqrt(10), 9, 0.80309686)):
             self.assertAlmostEqual(power(ratio, freedom), expected, places=5)
 
     def test_power_of_an_interval(self):
@@ -114,9 +115,17 @@ class Studies(unittest.TestCase):
         self.assertAlmostEqual(found.mean, 2)
         self.assertAlmostEqual(found.half, 2.484138, places=5)
 
-    def test_other_seeds(self):
+    def test_only_common_seeds_are_paired(self):
+        study = made_up({"a": {1: 1, 2: 2, 4: 7}, "b": {4: 6, 1: 2, 3: 9}})
+        found = study.difference("a", "b", TEST)  # −1 and 1
+        self.assertEqual((found.mean, found.freedom), (0, 1))
+        common = study.common(["a", "b"])
+        self.assertEqual((common.seeds(), common.values("a", TEST), common.values("b", TEST)), (2, [1, 7], [2, 6]))
+        self.assertEqual(study.values("b", TEST), [2, 9, 6])  # unchanged
+
+    def test_too_few_common_seeds(self):
         study = made_up({"a": {1: 1, 2: 2}, "b": {1: 1, 3: 2}})
-        with self.assertRaisesRegex(ValueError, "Study.difference: a: expected the seeds of b"):
+        with self.assertRaisesRegex(ValueError, "Study.difference: a: expected at least 2 seeds of b, got 1"):
             study.difference("a", "b", TEST)
 
     def test_other_number_of_seeds(self):
