@@ -137,7 +137,7 @@ class Study:
         """Returns a study of some cases, with the seeds that all of them have."""
         found = copy.copy(self)
         seeds = set.intersection(*({options["seed"] for options in self.options[case]} for case in cases))
-        kept = {case: [at for at, options in enumerate(self.options[case]) if options["seed"] in seeds] for case in cases}
+        kept = {case: [at for at, of in enumerate(self.options[case]) if of["seed"] in seeds] for case in cases}
         found.runs = {case: [self.runs[case][i] for i in at] for case, at in kept.items()}
         found.options = {case: [self.options[case][i] for i in at] for case, at in kept.items()}
         return found

@@ -76,11 +76,12 @@ def by_verdict(effects):
 
 
 def powers(effects):
-    """Formats effects, which are (label, interval, effect of the paper), by their power as lines of an item. An interval
-    of width 0 has no power."""
+    """Formats effects, which are (label, interval, effect of the paper), by their power as lines of an item. Leaves out
+    intervals of width 0."""
     found = sorted(((interval.power(effect), label) for label, interval, effect in effects if interval.half > 0),
                    reverse=True)
-    enough, less = [label for of, label in found if of >= 0.8], [f"{label}: {of:.2f}" for of, label in found if of < 0.8]
+    enough = [label for of, label in found if of >= 0.8]
+    less = [f"{label}: {of:.2f}" for of, label in found if of < 0.8]
     return "\n".join(["**Power** of an effect that is as large as in the paper:",
                       *(f"{title} ({len(labels)}): {'; '.join(labels)}" for title, labels in
                         (("0.8 or more", enough), ("less", less)) if labels)])
@@ -782,21 +783,28 @@ class ExpertCount(Page):
         patches = lambda kind, count: self.difference((f"{kind}.p8", count), (f"{kind}.p4", count), accuracy)
         kinds = lambda of, count: self.difference((f"cnn.p{of}", count), (f"mlp.p{of}", count), accuracy)
         verdicts = lambda layer, count, measure, sign: [
-            (verdict_on_sign(self.difference((layer, count), (layer, other), measure), sign), f"M = {other}")
+            (verdict_on_sign(self.difference((layer, count), (layer, other), measure), sign), str(other))
             for other in self.COUNTS if other != count]
         return "\n\n".join([
             f"**Accuracy and entropy** ({self.study.seeds()} seeds)", self.by_count(*found),
-            "**The best number of experts, P = 4.** Figure 1 of the paper has the highest accuracy at M = 16 for MLP "
-            "experts and at M = 8 for CNN experts, and says the same of the entropy in figure 2. The cells have the "
-            "difference and the verdict on this order.", self.by_count(*order),
-            "**P = 8 minus P = 4, accuracy in points.** In the paper, the MLP mixture is worse with P = 8, and the CNN "
+            "**The best number of experts, P = 4.** In figure 1 of the paper, the accuracy is highest at M = 16 for "
+            "MLP experts and at M = 8 for CNN experts. According to the paper, the entropy in figure 2 behaves in "
+            "parallel.",
+            self.by_count(*order),
+            "**P = 8 minus P = 4, accuracy in points.** In the paper, P = 8 makes the MLP mixture worse, and the CNN "
             "mixture remains good.",
             self.by_count(("MLP", lambda count: self.signed(patches("mlp", count), -1, 1)),
                           ("CNN", lambda count: between(patches("cnn", count), 1))),
             "**CNN minus MLP, accuracy in points**",
             self.by_count(*((f"P = {of}", lambda count, of=of: between(kinds(of, count), 1)) for of in (4, 8))),
-            items(*(f"**{label}, M = {count} is better than** (accuracy):\n{grouped(verdicts(layer, count, accuracy, 1))}"
-                    for label, layer, count in optima))])
+            items(*(f"**{label}: M = {count} has a higher accuracy than** M =\n"
+                    f"{grouped(verdicts(layer, count, accuracy, 1))}" for label, layer, count in optima),
+                  "**Power.** The smallest difference of accuracies, in points, that has a power of 0.8:\n" +
+                  "\n".join(f"{label}, M = {count} minus M: " + "; ".join(
+                      f"{other}: {self.difference((layer, count), (layer, other), accuracy).visible():.1f}"
+                      for other in self.COUNTS if other != count and
+                      self.difference((layer, count), (layer, other), accuracy).half > 0)
+                      for label, layer, count in optima))])
 
     def stage(self, when, name):
         return Measure(name, lambda run: run[when][name])
@@ -819,29 +827,31 @@ class ExpertCount(Page):
                       self.values(layer, share("routed_to_best"), 2))]
         gap = Measure("gap", lambda run: run["t1"]["other_error"] - run["t1"]["own_error"])
         change = Measure("change", lambda run: run["end"]["own_error"] - run["t1"]["own_error"])
-        one = lambda measure, kind: lambda count: Interval.of(self.study.values(self.case(f"{kind}.p4", count), measure))
+        one = lambda measure, kind: lambda count: Interval.of(
+            self.study.values(self.case(f"{kind}.p4", count), measure))
         compared = [row for kind in ("mlp", "cnn") for row in (
             (f"{kind.upper()}: other clusters minus own cluster, at T₁",
              lambda count, kind=kind: self.signed(one(gap, kind)(count), 1, 3)),
             (f"{kind.upper()}: own cluster, the end minus T₁",
-             lambda count, kind=kind: self.signed(one(change, kind)(count), -1, 3)))]
+             lambda count, kind=kind: between(one(change, kind)(count), 3)))]
         mean = lambda layer, measure, count: self.study.summary(self.case(layer, count), measure)[0]
         span = lambda layer, measure, decimals, counts=self.COUNTS: (
             f"{min(mean(layer, measure, c) for c in counts):.{decimals}f} to "
             f"{max(mean(layer, measure, c) for c in counts):.{decimals}f}")
         best, own, routed = self.stage("end", "best_error"), self.stage("end", "own_error"), share("routed_to_best")
         return "\n\n".join([
-            f"({self.study.seeds()} seeds)", self.by_count(*rows),
-            "**Signs.** The theorem has a smaller error on the own cluster than on the others. Its proof lets the error "
-            "on the own cluster fall from T₁ to the end.", self.by_count(*compared),
+            f"**Errors, experts and routing, P = 4** ({self.study.seeds()} seeds)", self.by_count(*rows),
+            "**Differences of the errors.** According to Lemma 2, at T₁ an expert has a smaller error on its own "
+            "cluster than on the others. The cells of these rows have the verdict on this order.",
+            self.by_count(*compared),
             items(
                 "**Each expert is good on one cluster.** At the end, the mean error of an expert on its own cluster is "
                 f"{span('mlp.p4', own, 2)} (MLP) and {span('cnn.p4', own, 2)} (CNN). On its best cluster it is "
                 f"{span('mlp.p4', best, 2)} (MLP) and {span('cnn.p4', best, 3)} (CNN). The theorem says o(1).",
                 "**The router.** From M = 8 on, the mean share of the items that go to an expert whose best cluster is "
                 f"theirs is {span('mlp.p4', routed, 2, self.COUNTS[1:])} (MLP) and "
-                f"{span('cnn.p4', routed, 2, self.COUNTS[1:])} (CNN). With Theorem 1's own σ₀ and inputs of size one it "
-                f"is {span('mlp.p4.theorem', routed, 2)} for MLP experts; chance is 0.25.")])
+                f"{span('cnn.p4', routed, 2, self.COUNTS[1:])} (CNN). With Theorem 1's own σ₀ and inputs of size one "
+                f"it is {span('mlp.p4.theorem', routed, 2)} for MLP experts; chance is 0.25.")])
 
     def init(self):
         equal, apart = "mlp.p4", "mlp.p4.independent"
@@ -849,7 +859,7 @@ class ExpertCount(Page):
         less = lambda measure, sign, decimals: lambda count: self.signed(
             self.difference((equal, count), (apart, count), measure), sign, decimals)
         return "\n\n".join([
-            f"({self.study.seeds()} seeds)",
+            f"**MLP, P = 4** ({self.study.seeds()} seeds)",
             self.by_count(
                 ("error on the own cluster at T₁, equal patches", self.values(equal, own, 3)),
                 ("… independent patches", self.values(apart, own, 3)),
@@ -857,10 +867,11 @@ class ExpertCount(Page):
                 ("… independent patches", self.values(apart, other, 3)),
                 ("accuracy in %, equal patches", self.values(equal, self.ACCURACY, 1)),
                 ("… independent patches", self.values(apart, self.ACCURACY, 1))),
-            "**Equal minus independent patches.** The lemmas give a smaller error on the own cluster for equal patches, "
-            "and a better layer follows from it.",
+            "**Equal minus independent patches.** According to the lemmas, the error on the own cluster is smaller if "
+            "the patches are equal. They do not speak of the accuracy.",
             self.by_count(("error on the own cluster at T₁", less(own, -1, 3)),
-                          ("accuracy in points", less(self.ACCURACY, 1, 1)))])
+                          ("accuracy in points", lambda count: between(
+                              self.difference((equal, count), (apart, count), self.ACCURACY), 1)))])
 
     def parts(self):
         return {"sweep": self.sweep(), "theorem": self.theorem(), "init": self.init()}

@@ -34,9 +34,9 @@ def lowest(errors):
 
 
 def of_expert_count(options, case, result):
-    """Keeps accuracies and entropy. Replaces the errors of each expert on each cluster by means over the experts, for the
-    layer at T₁ (if the run has that many iterations) and at the end. The cluster of an expert is that of definition 2
-    at the start; its best cluster is the one with the lowest error."""
+    """Keeps accuracies and entropy. Replaces the errors of each expert on each cluster by means over the experts, at T₁
+    (if the run has that many iterations) and at the end. The cluster of an expert is that of definition 2 at the start;
+    its best cluster is the one with the lowest error."""
     experts = result["experts"]
     own = experts["start"]["specialised"]
     kept = {name: result[name] for name in ("accuracy", "entropy", "cluster_accuracy")}

@@ -4,11 +4,11 @@
 
 namespace studies::graph_of_tokens {
 
-std::unique_ptr<Model> make_attention(Base base, const Mixing& m, const Setting& s, Index vocabulary, Seed seed) {
+std::unique_ptr<Model> make_attention(const Parts& parts, const Setting& s, Index vocabulary, Seed seed) {
 #ifdef GATEFOLD_EXAMPLES_CUDA
-  if (s.backend == "cuda") return make_attention_on_cuda(base, m, s, vocabulary, seed);
+  if (s.backend == "cuda") return make_attention_on_cuda(parts, s, vocabulary, seed);
 #endif
-  return make<Cpu>(base, attention(m), s, vocabulary, seed);
+  return make<Cpu>(parts, attention(parts.mixing), s, vocabulary, seed);
 }
 
 }  // namespace studies::graph_of_tokens

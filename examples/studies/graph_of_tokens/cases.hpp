@@ -70,10 +70,19 @@ class Cases {
     setting_.experts = 2 * base.experts;
     three("Twice the experts", Base::smoe, "e_twice", {33.41, 41.79}, {31.62, 39.77}, {31.85, 39.65});
     setting_ = base;
+
+    // Paper 001 changes the rule, and paper 002 the gate.
+    setting_.steps = std::min<Index>(base.steps, 500);
+    rules("gate_softmax", "softmax", Base::smoe, make_independent);
+    rules("gate_similarity", "similarity", Base::smoe, make_similarity);
+    rules("gate_attention", "attention", Base::smoe, make_attention);
+    rules("gate_cosine", "cosine (X-MoE)", Base::x_moe, make_independent);
+    rules("gate_fixed", "fixed (SMoE-dropout)", Base::smoe_dropout, make_independent);
+    setting_ = base;
   }
 
  private:
-  using Make = std::unique_ptr<Model>(Base, const Mixing&, const Setting&, Index, Seed);
+  using Make = std::unique_ptr<Model>(const Parts&, const Setting&, Index, Seed);
 
   void begin(const std::string& title, const std::vector<std::string>& of_others = {}) {
     groups.push_back({title, of_others});
@@ -87,18 +96,35 @@ class Cases {
     add(name + "_similarity", title + ", similarity", make_similarity, {}, similarity);
     add(name + "_attention", title + ", attention", make_attention, {}, attention);
   }
+  void rules(const std::string& name, const std::string& gate, Base base, Make* make) {
+    using namespace gatefold::update;
+    const HeavyBall heavy{.mu = 0.7, .gamma = 1};
+    begin("Rules with the gate " + gate + ", 500 steps");
+    base_ = base;
+    baseline_ = name;
+    rule_ = {Plain{}};
+    add(name, gate, make, {});
+    rule_ = {heavy};
+    add(name + "_heavy_ball", gate + ", heavy ball", make, {});
+    rule_ = {AdamFirst{{.epsilon = 0.1}, heavy}};
+    add(name + "_adam", gate + ", Adam first, ε 0.1", make, {});
+    rule_ = {Robust{}};
+    add(name + "_robust", gate + ", robust", make, {});
+    rule_ = {};
+  }
   void add(const std::string& name, const std::string& label, Make* make, const Mixing& mixing,
            const std::optional<Printed>& printed = {}) {
-    const Base base = base_;
+    const Parts parts{base_, mixing, rule_};
     const Index words = vocabulary_;
     all.push_back({name, label, baseline_, setting_,
-                   [=](const Setting& s, Seed seed) { return make(base, mixing, s, words, seed); }, printed});
+                   [=](const Setting& s, Seed seed) { return make(parts, s, words, seed); }, printed});
     groups.back().cases.push_back(name);
   }
 
   Setting setting_;
   Index vocabulary_;
   Base base_ = Base::smoe;
+  Rule rule_{};
   std::string baseline_{};
 };
 

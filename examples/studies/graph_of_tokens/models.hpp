@@ -3,6 +3,7 @@
 #include <gatefold/gate/mixing/attention_posterior.hpp>
 
 #include "../language/model.hpp"
+#include "../language/one_of.hpp"
 
 namespace studies::graph_of_tokens {
 
@@ -25,15 +26,26 @@ struct Mixing {
   bool mean_of_heads = true;
 };
 
-/// These functions make the model of a base, one function for each kind of mixing. Each is in a separate file, so that
-/// they compile in parallel.
-std::unique_ptr<Model> make_independent(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
-std::unique_ptr<Model> make_similarity(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
-std::unique_ptr<Model> make_attention(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
+/// The update rules of the mixtures. AdamFirst uses Adam only in the first layer, and heavy ball in the others.
+using AdamFirst = gatefold::update::First<gatefold::update::Adam, gatefold::update::HeavyBall>;
+using Rule = lm::OneOf<gatefold::update::Plain, gatefold::update::HeavyBall, AdamFirst, gatefold::update::Robust>;
+
+/// The parts in which the models differ. GLaM has only the plain rule.
+struct Parts {
+  Base base = Base::smoe;
+  Mixing mixing{};
+  Rule rule{};
+};
+
+/// These functions make a model, one function for each kind of mixing. Each is in a separate file, so that they compile
+/// in parallel.
+std::unique_ptr<Model> make_independent(const Parts&, const Setting&, Index vocabulary, Seed);
+std::unique_ptr<Model> make_similarity(const Parts&, const Setting&, Index vocabulary, Seed);
+std::unique_ptr<Model> make_attention(const Parts&, const Setting&, Index vocabulary, Seed);
 
 // Make the same models as the functions above, but on a GPU. nvcc compiles them.
-std::unique_ptr<Model> make_independent_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
-std::unique_ptr<Model> make_similarity_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
-std::unique_ptr<Model> make_attention_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
+std::unique_ptr<Model> make_independent_on_cuda(const Parts&, const Setting&, Index vocabulary, Seed);
+std::unique_ptr<Model> make_similarity_on_cuda(const Parts&, const Setting&, Index vocabulary, Seed);
+std::unique_ptr<Model> make_attention_on_cuda(const Parts&, const Setting&, Index vocabulary, Seed);
 
 }  // namespace studies::graph_of_tokens

@@ -90,17 +90,17 @@ inline AttentionPosterior attention(const Mixing& m) {
 /// Makes a language model. In all models, attention reads the whole sequence and gives a trace, because the
 /// attention-aware gate needs one.
 template <class B, class MixingT>
-std::unique_ptr<Model> make(Base base, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
+std::unique_ptr<Model> make(const Parts& parts, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
   const LanguageSizes sizes = lm::sizes(s, vocabulary);
   const auto network = [&](const auto& model) -> std::unique_ptr<Model> {
     return std::make_unique<Network<B, std::remove_cvref_t<decltype(model)>, MixingT>>(model, mixing, s, vocabulary,
                                                                                        seed);
   };
   const auto every = [&](const auto& mixture) {
-    return network(switch_model<language::Traced>(sizes, update::Plain{}, mixture));
+    return network(switch_model<language::Traced>(sizes, parts.rule, mixture));
   };
   using Smoe = WithMixing<SoftmaxTopK, MixingT>;
-  switch (base) {
+  switch (parts.base) {
     case Base::glam:
       return network(glam_model<language::Traced>(sizes, update::Plain{}, mixture<Smoe>(s, mixing),
                                                   Mlp<Relu>{.model_dim = s.dim, .hidden_dim = s.hidden}));

@@ -4,11 +4,11 @@
 
 namespace studies::graph_of_tokens {
 
-std::unique_ptr<Model> make_similarity(Base base, const Mixing& m, const Setting& s, Index vocabulary, Seed seed) {
+std::unique_ptr<Model> make_similarity(const Parts& parts, const Setting& s, Index vocabulary, Seed seed) {
 #ifdef GATEFOLD_EXAMPLES_CUDA
-  if (s.backend == "cuda") return make_similarity_on_cuda(base, m, s, vocabulary, seed);
+  if (s.backend == "cuda") return make_similarity_on_cuda(parts, s, vocabulary, seed);
 #endif
-  return make<Cpu>(base, similarity(m), s, vocabulary, seed);
+  return make<Cpu>(parts, similarity(parts.mixing), s, vocabulary, seed);
 }
 
 }  // namespace studies::graph_of_tokens
