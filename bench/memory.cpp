@@ -4,8 +4,8 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Measures the memory of training: allocations in steps after the first, the peak relative to the memory that must be
-// held, and the bytes that one layer saves for backward.
+// Measures the memory of training. Reports the number of allocations per step after the first step, the peak divided by
+// the memory that training must hold, and the bytes that one layer saves for backward.
 namespace {
 
 using namespace bench;

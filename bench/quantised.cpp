@@ -10,8 +10,9 @@
 #include "support/whole_layer.hpp"
 
 // Times inference of one layer of published models, with SwiGLU experts whose weights are stored in 32, 16, 8 or 4
-// bits. Compares it with ggml, PyTorch and onnxruntime, whose weights have as many bits. Weights of few items are in no
-// cache: successive items pick other experts, and several copies of a small layer run in turn.
+// bits. Compares the times with those of ggml, PyTorch and onnxruntime, whose weights have as many bits. In a
+// measurement with few items, no cache holds the weights, because successive items pick different experts and several
+// copies of a small layer run in turn.
 namespace {
 
 using namespace bench;
@@ -66,8 +67,8 @@ Forward frozen(const LayerSizes& s, int copies) {
   };
 }
 
-// bfloat16_widened multiplies floats: the weights are widened, and the items keep their type.
-// The tolerances allow a few times the mean rounding of a weight, because three products follow each other.
+// The format bfloat16_widened converts the weights from bfloat16 to float and multiplies floats. The items stay floats.
+// A tolerance is a few times the mean rounding error of a weight, because three products contribute to an output.
 const Format kFormats[] = {
     {"float", 4, 1e-4, frozen<Cpu, Weights::unchanged>, {"ggml_f32", "torch_float", "onnxruntime_float"}},
     {"bfloat16", 2, 0.01, frozen<CpuBf16, Weights::bfloat16>, {"ggml_bf16", "torch_bfloat16"}},
@@ -140,7 +141,8 @@ class Compared {
     ours = in_process("ours", items, format.ours(s, copies_));
   }
 
-  /// Returns batches whose weights are in no cache, if there are few items.
+  /// Returns the batches of one pass. Batches of at most kFewItems items use all copies of the layer in turn, so that
+  /// no cache holds the weights that they read. A larger batch is the only batch of its pass.
   Batches batches(Index count) const {
     Batches made{.items = count, .all = {}};
     if (count == 1) return single_items();
@@ -191,7 +193,8 @@ class Compared {
   /// Returns the next multiple of the number of copies, so that a pass does not end with the copy with which the next
   /// one begins.
   Index in_turn(Index number) const { return (number + copies_ - 1) / copies_ * copies_; }
-  /// Returns about 16 items in an order in which each one picks the experts that were used longest ago.
+  /// Returns about 16 batches of one item each. Of the items that are left, the next one is always the item whose most
+  /// recently used expert was used longest ago.
   Batches single_items() const {
     Batches made{.items = 1, .all = {}};
     std::vector<Index> last(static_cast<std::size_t>(s.experts), -1);

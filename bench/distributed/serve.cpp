@@ -32,7 +32,7 @@ double processor_ms() {
   return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
 }
 
-/// The parameters and saved values of one forward, from which ExpertLoads counts the picks of each expert.
+/// The parameters and the saved values of one forward pass. ExpertLoads counts the picks of each expert in them.
 template <class ParamsT, class SavedT>
 struct Run {
   const ParamsT& params;

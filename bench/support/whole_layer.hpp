@@ -171,7 +171,7 @@ class PythonProcess {
     int to[2], from[2];
     // O_CLOEXEC: a second process would otherwise hold the pipes of the first one open.
     if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) return;
-    std::signal(SIGPIPE, SIG_IGN);  // a process that has ended answers with an empty text
+    std::signal(SIGPIPE, SIG_IGN);  // if the script has ended, a write fails, and answer() returns an empty text
     child_ = fork();
     if (child_ == 0) {
       dup2(to[0], STDIN_FILENO);

@@ -29,7 +29,8 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// Returns the metadata that a checkpoint needs, so that a run can evaluate or continue it. Its shapes must fit, too.
+/// Returns the metadata that a checkpoint must have so that a run with the options `o` can evaluate or continue it. The
+/// tensors of the checkpoint must also have the shapes of the model.
 inline io::Metadata describe(const Options& o) {
   return {{"program", "gatefold fashion_mnist"},
           {"gate", o.gate},

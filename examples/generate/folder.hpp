@@ -140,7 +140,8 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
                            : form == Weights::bfloat16 ? 2
                            : form == Weights::int8     ? 34. / 32
                                                        : 18. / 32;
-  // A tied output layer is a table of the model, which exists also as floats.
+  // The output layer is packed unless `form` is unchanged. If the layer is tied, its weights are the embedding table of
+  // the model, which stays in memory as floats, too.
   const double output = form == Weights::unchanged ? 0 : double(s.vocabulary * s.model_dim);
   double packed = o.weights.empty() ? 0 : of_weight * (matrices + output);
   double plain = serves(o) ? 4 * (all - matrices - (s.tied ? 0 : output)) : 4 * all;

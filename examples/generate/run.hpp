@@ -53,8 +53,8 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
 }
 
 /// Prints a line of tokens that continue a prompt, each as soon as it is known. The first pass reads the whole prompt,
-/// and each later pass reads one token, because the KV cache keeps the keys and values of earlier tokens. The last
-/// token is one of `stop`, or number `o.tokens`.
+/// and each later pass reads one token, because the KV cache keeps the keys and values of earlier tokens. The function
+/// returns after a token of the list `stop`, or after `o.tokens` tokens.
 /// @param params, output  parameters of the model and its output layer, or the two parts of the result of freeze
 template <class M, class P>
 void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,

@@ -157,7 +157,7 @@ grep -q "shards: expected the update plain or heavy-ball, got robust" "$dir/err"
   fail "shards: $(cat "$dir/err")"
 
 check_refused
-# A number that is not finite ends a run, and the state before it is saved.
+# If a loss or gradient is not finite, the run ends, and the state before that step is saved.
 refused "Trainer.step: .*no parameter was changed" --run "$dir/diverged" --lr 1e30 --warmup 0 --save 1000
 [ -s "$dir/diverged/state.safetensors" ] || fail "a run that diverged lacks the state of its last step"
 # A refused --fresh leaves the previous run unchanged.

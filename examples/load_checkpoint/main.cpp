@@ -31,7 +31,7 @@ std::pair<Index, Index> matrix(const io::TensorFiles& files, const std::string& 
 
 /// Returns true if the file has an input and an output of the block, so that they can be compared.
 bool answers(const io::TensorFiles& files) { return files.contains("input") && files.contains("output"); }
-/// Returns the input of the block that is in the file, or a random one if there is none.
+/// Returns the block's input from the file if the file contains input and output. Otherwise returns a random input.
 /// @throws FileError unless input and output are [items, dim]
 Tensor<float, 2, Cpu> input(const io::TensorFiles& files, Cpu::Context& ctx, Index dim) {
   const Index items = answers(files) ? matrix(files, "input").first : 4;

@@ -157,7 +157,7 @@ inline Json json(const WholeTransformer& net) {
           {"length", net.length},       {"blocks", net.blocks}, {"outputs", net.outputs}};
 }
 
-/// Makes the values smaller for --quick, except those that are on the command line.
+/// Reduces epochs, stages, batch size and blocks for --quick. Options on the command line keep their values.
 inline void make_quick(const CLI::App& app, Recipe& r, WholeTransformer& net) {
   unless_given(app, "--epochs", r.epochs, 6);
   unless_given(app, "--t1", r.first, 1);

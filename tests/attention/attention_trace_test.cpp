@@ -118,7 +118,7 @@ TEST_CASE("set_trace: only adjoints that need a trace receive it") {
   CHECK(none.own == 3);
 }
 
-TEST_CASE("NoisyExtra: forks noise per layer, also inside") {
+TEST_CASE("NoisyExtra: at_layer forks `noise` and the noise of `branch`") {
   const Noise noise{Random{Seed{9}, 4}};
   const NoisyExtra<Noise> both{noise, noise}, third = at_layer(both, 3);
   CHECK(third.noise.random->seed.value == noise.at(3).random->seed.value);

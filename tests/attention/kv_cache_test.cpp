@@ -149,7 +149,7 @@ TEST_CASE("KvCache: wrong sizes and lengths are refused") {
   CHECK(says(view, 3, 2, 2, 4, 2) == "f: cache.valid: expected 15 values, got 0");
 }
 
-TEST_CASE("CachedSequence: number and length of sequences") {
+TEST_CASE("CachedSequence: returns the number and length of sequences") {
   const CachedSequence<float, Cpu> all{}, three{.length = 3};
   CHECK(all.sequences(0) == 0);
   CHECK(all.sequences(7) == 1);

@@ -57,7 +57,7 @@ const std::vector<Case> cases{
 
 }  // namespace
 
-TEST_CASE("Rotary (2) to (6): frequencies and amplitude equal transformers'") {
+TEST_CASE("Rotary (2)-(6): frequencies and amplitude equal those in transformers") {
   for (const Case& c : cases) {
     CAPTURE(c.name);
     CHECK(std::abs(c.rotary.amplitude() - c.amplitude) <= 1e-15);

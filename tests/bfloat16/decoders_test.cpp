@@ -49,7 +49,7 @@ void for_each_form(const F& f) {
 
 }  // namespace
 
-TEST_CASE("CpuBf16: decoders match decoders in double that round equally") {
+TEST_CASE("CpuBf16: decoders match decoders in double with the same rounding") {
   for_each_form([](const char* name, const DecoderSizes& sizes) {
     CAPTURE(name);
     with_decoder(sizes, [](const auto& model) {

@@ -326,7 +326,7 @@ TEST_CASE("ConformanceReport: str lists gradients and sentences") {
   CHECK(report.str() == "gradients: 2 checked, 0 skipped, worst 0\n  wrong");
 }
 
-TEST_CASE("conformance: extra inputs are made per element and items") {
+TEST_CASE("conformance: calls extra(element type, first, count) for extra inputs") {
   const std::vector<double> of_double{1, -2, 3, -4, 5, -6, 7};
   const std::vector<float> of_float(of_double.begin(), of_double.end());
   auto extra = [&]<class T>(Element<T>, Index first, Index count) -> Scaled::Extra<T, Cpu> {
@@ -384,7 +384,7 @@ const std::string kMixing = "gate.mixing: forward and rows give different bits",
 
 }  // namespace
 
-TEST_CASE("rows: equal results pass, and gates without rows") {
+TEST_CASE("rows: equal results and gates without `rows` pass") {
   CHECK(said(mixture<Independent, TopK>()).empty());
   CHECK(said(Mixture{SoftmaxNoisyTop1{.scores = {.experts = 4}}, Linear{.model_dim = 3}}).empty());
   CHECK(said(Mixture{published::deepseek_v3({.experts = 4, .k = 2, .groups = 1, .top_groups = 1}),

@@ -379,7 +379,7 @@ TEST_CASE("gradients: a router without gradient must be listed") {
   CHECK_MESSAGE(named, named.str());
 }
 
-TEST_CASE("gradients (3): auxiliary losses count; routing is a hash") {
+TEST_CASE("gradients (3): sums auxiliary losses and hashes the routing") {
   Cpu::Context ctx(1);
   using Gate = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
   const Stack stack{Residual{update::Plain{}, Mixture{Gate{.scores = {.experts = 4},

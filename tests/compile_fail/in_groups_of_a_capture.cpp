@@ -1,4 +1,4 @@
-// expect: gatefold: the first argument of InGroups\{belongs, first, rest\} selects the tensors of the first
+// expect: gatefold: the first argument of InGroups\{belongs, first, rest\} must be a function, or a lambda without captures, that takes the name of a tensor
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

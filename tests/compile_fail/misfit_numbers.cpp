@@ -1,4 +1,4 @@
-// expect: gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; see docs/reference/optional_members\.md
+// expect: gatefold: the member `layer` of a Carry must be an Index: it counts the layers that have run, and Recompute copies it; see docs/reference/optional_members\.md
 // expect: gatefold: step of a State must be an Index, which checkpoints save; list numbers of other types in static counters\(f, state\); see docs/reference/optional_members\.md
 // Numbers that would be neither copied nor saved.
 #include <gatefold/gatefold.hpp>

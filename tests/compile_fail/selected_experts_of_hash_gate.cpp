@@ -1,4 +1,4 @@
-// expect: gatefold: select_experts: the choices of this gate \(for example a HashGate\) depend on the number of experts, not on tensors, so items would be sent to other experts: train a new gate
+// expect: gatefold: select_experts: this gate \(for example a HashGate\) has no tensors, and its choices depend on the number of experts, so it would send items to other experts than before: train a new gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -72,7 +72,7 @@ TEST_CASE("Seed: forks differ from each other, parent and order") {
   CHECK(Seed{7}.fork(3) == Seed{7}.fork(3));
 }
 
-TEST_CASE("Random: forks per layer and keeps its step") {
+TEST_CASE("Random: at(layer) forks the seed and keeps the step") {
   const Random random{Seed{5}, 17};
   CHECK(random.at(2).seed == Seed{5}.fork(2));
   CHECK(random.at(2).step == 17);

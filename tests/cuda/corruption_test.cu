@@ -36,5 +36,5 @@ void check() {
 
 TEST_CASE("cuda: corrupted images equal the naive backend") { check<double>(); }
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: corrupted images equal the naive backend, float") { check<float>(); }
+TEST_CASE("cuda, float: corrupted images equal those of the naive backend") { check<float>(); }
 #endif

@@ -92,7 +92,7 @@ TEST_CASE("cuda: gated experts: memory is one bfloat16 per slot value") {
   CHECK(ctx.capacity() <= slots * (of_slot + 3 * of_hidden) + rest);
 }
 
-TEST_CASE("cuda: layers with the Hopper kernel match rounded loops") {
+TEST_CASE("cuda: Hopper kernel: layers match loops that round to bfloat16") {
   SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 130}); }
   SUBCASE("GatedMlp") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 136}); }
 }

@@ -209,7 +209,7 @@ TEST_CASE("cuda: freeze: doubles cannot have 8 or 4 bits") {
                          ArgumentError);
 }
 
-TEST_CASE_TEMPLATE("cuda: freeze: a Trainer trains around quantised experts", B, Cuda, CudaBf16) {
+TEST_CASE_TEMPLATE("cuda: freeze: a Trainer trains layers around quantised experts", B, Cuda, CudaBf16) {
   // The losses have the bits of a training around plain experts with the rounded weights. The gradient of the first
   // layer passes through the experts.
   const Chain model{Linear{dim, dim}, mixture(gated()), Linear{dim, 3}};

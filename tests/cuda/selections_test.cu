@@ -194,7 +194,7 @@ TEST_CASE("ExpertChoice, sequences: matches the naive backend") {
 TEST_CASE("Capacity, drops overflow: matches the naive backend") {
   expect_same_for_all_ranks(Capacity{TopK{.k = 2}, 0.8});
 }
-TEST_CASE("Capacity, groups of one place: matches the naive backend") {
+TEST_CASE("Capacity, one slot per expert: matches the naive backend") {
   expect_same_for_all_ranks(Capacity<TopK>{.selection = {.k = 2}, .slots = 1, .group = 8});
 }
 TEST_CASE("Capacity, renormalised: matches the naive backend") {

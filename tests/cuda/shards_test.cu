@@ -82,7 +82,7 @@ TEST_CASE("cuda: training on shards matches the CPU backend") {
 }
 #endif
 
-TEST_CASE("cuda: experts on shards have the bits of one process") {
+TEST_CASE("cuda: sharded experts give the same bits as one process") {
   constexpr Index items = 23, dim = test::run_dim;
   const auto mixture = test::run_mixture();
   using M = std::remove_const_t<decltype(mixture)>;

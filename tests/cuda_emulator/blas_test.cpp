@@ -334,7 +334,7 @@ TEST_CASE("cuBLAS: interleaved columns do not overlap") {
   CHECK(both.host() == expected);
 }
 
-TEST_CASE("cuBLAS handles: created, checked, counted and destroyed once") {
+TEST_CASE("cuBLAS handles: invalid handles, streams and workspaces are errors") {
   cublasHandle_t handle = nullptr;
   CHECK(cublasSetStream(handle, nullptr) == CUBLAS_STATUS_NOT_INITIALIZED);
   fail("cublasCreate", 0, cudaErrorMemoryAllocation);

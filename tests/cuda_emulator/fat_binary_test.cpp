@@ -53,7 +53,7 @@ std::string text_for(const Image& image, int compute_capability) {
   return std::string(ptx.text.substr(0, ptx.text.find('\0')));
 }
 
-TEST_CASE("choose_ptx: the newest PTX for the device, in any order") {
+TEST_CASE("choose_ptx: picks the newest usable PTX from unsorted entries") {
   const Image image = Image().add(elf_kind, 80, "machine code").add(ptx_kind, 90, "ninety").add(ptx_kind, 80, "eighty");
   CHECK(text_for(image, 80) == "eighty");
   CHECK(text_for(image, 89) == "eighty");

@@ -65,7 +65,7 @@ TEST_CASE("call: passes parameters and results, also for some lanes") {
   for (u64 lane = 0; lane < 32; ++lane) CHECK(out[lane] == (lane < 20 ? 2 * (2 * lane + 7) : 2));
 }
 
-TEST_CASE("call: recursion, driver functions and pointers fault") {
+TEST_CASE("call: recursion, driver functions and function pointers fault") {
   const std::string recursive = ".func f() { call f; ret; }\n";
   CHECK(fault_of([&] { run_module(kernel_text("call f;", recursive), nullptr); }) ==
         "PTX: f calls itself: recursion is not modelled, in kernel k");

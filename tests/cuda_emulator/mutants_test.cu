@@ -114,16 +114,16 @@ struct Top1 {
   }
 };
 
-TEST_CASE("top-k: ties go to the higher index") { expect_wrong_value<ties_to_the_higher>(Top1{}); }
-TEST_CASE("top-k: lanes name different masks") {
+TEST_CASE("top-k: detects ties that go to the higher index") { expect_wrong_value<ties_to_the_higher>(Top1{}); }
+TEST_CASE("top-k: reports lanes that name different masks") {
   expect_report<different_masks>(Top1{}, R"(^wrong mask: lanes of one collective name 0xffffffff and 0xffff0000)"
                                          R"(: shfl\.sync\.bfly.*top_1.*thread \(16,0,0\)$)");
 }
-TEST_CASE("top-k: a lane is not in its own mask") {
+TEST_CASE("top-k: reports a lane that is missing from its own mask") {
   expect_report<mask_without_itself>(
       Top1{}, R"(^wrong mask: a lane is not in its own mask 0xffff: shfl\.sync\.bfly.*thread \(16,0,0\)$)");
 }
-TEST_CASE("top-k: one lane leaves the loop of shuffles") {
+TEST_CASE("top-k: reports a lane that leaves the loop of shuffles") {
   expect_report<shuffle_in_a_branch>(
       Top1{}, R"(^mismatch: lanes of mask 0xffffffff wait in shfl\.sync\.bfly\.b32 and here: bar\.warp\.sync)");
 }
@@ -248,7 +248,7 @@ struct TiledProduct {
   }
 };
 
-TEST_CASE("tiled product: no barrier before the next tile") {
+TEST_CASE("tiled product: reports a missing barrier before the next tile") {
   expect_report<missing_second_barrier>(TiledProduct{}, race_in("shared", "tiled_product"));
 }
 TEST_CASE("tiled product: one row past the end") { expect_report<one_too_far>(TiledProduct{}, store_past_end); }
@@ -294,7 +294,7 @@ struct RingSum {
   }
 };
 
-TEST_CASE("ring: no thread waits for copies") { expect_wrong_value<missing_wait>(RingSum{}); }
+TEST_CASE("ring: detects that no thread waits for copies") { expect_wrong_value<missing_wait>(RingSum{}); }
 TEST_CASE("ring: copies without a group") { expect_wrong_value<missing_commit>(RingSum{}); }
 TEST_CASE("ring: reads a tile that may still be under way") {
   expect_report<waits_for_one_less>(RingSum{}, race_in("shared", "ring_sum"));
@@ -337,7 +337,7 @@ struct Combine {
   }
 };
 
-TEST_CASE("combine: plain addition if slots share a token") {
+TEST_CASE("combine: detects plain addition if slots share a token") {
   expect_report<plain_add>(Combine{}, race_in("global", "combine"));
 }
 TEST_CASE("combine: the sum does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
@@ -392,7 +392,7 @@ struct Publish {
   }
 };
 
-TEST_CASE("publish: reads another block's output without waiting") {
+TEST_CASE("publish: reports a read of another block's output without waiting") {
   expect_report<other_block_too_early>(Publish{}, race_in("global", "publish"));
 }
 TEST_CASE("publish: waits for a flag that is never set") {

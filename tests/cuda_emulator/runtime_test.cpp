@@ -277,7 +277,7 @@ TEST_CASE("calls: are counted by name") {
   CHECK(calls()["cudaStreamSynchronize"] == 0);
 }
 
-TEST_CASE("fail: fails only the nth call of a name") {
+TEST_CASE("fail: fails only the nth call of the named function") {
   void *first = nullptr, *second = nullptr, *third = nullptr;
   fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
   fail("cudaMalloc", 2, cudaErrorECCUncorrectable);

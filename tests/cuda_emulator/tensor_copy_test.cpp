@@ -134,7 +134,7 @@ std::vector<u16> loaded(const Encoding& e, const Coordinates& place, std::size_t
   return shared_after(expect(box) + copy(place, static_cast<u32>(to)) + wait(0), map_of(e), bytes);
 }
 
-TEST_CASE("tensor copy: boxes arrive row by row, every swizzle") {
+TEST_CASE("tensor copy: writes boxes row by row with every swizzle") {
   Tensor matrix({200, 40});
   for (const auto& [columns, kind] :
        {std::pair{24u, CU_TENSOR_MAP_SWIZZLE_NONE}, std::pair{64u, CU_TENSOR_MAP_SWIZZLE_NONE},
@@ -149,7 +149,7 @@ TEST_CASE("tensor copy: boxes arrive row by row, every swizzle") {
   }
 }
 
-TEST_CASE("swizzle of 128 bytes: XOR of row and chunk") {
+TEST_CASE("swizzle of 128 bytes: moves chunk to chunk XOR row") {
   Tensor matrix({64, 8});
   const auto words = loaded(matrix.encoding({64, 8}, CU_TENSOR_MAP_SWIZZLE_128B), {0, 0}, 1024);
   for (int i = 0; i < 8; ++i) {
@@ -183,7 +183,7 @@ TEST_CASE("tensor copy: one, three and five dimensions, four-byte values") {
   CHECK(got == wanted);
 }
 
-TEST_CASE("tensor copy: outside values are zero and count as bytes") {
+TEST_CASE("tensor copy: out-of-bounds elements are zero and count as copied") {
   Tensor matrix({70, 20}), tensor({64, 6, 5});
   const Encoding flat = matrix.encoding({64, 8}, CU_TENSOR_MAP_SWIZZLE_128B), deep = tensor.encoding({64, 4, 2});
   for (const Coordinates& place : {Coordinates{-5, 3},

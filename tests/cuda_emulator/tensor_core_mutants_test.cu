@@ -379,7 +379,7 @@ TEST_CASE("wgmma: the producer does not wait") {
   expect_report<producer_does_not_wait>(Two{},
                                         "data race: shared load of 16 bytes .*wgmma.*not ordered with .*cp.async");
 }
-TEST_CASE("wgmma: a tile is released before its product is finished") {
+TEST_CASE("wgmma: reports a tile released before its product ends") {
   expect_report<released_too_early>(Two{}, "^data race: shared .*not ordered with ");
 }
 

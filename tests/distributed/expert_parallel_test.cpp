@@ -53,7 +53,7 @@ int differences(const M& mixture, Index items, Index shards) {
 
 }  // namespace
 
-TEST_CASE("ExpertParallel: any number of experts, items and shards") {
+TEST_CASE("ExpertParallel: equals one process for any experts, items and shards") {
   for (Index experts : {1, 3, 8})
     for (Index items : {0, 1, 5, 130})
       for (Index shards : {1, 2, 4, 6}) {
@@ -275,7 +275,7 @@ TEST_CASE("ExpertParallel: random experts draw the numbers of one process") {
   check(dense, Extra<std::remove_const_t<decltype(dense)>, double, Cpu>{.noise = noise, .branch = {.length = 2}});
 }
 
-TEST_CASE("ExpertParallel: gradients of a gate with all items are bit-identical") {
+TEST_CASE("ExpertParallel: gates that need all items have bit-identical gradients") {
   const Mixture mixture{ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>{
                             .scores = {.model_dim = dim, .experts = 4}, .mixing = {.tau = 0.5}, .selection = {.k = 2}},
                         Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};

@@ -31,19 +31,19 @@ struct OwnGate {
 
 }  // namespace
 
-TEST_CASE("gate_needs: gates that read logits of other shards") {
+TEST_CASE("gate_needs: recognises gates that need logits of other shards") {
   CHECK(seen<SoftmaxTopK> == Sees::logits);
   CHECK(seen<ComposedGate<CosineScores, Independent, ExpertChoice, Balance>> == Sees::logits);
   CHECK(seen<ComposedGate<Scores, Independent, Capacity<TopK>>> == Sees::logits);
   CHECK(seen<ComposedGate<Scores, Independent, NoisyTop1<>>> == Sees::logits);
 }
 
-TEST_CASE("gate_needs: gates that read mixed values of other shards") {
+TEST_CASE("gate_needs: recognises gates that need mixed values of other shards") {
   CHECK(seen<ComposedGate<Scores, TokenSimilarity, TopK>> == Sees::mixed);
   CHECK(seen<AttentionAware<SoftmaxTopK>> == Sees::mixed);
 }
 
-TEST_CASE("gate_needs: gates that read items of other shards") {
+TEST_CASE("gate_needs: recognises gates that need items of other shards") {
   CHECK(seen<ComposedGate<Scores, Independent, NoisyTopK<>>> == Sees::items);  // noise scales with x
   CHECK(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);  // the selection has parameters
   CHECK(seen<ComposedGate<Jitter<Scores>, TokenSimilarity, TopK>> == Sees::items);
@@ -101,7 +101,7 @@ TEST_CASE("MixedRows: joins and splits rows and their adjoints") {
     }
 }
 
-TEST_CASE("MixedRows: padding rows of 0 weigh all experts equally") {
+TEST_CASE("GivenMixing: padding gets the same probability for every expert") {
   constexpr Index items = 2, experts = 4;
   Cpu::Context ctx(1);
   const auto rows = constant_tensor<double>(ctx, 0, items, dist::MixedRows<double, Cpu>::parts * experts);

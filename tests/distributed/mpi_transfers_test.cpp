@@ -90,7 +90,7 @@ TEST_CASE("Transfers: a wrong size throws on the receiver, also pieces") {
   }
 }
 
-TEST_CASE("Transfers: names missing messages, abandoned buffers are not written") {
+TEST_CASE("Transfers: names missing messages, leaves abandoned buffers unchanged") {
   support::Communicator world;
   if (world.size < 3) return;
   constexpr std::size_t bytes = 500000;

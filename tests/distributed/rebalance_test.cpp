@@ -170,7 +170,7 @@ TEST_CASE("LongestFirst: longest expert first, to the least loaded shard") {
   CHECK(LongestFirst{.gain = 0}.place({3, 3, 3, 3, 0, 0}, 2, {{1, 1, 1, 1, 1, 1}}).count(0) == 3);
 }
 
-TEST_CASE("LongestFirst: at most 4/3 of the optimum if room suffices") {
+TEST_CASE("LongestFirst: without a limit, maximum load is at most 4/3 optimal") {
   std::mt19937 generator(1);
   for (int i = 0; i < 60; ++i) {
     const Index shards = 2 + i % 2, experts = 5 + i % 3;

@@ -47,7 +47,7 @@ std::string message_of(Index shards, void (*program)(dist::Shard<dist::Alone>&))
 
 }  // namespace
 
-TEST_CASE("part_of: divides things evenly and in order") {
+TEST_CASE("Range::of: divides a count evenly and in order") {
   for (Index things : {0, 1, 3, 7, 64})
     for (Index places = 1; places < 9; ++places) {
       Index next = 0;

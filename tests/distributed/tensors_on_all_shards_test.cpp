@@ -22,7 +22,7 @@ std::vector<double> values(const auto& pack) {
 
 }  // namespace
 
-TEST_CASE("whole: gathers the parameters of one process") {
+TEST_CASE("copy_whole: gathers the same parameters as one process has") {
   Cpu::Context one(1);
   const auto expected = values(init_params<float, Cpu>(model_of(mixture), one, Seed{6}));
   struct Case {

@@ -120,7 +120,7 @@ TEST_CASE("Zero: same bits and checkpoints as an undivided state") {
         pattern);
 }
 
-TEST_CASE("NotTrained on shards: steps equal an optimizer that skips them") {
+TEST_CASE("NotTrained on shards: steps equal a learning rate of 0") {
   const support::TempDirectory folder;
   const auto steps_of = [&](const auto& optimizer, const NotTrained& except) {
     std::vector<double> all;

@@ -100,7 +100,7 @@ TEST_CASE("Experts: gradients in a mixture; the gate counts the experts") {
                                           "kinds.1.down", "kinds.1.down_bias"});
 }
 
-TEST_CASE("Experts: kinds are deduced, with one expert each by default") {
+TEST_CASE("Experts: deduces the kinds; default is one expert each") {
   const Linear linear{.model_dim = 4};
   const Mlp<Relu> mlp{.model_dim = 4, .hidden_dim = 3};
   const Experts one{std::tuple{linear, mlp}}, counted{std::tuple{linear, mlp}, {2, 6}};

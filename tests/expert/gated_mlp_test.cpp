@@ -147,7 +147,7 @@ TEST_CASE("GatedMlp: conformance of a layer and of a mixture") {
   CHECK_MESSAGE(gpt_oss, gpt_oss.str());
 }
 
-TEST_CASE("GatedMlp: initial values of the reference code") {
+TEST_CASE("GatedMlp: has the initial values of the reference code") {
   Cpu::Context ctx(1);
   const GatedMlp<Silu> mlp{.model_dim = 16, .hidden_dim = 64, .initial = Initial::reference()};
   const auto p = mlp.init<double, Cpu>(ctx, 20, Seed{4});

@@ -55,7 +55,7 @@ TEST_CASE("ConstantExpert (3): mixes the item and its expert's constant") {
     }
 }
 
-TEST_CASE("zero-computation experts: gradients and conformance, also with others") {
+TEST_CASE("zero-computation experts: conformance, also mixed with GatedMlp") {
   const auto copy = check::conformance<Cpu>(CopyExpert{.model_dim = 5}, {.items_are_independent = true});
   CHECK_MESSAGE(copy, copy.str());
   for (const Index dim : {1, 9}) {

@@ -109,7 +109,7 @@ TEST_CASE("count_experts: reads a member or a function of the scores") {
   CHECK(count_experts(Function{}) == 7);
 }
 
-TEST_CASE("active_experts: counts the picks of an item, at most all") {
+TEST_CASE("active_experts: counts the experts of an item, at most all") {
   CHECK(active_experts(TopK{.k = 3}, 8) == 3);
   CHECK(active_experts(TopK{.k = 3}, 2) == 2);
   CHECK(active_experts(NoisyTop1<>{}, 8) == 1);

@@ -116,7 +116,7 @@ TEST_CASE("HashGate: negative ids get no expert; NaN reaches one item") {
   for (Index n = 0; n < 4; ++n) CHECK((n == 2 ? std::isnan(u(n, 0)) : u(n, 0) == clean(n, 0)));
 }
 
-TEST_CASE("HashGate: gradients and conformance; outputs depend on one id") {
+TEST_CASE("HashGate: gradients and conformance; items are independent") {
   for (const Index k : {1, 2}) {
     const auto report = check::conformance<Cpu>(Mixture{HashGate{.count = 3, .k = k}, Linear{.model_dim = 3}},
                                                 {.items_are_independent = true}, WithIds{});

@@ -105,7 +105,7 @@ SoftmaxTopK softmax_top_k(Index experts, Index k, bool renormalise) {
 
 constexpr auto fused = io::published::ExpertStorage::fused;
 
-TEST_CASE("published maps: Mixtral") {
+TEST_CASE("published maps: Mixtral gives the stored results") {
   const Mixture block{softmax_top_k(4, 2, true), expert};
   const std::string at = "model.layers.0.block_sparse_moe.";
   agrees(block, "mixtral.safetensors", io::published::mixtral(at));
@@ -141,7 +141,7 @@ TEST_CASE("published maps: Llama 4 with weights on the experts' inputs") {
   const WithShared block{Mixture{published::llama4({.experts = 6, .k = 2}), expert}, expert};
   agrees(block, "llama4.safetensors", io::published::llama4("model.layers.0.feed_forward."));
 }
-TEST_CASE("published maps: Switch Transformer") {
+TEST_CASE("published maps: Switch Transformer gives the stored results") {
   agrees(Mixture{published::switch_transformer({.experts = 4, .factor = 4}),
                  Mlp<Relu>{.model_dim = 16, .hidden_dim = 20, .bias = false}},
          "switch_transformer.safetensors", io::published::switch_transformer("encoder.block.1.layer.1.mlp."));

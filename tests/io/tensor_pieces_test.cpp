@@ -13,7 +13,7 @@ using io::MapEntry;
 using io::tensor_map::Piece;
 using Shape = std::vector<std::uint64_t>;
 
-TEST_CASE("pieces: one tensor for each expert, transposed") {
+TEST_CASE("pieces: each expert has its own transposed tensor") {
   const auto list = io::tensor_map::pieces({"w", "e.{}.w", MapEntry::transposed}, {3, 4, 5}, "here");
   REQUIRE(list.size() == 3);
   CHECK(list[2].name == "e.2.w");

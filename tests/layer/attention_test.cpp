@@ -94,7 +94,7 @@ TEST_CASE("Attention (1): outputs, log-sum-exp and entropy equal softmax loops")
         }
 }
 
-TEST_CASE("Attention (1): equals loops across blocks, with any threads" * doctest::skip(support::slow_build)) {
+TEST_CASE("Attention (1): blocks equal plain loops for any thread count" * doctest::skip(support::slow_build)) {
   for (const bool causal : {true, false})
     for (const Index length : {100, 300, 600}) {
       CAPTURE(causal);

@@ -96,7 +96,7 @@ TEST_CASE("Block: further evaluations count no auxiliary loss") {
   CHECK(p.saved.layer.calls[0].branch.gate.auxiliary.size() == 0);
 }
 
-TEST_CASE("Block: has the layer's carry; names contain the half") {
+TEST_CASE("Block: has the layer's carry; names begin with the part") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 3);
   CHECK(values(p.carry).size() == 12);

@@ -95,7 +95,7 @@ TEST_CASE("Chain (1): an activation keeps the width") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Chain: names skip an activation; it cannot be first") {
+TEST_CASE("Chain: names skip an activation; a first activation throws") {
   Cpu::Context ctx(1);
   const auto params = init_params<double, Cpu>(Chain{Linear{2, 3, false}, Silu{}, Linear{3, 1, false}}, ctx, Seed{1});
   std::string names;

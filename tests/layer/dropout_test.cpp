@@ -131,7 +131,7 @@ TEST_CASE("Dropout: gradients and conformance, with and without noise") {
   CHECK_MESSAGE(without, without.str());
 }
 
-TEST_CASE("Dropout: an attention trace reaches the gate inside") {
+TEST_CASE("Dropout: passes the attention trace to the gate of its branch") {
   Cpu::Context ctx(1);
   const auto gate = AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}};
   const Residual attention{update::Plain{}, Attention{.model_dim = 4, .heads = 2}};

@@ -12,7 +12,7 @@ TEST_CASE("golden: plain residual stack, MLP experts, softmax of all logits") {
   stack_agrees<Mlp<Gelu>>("plain_mlp", plain, top_k);
 }
 
-TEST_CASE("golden: plain residual stack, MLP experts, renormalised") {
+TEST_CASE("golden: plain stack, renormalised weights: has the stored results") {
   stack_agrees<Mlp<Gelu>>("plain_mlp_renormalised", plain, top_k);
 }
 

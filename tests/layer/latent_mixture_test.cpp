@@ -205,7 +205,7 @@ TEST_CASE("LatentMixture: select_experts keeps the chosen experts") {
   CHECK(to.mixture.expert.up(0, 1, 1) == from.mixture.expert.up(2, 1, 1));
 }
 
-TEST_CASE("LatentMixture: wrong options and values of another run throw") {
+TEST_CASE("LatentMixture: wrong options, parameters and saved values throw") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.model_dim = narrow, .experts = 3}}, mlp};
   CHECK(message_of([&] {

@@ -57,7 +57,7 @@ TEST_CASE("PerToken: gradients and conformance with a carry and a mixture") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("PerToken: for_each_mixture visits the mixtures inside") {
+TEST_CASE("PerToken: for_each_mixture visits the mixtures of its layer") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, PerToken{3, stack()}, 2);
   p.forward();

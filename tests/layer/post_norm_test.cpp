@@ -82,7 +82,7 @@ TEST_CASE("PostNorm: wrong shapes, or a pass without begin(), throw") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, PostNorm{layer(), LayerNorm{}}, 5);
   p.forward();
-  CHECK(message_of([&] { p.forward(); }).find("a call of begin() before each pass") != std::string::npos);
+  CHECK(message_of([&] { p.forward(); }).find("a carry that begin() has reset for this pass") != std::string::npos);
   auto q = pass<float>(ctx, PostNorm{layer(), LayerNorm{}}, 5);
   q.x.resize(5, 3);
   CHECK(message_of([&] { q.forward(); }) == "PostNorm.forward: x: expected [?, 4], got [5, 3]");

@@ -50,7 +50,7 @@ TEST_CASE("PreNorm (1): equals the norm, then the branch") {
   CHECK(same_bits(values(p.saved.branch.normed), values(first.y)));
 }
 
-TEST_CASE("PreNorm: the branch runs a step at the end") {
+TEST_CASE("PreNorm: a step functor equals adding x after the branch") {
   Cpu::Context ctx(1);
   const Stepped u = with_step_at_the_end<double>(ctx, PreNorm{LayerNorm{}, mixture()}, 9);
   CHECK(same_bits(u.after, u.forward));

@@ -208,7 +208,7 @@ TEST_CASE_TEMPLATE("RelativeAttention: with memory, bits do not depend on later 
     }
 }
 
-TEST_CASE("RelativeAttention: a new stream does not depend on the previous") {
+TEST_CASE("RelativeAttention: a new stream is independent of the previous stream") {
   Cpu::Context ctx(1);
   constexpr Index dim = 6, window = 7, steps = 12, change = 5;
   const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window};

@@ -90,7 +90,7 @@ TEST_CASE("RoundedWeights: swapped copies keep their own state") {
   CHECK(later.current(c.params));
 }
 
-TEST_CASE("RoundedWeights: copies of foreign memory are dropped") {
+TEST_CASE("RoundedWeights: refresh drops copies of weights that were swapped") {
   Case c;
   auto others = init_params<float, Keeping>(model, c.ctx, Seed{2});
   std::swap(c.params, others);

@@ -121,7 +121,7 @@ TEST_CASE("gate: may define a dense plan for the same experts" * doctest::skip(s
   check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{seams::SoftSlots{5, 4, 2}, mlp}}, 3});
 }
 
-TEST_CASE("Stack: two blocks of attention, attention-aware gate and heavy ball" * doctest::skip(support::slow_build)) {
+TEST_CASE("Stack: gradients of attention, attention-aware gates and heavy ball" * doctest::skip(support::slow_build)) {
   const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 6, .heads = 2}}};
   const GateOf<seams::Posterior> gate{.scores = {.experts = 4}, .mixing = {.sigma = 1.5}, .selection = {.k = 2}};
   const Residual mixture{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{6, 5}}}};

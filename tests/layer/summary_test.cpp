@@ -108,7 +108,7 @@ TEST_CASE("summary: counts active experts for every kind of selection") {
   CHECK(active_of(HashGate{.count = 10, .k = 4}) == 4 * one);
 }
 
-TEST_CASE("summary: kinds of experts count as their mean") {
+TEST_CASE("summary: experts of different types count with their mean size") {
   const Summary all = summary(Mixture{SoftmaxTopK{.scores = {.bias = false}, .selection = {.k = 2}},
                                       Experts{std::tuple{Mlp<Gelu>{.model_dim = 4, .hidden_dim = 6, .bias = false},
                                                          Linear{.model_dim = 4, .bias = false}},

@@ -34,7 +34,7 @@ TEST_CASE("TokenMean: gradients and conformance, with unread tokens") {
   }
 }
 
-TEST_CASE("TokenMean: runs the step of a rule at the end") {
+TEST_CASE("TokenMean: applies the update rule to the mean") {
   Cpu::Context ctx(1);
   const TokenMean branch{.length = 1, .model_dim = 9};
   auto alone = pass<double>(ctx, branch, 3);

@@ -52,7 +52,7 @@ TEST_CASE("WithShared: without a weight it returns the branch's output") {
   CHECK(values(both.y) == values(u));
 }
 
-TEST_CASE("WithShared: gradients through a mixture") {
+TEST_CASE("WithShared: gradients through a mixture equal finite differences") {
   Cpu::Context ctx(1);
   const auto report = check::gradients(ctx, WithShared{mixture, linear, 0.5});
   CHECK_MESSAGE(report, report.str());

@@ -183,7 +183,7 @@ TEST_CASE("ModelAndLoss: StreamedCrossEntropy trains like Linear and CrossEntrop
   CHECK(streamed.output().extent(1) == kDim);
 }
 
-TEST_CASE("ModelAndLoss: tied, they share and save one table") {
+TEST_CASE("ModelAndLoss: a tied model and loss share one table") {
   Cpu::Context ctx(1);
   auto tied = trainer<double>(ctx, head(true));
   CHECK(names_of(tied.params) ==

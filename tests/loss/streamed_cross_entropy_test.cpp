@@ -124,7 +124,8 @@ TEST_CASE_TEMPLATE("StreamedCrossEntropy (1): loss and gradients follow the equa
       }
 }
 
-TEST_CASE("StreamedCrossEntropy: gradients across two blocks equal differences" * doctest::skip(support::slow_build)) {
+TEST_CASE("StreamedCrossEntropy: gradients of two blocks equal finite differences" *
+          doctest::skip(support::slow_build)) {
   for (const bool tied : {false, true}) {
     Cpu::Context ctx(1);
     Case<double> c(ctx, {.vocabulary = kMore, .model_dim = 1, .tied = tied}, 2);
@@ -145,7 +146,7 @@ TEST_CASE("StreamedCrossEntropy: gradients across two blocks equal differences" 
   }
 }
 
-TEST_CASE_TEMPLATE("StreamedCrossEntropy: in one block it equals CrossEntropy of Linear", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy: one block equals CrossEntropy of its logits", T, float, double) {
   Cpu::Context ctx(1);
   const Index items = 9, vocabulary = 31;
   Case<T> c(ctx, {.vocabulary = vocabulary, .model_dim = 4}, items);

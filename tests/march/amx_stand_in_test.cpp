@@ -178,7 +178,7 @@ TEST_CASE("AmxBytes: restores the configuration of the thread" * doctest::skip(r
   }
 }
 
-TEST_CASE("quantised products: use the unit for many rows if permitted, with the same bits") {
+TEST_CASE("quantised products: AMX for many rows gives the same bits") {
   constexpr Index width = cpu::Tile<float>::columns, group = cpu::group_size, groups = 3, panels = 2, most = 40;
   const auto w = naive::random_vector<float>(panels * groups * group * width, 1);
   const auto x = naive::random_vector<float>(most * groups * group, 2);
@@ -216,7 +216,7 @@ TEST_CASE("quantised products: use the unit for many rows if permitted, with the
   }
 }
 
-TEST_CASE("grouped_gemm: quantised weights use the unit on any number of threads" * doctest::skip(refuses)) {
+TEST_CASE("grouped_gemm: quantised weights use AMX on any number of threads" * doctest::skip(refuses)) {
   constexpr Index rows = 90, depth = 300, columns = 70;
   const auto a = naive::random_vector<float>(rows * depth, 3), w = naive::random_vector<float>(3 * depth * columns, 4);
   const View<const float, 3, Cpu> weights(w.data(), Index(3), depth, columns);

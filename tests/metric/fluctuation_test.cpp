@@ -46,7 +46,7 @@ TEST_CASE("fluctuation: works for another K and without items") {
         "fluctuation: after: expected [2, ?], got [1, 2]");
 }
 
-TEST_CASE("picks: sorts an item's experts by falling weight") {
+TEST_CASE("picks: sorts an item's experts by descending weight") {
   Cpu::Context ctx(2);
   const auto plan = plan_of<float>(ctx, 5, 4,
                                    {{2, 3, 0.5},

@@ -40,7 +40,7 @@ TEST_CASE("metric: a mean excludes padding from sum and count") {
         "metric: valid: expected [3], got [4]");
 }
 
-TEST_CASE("metric: an empty mask is empty, even with memory") {
+TEST_CASE("metric: an empty mask with reserved memory means no mask") {
   Cpu::Context ctx(1);
   const std::vector<double> x{1, 4};
   std::vector<double> valid;

@@ -153,13 +153,13 @@ TEST_CASE("with_decoder: wrong sizes are refused") {
   DecoderSizes sizes = tiny(0);
   sizes.dense_layers = {3};
   const auto message = [&] { return message_of([&] { with_decoder(sizes, [](const auto&) {}); }); };
-  CHECK(message() == "DecoderSizes: dense_layers: expected layers from 0 to 2, got 3");
+  CHECK(message() == "DecoderSizes: dense_layers: expected a layer from 0 to 2, got 3");
   sizes.windows = {4, 0};
   CHECK(message() == "DecoderSizes: windows.size(): expected 0 or 3 (depth), got 2");
   sizes.windows = {};
   sizes.dense_layers = {};
   sizes.unrotated_layers = {0, -1};
-  CHECK(message() == "DecoderSizes: unrotated_layers: expected layers from 0 to 2, got -1");
+  CHECK(message() == "DecoderSizes: unrotated_layers: expected a layer from 0 to 2, got -1");
   sizes.unrotated_layers = {};
   sizes.chunks = {4};
   CHECK(message() == "DecoderSizes: chunks.size(): expected 0 or 3 (depth), got 1");

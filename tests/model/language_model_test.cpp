@@ -149,7 +149,7 @@ void check_case(Golden& g, const ModelT& model, Index zeros = 0) {
 
 }  // namespace
 
-TEST_CASE("golden: language models of both layouts, in all forms") {
+TEST_CASE("golden: Switch and GLaM language models agree with PyTorch") {
   for (Golden& g : Golden::read_all("model/language")) {
     // Plain equals heavy ball without momentum to the bit (tests/update), so one type serves both and compiles once.
     const double sign = g.name == "glam_heavy_ball_reference" ? -1 : 1;
@@ -198,7 +198,7 @@ TEST_CASE("language models: traced attention restarts positions in each sequence
   CHECK(message_of([&] { read({5, 2, 5, 2}, 4); }) == "Embedding: sequence.length: expected at most places = 3, got 4");
 }
 
-TEST_CASE("language models: gradients with windowed attention-aware gates, after a segment") {
+TEST_CASE("language models: gradients with attention-aware gates and memory") {
   LanguageSizes dropped = sizes;
   dropped.dropout = 0.2;
   const Mixture attending{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};

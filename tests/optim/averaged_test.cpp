@@ -142,7 +142,7 @@ TEST_CASE("swap_averages: a run evaluates with either set and continues") {
   CHECK(same_bits(values(never.state), values(run.state)));
 }
 
-TEST_CASE("swap_averages: the loss equals that of the averaged model") {
+TEST_CASE("swap_averages: the loss equals the loss of the averaged model") {
   Cpu::Context ctx(1);
   auto run = trainer(ctx, optim::Averaged{adam, 0.5});
   auto other = trainer(ctx, adam);
@@ -155,7 +155,7 @@ TEST_CASE("swap_averages: the loss equals that of the averaged model") {
   CHECK(run.evaluate(ids, next) == other.evaluate(ids, next));
 }
 
-TEST_CASE("swap_averages: with one averaged group it swaps this group") {
+TEST_CASE("swap_averages: swaps the only averaged group and no other group") {
   Cpu::Context ctx(1);
   auto run = trainer(ctx, optim::Clipped{InGroups{is_weight, optim::Averaged{adam, 0.5}, optim::Sgd{.lr = 0.1}}, 1.0});
   for (int t = 0; t < 3; ++t) run.step(ids, next);

@@ -113,7 +113,7 @@ struct Owner {
 
 }  // namespace
 
-TEST_CASE("for_each_counter: visits listed counters or step, in nested states") {
+TEST_CASE("for_each_counter: visits listed counters, or `step` without a list") {
   Owner owner;
   owner.many.resize(2);
   owner.many[1].step = 3;

@@ -77,7 +77,7 @@ TEST_CASE_TEMPLATE("Scheduled: lr_t = lr · factor(t), t from 1", T, float, doub
   CHECK(state.step == 6);
 }
 
-TEST_CASE("Scheduled: lr_t = lr · factor(t), with measured gradients") {
+TEST_CASE("Scheduled: lr_t = lr · factor(t) also in measured_step") {
   Cpu::Context ctx(1);
   const Scheduled scheduled{Sgd{.lr = 0.5}, Warmup{4}};
   Tensor<double, 1, Cpu> p(1), g(1);

@@ -93,7 +93,7 @@ TEST_CASE("WordSwap (2): one swap chooses each word or none equally") {
               "big cats eat the AAA"});
 }
 
-TEST_CASE("WordSwap (2): two swaps choose each pair of words equally") {
+TEST_CASE("WordSwap (2): two swaps choose all pairs equally often") {
   // With three candidates, each pair comes from two of the 3 · 3 orders, each single word from one.
   const auto count = results({.share = 0.7}, "red green blue");
   std::map<std::string, int> once, twice;

@@ -669,7 +669,7 @@ TEST_CASE("random routing: large sizes that split every loop") {
   }
 }
 
-TEST_CASE("random routing: 12,000 seeds equal loops and one thread" * doctest::skip()) {
+TEST_CASE("random routing: results equal loops and one thread, 12,000 seeds" * doctest::skip()) {
   run(10000, 22000, 400);
   for (std::uint64_t seed = 6000; seed < 6400; ++seed) check_sparse<float>(seed, 20000, 9000);
 }

@@ -146,7 +146,8 @@ void slot(const GatedMlp<Act>& mlp, const Params<GatedMlp<Act>, double, Naive>& 
   to.dweight(s) = dw;
 }
 
-/// Fills a tensor with whole numbers: from -300 to 300 if they are to be rough, otherwise from -1 to 1.
+/// Fills a tensor with whole numbers. If `rough` is true, they are from -300 to 300, and bfloat16 cannot represent all
+/// of them. Otherwise they are from -1 to 1, and bfloat16 represents them exactly.
 struct Whole {
   Naive::Context& ctx;
   Seed seed;

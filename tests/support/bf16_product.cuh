@@ -23,8 +23,8 @@ inline std::vector<float> values(Index n, std::uint64_t seed, Values kind) {
   return v;
 }
 
-/// Returns the nearest number with 8 bits of mantissa, of two the even one. x must not be among the smallest or largest
-/// numbers.
+/// Rounds x to the nearest number with 8 bits of mantissa. A tie is rounded to the even mantissa. x must not be so
+/// small that its bfloat16 is subnormal, or so large that its bfloat16 is infinite.
 inline double rounded(float x) {
   if (x == 0) return 0;
   int exponent = 0;
@@ -51,8 +51,8 @@ struct Sum {
     value += other.value;
     magnitude += other.magnitude;
   }
-  /// A tensor core keeps at least 24 bits of 8 or more products and of the sum before them: at most three truncations
-  /// for each 16 terms.
+  /// Returns a bound of the rounding error. A tensor core adds 8 or more products to a sum at a time, and keeps at
+  /// least 24 bits of each of these numbers. This makes at most three truncations for each 16 terms.
   double bound(Index terms) const { return static_cast<double>(terms / 16 + 1) * 0x1p-22 * magnitude; }
 };
 

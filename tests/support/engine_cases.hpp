@@ -53,7 +53,8 @@ class Choice {
   std::uint64_t state_;
 };
 
-/// Random slots of experts: even or skewed, some experts without slots. The slots read items in any order.
+/// Random slots for a random number of experts. The loads are even or skewed, and some experts can have no slots. The
+/// slots read items in any order.
 struct Slots {
   std::vector<Index> offsets{0}, rows;
   Index items = 0, spare = 0;

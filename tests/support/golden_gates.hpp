@@ -23,7 +23,7 @@ inline View<const double, 1, Cpu> valid(Golden& g) {
 inline Index length(Golden& g) { return g.has("options.length") ? g.extent("length") : 0; }
 inline Linear small_expert(Golden& g) { return {.model_dim = g.extent("model_dim"), .output_dim = 2}; }
 
-/// Checks that a mixture of linear experts with the gate from gate(case) agrees with every case of the file.
+/// Checks every case of the file: a mixture of linear experts with the gate gate(case) computes the stored results.
 template <class GateF, class Give>
 void gate_agrees(const char* file, GateF&& gate, Give&& give) {
   agrees(

@@ -17,7 +17,8 @@ inline update::HeavyBall heavy_ball(Golden& g, const std::string& at = "") {
   return {.mu = g.option(at + "mu"), .gamma = g.option(at + "gamma")};
 }
 
-/// Checks that the update rule from rule(case), around a small mixture, agrees with every case of the file.
+/// Checks every case of the file: residual layers with the update rule rule(case) and a small mixture compute the
+/// stored results.
 template <class RuleF>
 void rule_agrees(const char* file, RuleF&& rule) {
   agrees(std::string("update/") + file, [&](Golden& g) {

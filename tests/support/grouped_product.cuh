@@ -169,7 +169,7 @@ void spoil_unused(std::vector<T>& a, const ProductCase& c) {
   std::fill(a.end() - c.more * c.depth, a.end(), std::nan(""));
 }
 
-/// Returns a view of weights in either order.
+/// Returns a view of weights: [experts, columns, depth] if `transpose` is true, [experts, depth, columns] if not.
 template <class T>
 View<const T, 3, Cuda> weights_view(DeviceArray<T>& w, Index experts, Index depth, Index columns, bool transpose) {
   return transpose ? w.in(experts, columns, depth) : w.in(experts, depth, columns);
@@ -280,8 +280,8 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
       ctx, c, last, 0, [](T v) { return v; }, tolerance);
 }
 
-/// Adds terms in interleaved chains, as many as 256 threads have for this number of columns. Then the second half of
-/// the chains is added to the first, until one chain remains.
+/// Adds terms in interleaved chains. Then adds the second half of the chains to the first half until one chain remains.
+/// The number of chains is 256 (threads) divided by the smallest power of two that is at least `columns`, at most 32.
 template <class T>
 T sum_in_chains(const std::vector<T>& terms, Index columns) {
   std::size_t width = 1;

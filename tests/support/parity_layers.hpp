@@ -5,10 +5,11 @@
 #include "support/bank_run.hpp"
 #include "support/parity.hpp"
 
-/// Runs a bank of experts on the naive backend and on CUDA, with any number of slots per expert.
+/// Runs experts on given slots, without a gate, on the naive backend and on CUDA. An expert can have any number of
+/// slots.
 namespace gatefold::test {
 
-/// Compares a bank of experts on both backends: the initial parameters, forward and infer, and every gradient (0 for
+/// Compares experts on both backends: the initial parameters, forward and infer, and every gradient (0 for
 /// experts without slots). Also checks that spare slots are not touched. The saved values are compared only if there
 /// are no spare slots.
 /// @param saved_is_whole  false if the expert does not fill all of its saved values, which are then not compared

@@ -7,8 +7,8 @@
 
 namespace gatefold::support {
 
-/// Checks that an expert works on slots that begin after the slots of other kinds of experts (`Experts`), so that its
-/// first offset is not 0. Returns a sentence for each failure.
+/// Checks an expert whose first offset is not 0. This is the case in `Experts` (expert/experts.hpp), where slots of
+/// other kinds of experts come first. Returns a sentence for each failure.
 template <class T, class E>
 std::vector<std::string> broken_for_later_slots(const E& expert) {
   std::vector<std::string> broken;

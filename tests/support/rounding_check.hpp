@@ -18,16 +18,16 @@
 /// Compares a layer on a backend whose experts multiply bfloat16 with the same code in double, which rounds the same
 /// values (rounded_double.hpp).
 ///
-/// The two differ if a float is so close to the border between two bfloat16 that it is rounded to the other one. The
-/// run in double lists these few values v, and computes the results again with one of them rounded the other way. An
-/// element must satisfy
+/// The results differ if a value is so close to the midpoint of two bfloat16 that only one of the two runs rounds it
+/// up. The run in double lists these few values v. For each of them, it computes the results again with this value
+/// rounded the other way. An element must satisfy
 ///
 ///     |got − expected| <= 2 Σ_v |expected where v is rounded the other way − expected| + (1) of layer_run.hpp     (2)
 ///
 /// The factor 2 covers the product of two such changes, each less than 2⁻⁷ of a factor. If no such value affects an
-/// element, (1) is left: 256 roundings u of the largest element. A sum of K products takes K roundings on the CPU and 4
-/// (K/16 + 1) on tensor cores (bf16_product.cuh). Here K is at most about 30, and a gradient depends on about six
-/// products in a row.
+/// element, only the term (1) remains, which is 256 roundings u of the largest element. A sum of K products takes K
+/// roundings on the CPU and 4 (K/16 + 1) on tensor cores (bf16_product.cuh). Here K is at most about 30, and a gradient
+/// depends on about six products in a row.
 ///
 /// This checks products, epilogues and all other code of a backend. It does not check which values a policy passes to
 /// which product, because both runs use the code of the policy. bf16_by_hand.hpp checks that, without a tolerance.
@@ -156,7 +156,8 @@ class RoundedLayer {
   }
   /// Checks (2) for the results of a backend.
   void expect(const std::vector<NamedValues>& got) const { expect_alike(expected_, got, 1); }
-  /// Compares two backends, each of which may differ from the run in double by (2). The bound is the sum of both.
+  /// Compares the results of two backends. Each of them may differ from the results in double by the bound (2), so
+  /// they may differ from each other by twice this bound.
   void expect_alike(const std::vector<NamedValues>& a, const std::vector<NamedValues>& b, double bounds = 2) const {
     REQUIRE(a.size() == expected_.size());
     REQUIRE(b.size() == expected_.size());

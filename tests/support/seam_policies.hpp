@@ -58,7 +58,7 @@ struct LookAhead {
   }
 };
 
-/// y = x + u(x + ρ u(x)): two evaluations, as in sharpness-aware rules (without the normalisation).
+/// A rule that evaluates the branch twice, y = x + u(x + ρ u(x)), like a sharpness-aware rule without normalisation.
 struct Twice {
   double rho = 0.3;
   static constexpr int evaluations = 2;

@@ -12,8 +12,8 @@
 /// The devices for tests of shards.
 namespace gatefold::test {
 
-/// Returns the number of devices, two at most. An emulator has that many from the first call on, because CUB counts
-/// devices once.
+/// Returns the number of devices, at most two. The first call sets the CUDA emulator to two devices. The number does
+/// not change later, because CUB counts the devices only once.
 inline int devices() {
 #ifdef CUDA_EMULATOR
   cuda_emulator::options().devices = 2;

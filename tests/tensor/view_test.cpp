@@ -214,7 +214,7 @@ TEST_CASE("In: parameters are not deduced, so every argument converts") {
 }
 
 #if defined(__unix__) && !defined(NDEBUG)
-TEST_CASE("View: an index out of range is named with extents") {
+TEST_CASE("View: an out-of-range index aborts and reports index and extents") {
   if (!support::may_fork) return;
   const std::string path =
       (std::filesystem::temp_directory_path() / ("view_test." + std::to_string(getpid()))).string();

@@ -231,7 +231,7 @@ TEST_CASE_TEMPLATE("load_frozen: a mapped decoder gives the same results without
   }
 }
 
-TEST_CASE("load_frozen: the mapping exists as long as the weights, also without the file") {
+TEST_CASE("load_frozen: the mapping ends with the weights, not the file") {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   Cpu::Context ctx(1);
@@ -489,7 +489,7 @@ TEST_CASE("load_frozen: a damaged mappable file leaves loaded weights as they we
   CHECK(outputs_of_file<Cpu>(ctx, loaded) == before);
 }
 
-TEST_CASE("load_frozen: random changes of a mappable file give errors or other weights, never crashes") {
+TEST_CASE("load_frozen: changed mappable files give errors or weights, no crashes") {
   std::mt19937 random(1);
   int errors = 0;
   Cpu::Context ctx(1);

@@ -130,7 +130,7 @@ TEST_CASE("not finite: a NaN loss takes no step") {
                          "Trainer.step: loss: expected a finite number, got -inf; no parameter was changed");
 }
 
-TEST_CASE("not finite: a NaN gradient takes no step") {
+TEST_CASE("not finite: a NaN gradient changes no parameter") {
   for (const double bad : {kNan, kInfinity}) expect_left_out_by_every_optimizer<double>({.slope = bad}, in_weight);
   expect_left_out<float>(optim::AdamW{}, {.slope = kNan}, in_weight);
   // The gradient is finite in double, but not in float.

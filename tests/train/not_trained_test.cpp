@@ -204,7 +204,7 @@ TEST_CASE("NotTrained: accepts names, patterns and functions") {
         }).starts_with("NotTrained: pattern: "));
 }
 
-TEST_CASE("NotTrained: the element type may come before or after") {
+TEST_CASE("NotTrained: may come before or after the element type") {
   Cpu::Context ctx(1);
   const NotTrained except{"layers.0"};
   Trainer before{ctx, model(), MeanSquaredError{}, optim::AdamW{}, Seed{1}, except, Element<double>{}};

@@ -100,8 +100,8 @@ TEST_CASE("ParameterGroup: an empty group throws and keeps the pack") {
   const auto before = values(p);
   ParameterGroup<Model> empty;
   CHECK_THROWS_WITH_AS(empty.only([](Model&) {}, p),
-                       "ParameterGroup.only: group: expected a group made from a pack (for the state of an optimizer: "
-                       "by begin), got an empty group",
+                       "ParameterGroup.only: group: expected a group made from a pack (for the state of an optimizer, "
+                       "begin() makes it), got an empty group",
                        ArgumentError);
   CHECK(values(p) == before);
 }

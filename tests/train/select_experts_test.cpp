@@ -289,7 +289,7 @@ TEST_CASE("select_experts: training continues as with the unused experts") {
   CHECK(difference(outputs(after), outputs(before)) < 1e-4);
 }
 
-TEST_CASE("select_experts: a reordering and its inverse restore the run") {
+TEST_CASE("select_experts: a reordering, then its inverse, restores the trainer") {
   Cpu::Context ctx(1);
   auto first = trained(ctx, model(4), optim::AdamW{.lr = 0.01}, 3);
   Trainer turned{ctx, model(4), MeanSquaredError{}, optim::AdamW{.lr = 0.01}, Seed{2}};

@@ -79,7 +79,7 @@ TEST_CASE("Adam: reference({…}) keeps the other options at its values") {
   CHECK(adam.epsilon_inside);
 }
 
-TEST_CASE("Adam: reference() has its settings; y depends only on u") {
+TEST_CASE("Adam: reference() sets three options; y depends only on u") {
   const update::Adam reference = update::Adam::reference();
   CHECK(reference.epsilon_inside);
   CHECK_FALSE(reference.bias_correction);

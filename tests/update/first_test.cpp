@@ -40,7 +40,7 @@ struct ByIndex {
 
 }  // namespace
 
-TEST_CASE("First (1): one rule in the first layer, another after") {
+TEST_CASE("First (1): layer 1 uses one rule, later layers another") {
   Cpu::Context ctx(1);
   Numbers momentum(12, 0);
   auto p = follow(ctx, update::First{adam, ball, false}, [&](int t, const Numbers& x, const Evaluate& u) {
@@ -52,7 +52,7 @@ TEST_CASE("First (1): one rule in the first layer, another after") {
   CHECK(p.carry.layer == 4);
 }
 
-TEST_CASE("First (2): warm starts the other rule's state at once") {
+TEST_CASE("First (2): with `warm`, layer 1 updates both rules' states") {
   Cpu::Context ctx(1);
   Numbers momentum(12, 0);
   auto p = follow(ctx, update::First{adam, ball}, [&](int t, const Numbers& x, const Evaluate& u) {

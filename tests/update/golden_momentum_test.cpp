@@ -35,7 +35,7 @@ TEST_CASE("golden: Nesterov") {
   rule_agrees("nesterov_classical", nesterov);
 }
 
-TEST_CASE("golden: TimeVarying and ScheduledRestart") {
+TEST_CASE("golden: TimeVarying and ScheduledRestart compute the stored results") {
   rule_agrees("time_varying", [](Golden& g) { return update::TimeVarying{.gamma = g.option("gamma")}; });
   for (const char* variant : {"scheduled_restart", "scheduled_restart_offset"})
     rule_agrees(variant, [](Golden& g) {

@@ -249,7 +249,7 @@ TEST_CASE("Nesterov (1): equals the paper's form, over four layers") {
   CHECK(difference(gamma * values(p.carry), momentum) <= 1e-14);
 }
 
-TEST_CASE("Nesterov (1): classical equals Nesterov's own form") {
+TEST_CASE("Nesterov (1): classical() equals a step from the extrapolated point") {
   Cpu::Context ctx(1);
   const double mu = 0.6, gamma = 1.5;
   Numbers before;
@@ -268,7 +268,7 @@ TEST_CASE("Nesterov: a carry of another batch throws") {
   CHECK(p.untouched());
 }
 
-TEST_CASE("Nesterov: gradients and conformance, looking back and ahead") {
+TEST_CASE("Nesterov: gradients and conformance of default and classical form") {
   keeps_its_promises(update::Nesterov{});
   keeps_its_promises(update::Nesterov::classical(0.5, 0.8));
 }

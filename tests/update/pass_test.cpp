@@ -38,9 +38,11 @@ namespace {
 
 constexpr Index kItems = 6, kDim = 4;
 const char* const forgotten =
-    "Residual.forward: carry: expected a call of begin() before each pass, got the state that the previous pass wrote";
+    "Residual.forward: carry: expected a carry that begin() has reset for this pass, got the carry that the previous "
+    "pass wrote";
 const char* const forgotten_infer =
-    "Residual.infer: carry: expected a call of begin() before each pass, got the state that the previous pass wrote";
+    "Residual.infer: carry: expected a carry that begin() has reset for this pass, got the carry that the previous "
+    "pass wrote";
 
 template <class R>
 auto residual(R rule) {

@@ -101,7 +101,7 @@ TEST_CASE("PlainAhead (1): reads the look-ahead of robust momentum") {
   CHECK(difference(values(p.carry), q) <= 1e-14);
 }
 
-TEST_CASE("PlainAhead: before any momentum it equals Plain") {
+TEST_CASE("PlainAhead: equals Plain before any momentum") {
   Cpu::Context ctx(1);
   auto ahead = pass<double>(ctx, Stack{Residual{update::PlainAhead{robust}, Swirl{}}, 2}, 3);
   auto plain = pass<double>(ctx, Stack{Residual{update::Plain{}, Swirl{}}, 2}, 3);

@@ -11,7 +11,7 @@ using namespace gatefold;
 using namespace gatefold::support;
 using update::ZeroOrderHold;
 
-TEST_CASE("ZeroOrderHold (1), (2): steps with learned values") {
+TEST_CASE("ZeroOrderHold (1), (2): layers with learned values equal the equations") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{ZeroOrderHold{}, Swirl{}}, 4}, 3);
   const double s[] = {0.3, -1, 2, -0.2}, mu[] = {-0.4, 0.2, -1.5, 0.01};

@@ -131,7 +131,8 @@ void outer_sum(Index rows, const T* const* x, Index columns, const T* d, Index h
   }
 }
 
-/// Computes z = x w for some rows of x. The sums over kChain columns of x are added in order.
+/// Computes z = x w for `rows` rows of x. Each element of z is a sum of chains, which are added in order. A chain is a
+/// sum over kChain columns of x.
 /// @param w  [depth, columns],  z [rows, columns] out
 template <class T>
 void product_of_rows(Index rows, const T* const* x, Index depth, const T* w, Index columns, T* z) {

@@ -144,7 +144,8 @@ inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t
   return difference;
 }
 
-/// Tests Lemma 1: searches for the largest ratios with noise and, as a control, without noise.
+/// Tests Lemma 1. Searches for the largest ratio ‖p − p̂‖∞ / ‖h − ĥ‖∞ for each of kSizes, with noise and, as a control,
+/// without noise. Also compares the exact probabilities with frequencies of random draws.
 inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const Report& report) {
   const RoutingProbabilities exact(experts);
   std::size_t sizes = 0;

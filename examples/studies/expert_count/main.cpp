@@ -1,10 +1,12 @@
-// Repeats the figures of paper 003, "On the impact of expert count in mixture of experts". Tests its theorem and
-// lemmas, varies the choices that it leaves open, and repeats the code behind it (Chen et al. 2022, uclaml/MoE).
+// Repeats the figures of paper 003, "On the impact of expert count in mixture of experts". Tests the theorem and the
+// lemmas of the paper, and varies the choices that the paper leaves open. Also repeats the experiments of the code of
+// Chen et al. 2022 (uclaml/MoE), because the paper repeats the setup of that code.
 //
 //   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|data-sets|parts|all]
 //                [--reference s1|…|all] …
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
+// The exit code is 0 after success, 2 if an option or a file is not valid (one line on stderr names it), and 1 after
+// any other error.
 
 #include <algorithm>
 #include <chrono>

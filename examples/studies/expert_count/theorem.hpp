@@ -90,8 +90,8 @@ struct Case {
   std::string label;
   Setting setting;
 };
-/// Returns the default layers. For the kind "mlp", also returns a layer that Theorem 1 admits: the least σ₀, inputs of
-/// size one, and 1/η iterations, more than stage T₁ has.
+/// Returns one layer for each kind of expert in the options. For the kind "mlp", also returns a layer with the smallest
+/// σ₀ that Theorem 1 admits, inputs of scale 1, and 1/η iterations. Stage T₁ ends earlier, at √σ₀/η.
 inline std::vector<Case> cases(const Options& o, Index experts) {
   std::vector<Case> all;
   for (const auto& kind : o.kinds()) {

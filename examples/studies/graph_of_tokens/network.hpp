@@ -20,8 +20,8 @@ class Network final : public lm::Network<B, ModelT> {
   Network(const ModelT& model, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed)
       : Parent(model, s, vocabulary, seed), mixing_(mixing) {}
 
-  /// In addition to the routing, computes the mean weight S[i,i] of a word on itself, if every layer has a mixture that
-  /// mixes by similarity without a learned metric.
+  /// Computes the routing. If every layer has a mixture that mixes by similarity without a learned metric, also
+  /// computes the mean of S[i,i], the weight of the probabilities of word i in the weighted mean for word i.
   std::vector<lm::Routing> routing(const lm::Ids& x) override {
     std::vector<lm::Routing> all = Parent::routing(x);
     if constexpr (requires {

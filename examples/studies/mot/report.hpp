@@ -63,7 +63,7 @@ class Numbers {
   static OfRun when(const std::string& snapshot, const char* key) {
     return [=](const Json& run) { return number(run[snapshot][key]); };
   }
-  /// Adds the last test loss minus that of MoT with default options and the same seed.
+  /// Adds, for each run, its last test loss minus the last test loss of the default MoT with the same seed.
   void add_difference(const std::string& what, const std::vector<Json>& runs) {
     std::vector<double> less;
     for (std::size_t i = 0; i < runs.size(); ++i)

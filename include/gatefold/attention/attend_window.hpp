@@ -66,8 +66,9 @@ struct WindowForm {
   bool drops() const { return rate > 0 && noise.random.has_value(); }
 };
 
-/// A range of sequences [first, first + count) in a call of an attention to a window. `items` and `keys` return the
-/// rows of a view that belong to these sequences, for views with one row per item or one row per key.
+/// The sequences [first, first + count) of a call of an attention with a window. `items` and `keys` return the rows of
+/// a view that belong to these sequences: `items` for views with one row per item, `keys` for views with one row per
+/// key.
 template <class T, class B>
 struct WindowPart {
   WindowForm<T, B> form;

@@ -12,8 +12,8 @@ GATEFOLD_FUNCTORS((class B), FollowingKey, InvertOrder);
 
 namespace detail_::attending {
 
-/// The largest number of rows (queries) and keys of a block of attention scores. It also determines how many short
-/// sequences form one block.
+/// The size of a block of attention scores. A block of one sequence has at most `rows` rows (queries) and `keys` keys.
+/// Sequences with at most `rows` items share a block if it then has at most rows · keys scores.
 struct BlockSize {
   Index rows = 128, keys = 512;
 
@@ -23,6 +23,7 @@ struct BlockSize {
     const Index rows = BlockSize{}.rows * BlockSize{}.keys / (length * wide);
     return {rows > 0 ? rows : 1, length};
   }
+  /// Returns the number of sequences of `length` items that share one block.
   GATEFOLD_HD Index sequences(Index length) const {
     const Index together = rows * keys / (length * length);
     return length <= rows && together > 1 ? together : 1;
@@ -70,8 +71,9 @@ void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f
     f(own, begin, (end < items ? end : items) - begin);
   });
 }
-/// Divides the attention scores of all sequences into blocks, and calls f(context, block) for each. The blocks of a row
-/// come in ascending order of keys. Blocks of different sequences can run at the same time.
+/// Divides the attention scores of all sequences into blocks, and calls f(context, block) for each. If `causal`, leaves
+/// out blocks whose keys all come after their rows. The blocks of a row are passed to f in ascending order of keys.
+/// Blocks of different sequences can run at the same time.
 template <class C, class F>
 void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize size, const F& f) {
   for_sequences(ctx, items, length, size, [&](C& own, Index first, Index count) {
@@ -100,14 +102,14 @@ void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
   B::for_rows(ctx, n, functor::RowsInUse<B, F>{in_use, f});
 }
 
-/// The order of rows and keys of an attention in which each item uses only one of several heads (it follows this head).
-/// The rows of each block of scores are its items sorted by head. The keys are stored block by block, and within a
-/// block head by head. In the grouped products of a block, the heads are the experts, the keys are the weights, and the
-/// items are the rows. With one head, row n is item n.
+/// The order of rows and keys of an attention in which each item uses only one of several heads: the item follows this
+/// head. The rows of each block of scores are the items of the block, sorted by head. The keys are stored block by
+/// block, and within a block head by head. In the grouped products of a block, the heads are the experts, the keys are
+/// the weights, and the items are the rows. With one head, row n is item n.
 template <class B>
 struct Following {
-  /// The size of a block of attention scores. Rows and keys are divided at the same items. With a causal mask, a block
-  /// of rows therefore needs only whole blocks of keys.
+  /// The size of a block of attention scores. Blocks of rows and blocks of keys begin at the same items. With a causal
+  /// mask, a block of rows therefore needs only whole blocks of keys.
   static constexpr BlockSize size{256, 256};
 
   Index heads = 1, length = 0;
@@ -133,7 +135,7 @@ struct Following {
 };
 
 /// Returns an order of items for attentions in which each item uses only one head: within each block of scores, the
-/// items are sorted by this head. The order is in scratch memory.
+/// items are sorted by this head. The order is in scratch memory, so keep a ctx.mark() while you use it.
 /// @param head  [N] in, the head that each item uses, in [0, heads)
 template <class C, class B = typename C::Backend>
 Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index length) {

@@ -67,7 +67,7 @@ void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2
 
 namespace functor {
 
-/// Gives each head a separate row: copies the columns of each head h of from[n,:] to to[row(n,h),:].
+/// Gives each head a separate row: writes the columns of head h in from[n, :] to the row to[row(n, h), :], for all h.
 template <class T, class B>
 struct SplitHeads {
   detail_::attending::HeadRows rows;

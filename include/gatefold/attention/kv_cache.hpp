@@ -285,7 +285,8 @@ struct CachedSequence {
 namespace detail_::attending {
 
 /// Returns the window of keys to which the items of a segment attend: the last `width` keys, or all keys if width is 0.
-/// If `chunked`, returns the keys of chunks of `width` positions.
+/// If `chunked`, positions are divided into chunks of `width`, and an item attends only to the keys of its own chunk up
+/// to its own key.
 /// @param position  position of the first item of the segment in its sequence
 inline Window last_keys(Index length, Index past, Index width, bool chunked = false, Index position = 0) {
   return {length, past, width > 0 ? width : past + length + 1, true, chunked, position};

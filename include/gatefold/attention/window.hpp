@@ -136,8 +136,8 @@ namespace functor {
 ///
 ///     score[i,j] = ⟨queries_i, keys_j⟩ + ⟨queries_i, places_o⟩,   o the place of key j in the window of i   (3)
 ///
-/// Adds position[i,o], the score of the position key, to score[i,j] for each key j in the window of row i. If keys[j]
-/// is not positive, key j is hidden, and the score becomes keys[j] (−∞ or NaN).
+/// Adds position[i,o], the score of the position key, to score[i,j] for each key j in the window of row i. If the mask
+/// value of key j (member `keys`) is not positive, key j is hidden, and the mask value (−∞ or NaN) replaces the score.
 /// Source: Shaw et al. 2018, arXiv:1803.02155, eq. (5).
 template <class T, class B>
 struct WindowScores {

@@ -131,7 +131,7 @@ void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B
   const auto mark = ctx.mark();
   auto slot_of = ctx.template scratch<Index>(keys.size());
   B::group_by(ctx, keys.as(keys.size()), offsets, order);
-  // Keys in device memory are not checked, because the host would have to wait for the device to read them.
+  // Keys in device memory are not checked, because the host could read the result only after waiting for the device.
   if constexpr (B::is_host)
     if (!offsets.empty())
       expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "numbers of groups, all at least 0",

@@ -91,7 +91,7 @@ class OneThread {
 ///   This chunk is as large as the largest total in use, because several chunks would waste the memory at their ends.
 /// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible.
 ///   AddressSanitizer reports accesses to unused memory of an arena in host memory.
-/// - If a thread takes a Mark while a different thread holds one, it gets an ArgumentError.
+/// - Taking a Mark throws ArgumentError while a different thread holds a Mark.
 template <class B>
 class Scratch : public OneThread {
  public:

@@ -23,7 +23,8 @@ struct ConformanceOptions {
   GradientOptions gradients{};
   // If true, checks that the output for an item has the same bits in every batch.
   bool items_are_independent = false;
-  // Expected optional members. Each part of the policy that is listed here must have exactly these.
+  // Expected optional members, with one entry for each part of the policy. A part with an entry must have exactly the
+  // optional members of the entry. Parts without an entry are not checked.
   std::vector<NamedHooks> hooks{};
 };
 

@@ -342,9 +342,9 @@ GradientReport gradients(
 /// parameters, if it has any. A loss that uses parameters of a model gets an empty model.
 ///
 /// @param ctx  a context of a host backend
-/// @param y  [N, out_dim] outputs at which the loss is differentiable; unchanged when it returns
+/// @param y  [N, out_dim] outputs at which the loss is differentiable; y is unchanged after the call
 /// @param target  the target of the loss, for outputs in double
-/// @throws ArgumentError if the loss refuses y or the target
+/// @throws ArgumentError if `validate` of the loss throws it for y or the target
 template <class C, class LossT>
 GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2, typename C::Backend>& y,
                               const detail_::loss::TargetOf<LossT, double, typename C::Backend>& target,

@@ -70,7 +70,8 @@ class RegularFile {
  private:
   void open(const std::filesystem::path& where);
   void close();
-  /// Maps the file, or returns null. Checks that it is still as long as when it was opened.
+  /// Maps the file and returns the mapping, or null if the system cannot map the file.
+  /// @throws FileError if the file has become shorter since it was opened
   std::shared_ptr<std::byte> mapping();
 
   static std::string text(int reason) { return std::generic_category().message(reason); }

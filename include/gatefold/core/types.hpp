@@ -11,10 +11,10 @@ namespace gatefold {
 /// · width, do not overflow.
 using Index = std::int64_t;
 
-/// The value of the option `ignore` (a label that does not count) for losses and metrics that ignore no label.
+/// The value of the option `ignore` if every label counts. `ignore` is the label that losses and metrics leave out.
 inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
 
-/// Returns ⌈a / b⌉ for a >= 0 and b > 0.
+/// Returns ⌈a / b⌉ for a >= 0 and b > 0. The sum a + b - 1 must not overflow.
 template <class A, class B>
 GATEFOLD_HD constexpr auto divide_up(A a, B b) {
   return (a + b - 1) / b;
@@ -58,9 +58,9 @@ GATEFOLD_UNIQUE_OF_TYPE inline char type_mark = 0;  // not const, because linker
 ///
 /// It is the address of a variable that stays writable. Linkers merge identical read-only data and identical functions
 /// (link.exe /OPT:ICF, lld --icf=all --ignore-data-address-equality, gold --icf=all), so the address of a constant or
-/// of a function identifies nothing. No linker merges writable variables.
+/// of a function is not unique to a type. No linker merges writable variables.
 ///
-/// Shared objects of one process agree on the identity of a type unless the type itself is hidden in them.
+/// Shared objects of one process agree on the identity of a type unless the type has hidden visibility.
 template <class T>
 const void* type_id() {
   return &type_mark<T>;

@@ -70,8 +70,8 @@ struct Corpus {
     return {offset + step * length, step == 0};
   }
 
-  /// Writes the tokens of the block that a step reads to `x`, and the token after each of them to `target`. Returns the
-  /// position of the block.
+  /// Finds the block of tokens for training step `step`, and returns the position of the block. Writes the tokens of
+  /// the block to `x`, and the token after each of these tokens to `target`.
   /// @param x, target  [B·M] out
   /// @throws the errors of place(); ArgumentError unless x and target have batch_size · length elements
   Place batch(Index step, std::span<Index> x, std::span<Index> target) const {

@@ -220,7 +220,7 @@ struct Parts<OneExpert<ExpertT>> {
     return check_bank<ExpertT, T, B>();
   }
 };
-/// The requirement on the part of a layer or branch that contains one part: it must be a branch.
+/// Checks a layer or branch that has one part: the part must be a branch.
 template <class BranchT>
 struct OneBranch {
   template <class T, class B>

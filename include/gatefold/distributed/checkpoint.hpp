@@ -16,13 +16,16 @@
 #include "gatefold/distributed/tensors_here.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Checkpoints of a run on several shards. The files have the format of train/checkpoint.hpp and do not depend on the
-/// number of shards. The umbrella header does not include this header, because it needs nlohmann-json (`gatefold::io`).
+/// Checkpoints of a run on several shards; a run is, for example, a Trainer. All shards must call the functions
+/// together. AsyncCheckpoint saves in the background. The files have the format of train/checkpoint.hpp and do not
+/// depend on the number of shards. The umbrella header does not include this header, because it needs nlohmann-json
+/// (`gatefold::io`).
 namespace gatefold::dist {
 
-/// Saves a checkpoint of a run on several shards. The files are the same as from a single process with all experts.
-/// Shard 0 creates the files. Every shard writes the rows of its own experts, and a part of the tensors that all shards
-/// hold. Then shard 0 renames the files into place. The files are complete when the call returns on any shard.
+/// Saves a checkpoint of a run on several shards. The files are equal to those that one process with all experts
+/// writes. Shard 0 creates the files. Every shard writes the rows of its own experts, and a part of the tensors that
+/// all shards hold. Then shard 0 renames the files into place. The files are complete when the call returns on any
+/// shard.
 /// @param metadata  further strings to store with the tensors. Only the strings of shard 0 are written
 /// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
 ///         only one shard has changed it
@@ -41,9 +44,10 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 /// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards. The run is then
 ///         unchanged on every shard, and the shards stay in step
 /// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor is
-///         written; different values of tensors that all shards hold are detected afterwards
-/// @cost   every shard reads its own experts and the tensors that all shards hold, and has them in host memory
-///         meanwhile
+///         written. Different values of tensors that all shards hold are detected after loading; the run has then
+///         changed
+/// @cost   every shard reads its own experts and the tensors that all shards hold, and holds them in host memory until
+///         the call returns
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run);
 
@@ -152,7 +156,7 @@ io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R
 ///     dist::AsyncCheckpoint checkpoint(shard);
 ///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
 ///     ... training steps ...
-///     checkpoint.poll();                             // sometimes: renames the files if all shards have written them
+///     checkpoint.poll();                             // now and then: renames the files if all shards have written
 ///     checkpoint.wait();                             // returns when the files are complete
 ///
 /// All shards make these calls together and in the same order. Shards communicate only inside these calls. The files
@@ -189,7 +193,8 @@ class AsyncCheckpoint {
     begun_ = std::move(begun);
   }
   /// Returns whether the last checkpoint is complete, without waiting for a thread that still writes. If all shards
-  /// have written their parts, renames the files into place first.
+  /// have written their parts, renames the files into place first. Returns true if there was no save.
+  /// @throws the errors of wait()
   bool poll() {
     const OneThread::Scope alone(alone_);
     if (!begun_.save) return true;

@@ -78,8 +78,8 @@ template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
   /// True if B is a device and the scores have forward_rows, a matrix product that routes each row as soon as its
-  /// logits are ready. The inner gate then also routes inside a matrix product (GivenRows), as the gate of one process
-  /// does.
+  /// logits are ready. The scores of the inner gate are then GivenRows, which also routes each row as part of a matrix
+  /// product. Sums over a row then have the same order as in a run of one process.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
@@ -194,8 +194,8 @@ void check_gates(const P& params) {
 
 }  // namespace local
 
-// Parts of a gate (router) that return values which the shards of the items have already computed, for example logits.
-// In backward, the gradients of the items are the gradients of these values.
+// Parts of a gate (router) that return values which each shard has already computed for its own items, for example
+// logits. These values are the items of the parts, so backward gives the gradients of the values as those of the items.
 
 /// A scores policy (the part of a gate that computes logits) for items that are already rows of logits. It returns
 /// these rows.

@@ -102,8 +102,8 @@ class Hierarchical {
   }
 
   /// The first of the three exchanges: ranks of a node exchange the numbers of bytes that they have for other nodes.
-  /// Afterwards, sizes_[place, node] is a number of bytes: rank number `place` of this node has them for the rank of
-  /// `node` that has the same number within its node as this rank.
+  /// Let p be the number of this rank within its node. Afterwards, sizes_[place, node] is the number of bytes that rank
+  /// number `place` of this node sends to rank number p of node `node`.
   void tell_sizes(std::span<const Outgoing> outgoing) {
     const std::size_t n = index(nodes());
     told_.assign(index(size()), 0);  // [place, node] number of bytes for rank (node, place)
@@ -180,8 +180,8 @@ class Hierarchical {
     world_.exchange(outgoing_, incoming_);
   }
 
-  /// The third of the three exchanges: for every other node, exchanges one message with the rank that has the same
-  /// number within its node. Copies the received parts to their destinations.
+  /// Does the last of the three exchanges. Exchanges one message with one rank of every other node: the rank whose
+  /// number within its node equals the number of this rank. Then copies the received parts to their destinations.
   void cross(std::span<const Incoming> incoming) {
     clear();
     each_other_node(

@@ -43,7 +43,8 @@ struct HostMemory {
   void add(const T* from, Index n, T* to) const {
     for (Index i = 0; i < n; ++i) to[i] += from[i];
   }
-  /// Waits until all copies and sums that were started are complete. In host memory this is always so.
+  /// Waits until all copies and sums that were started are complete. In host memory, they are complete when their calls
+  /// return, so this function does nothing.
   void finish() const {}
 
   /// Returns the n values at `from` for the host to read. In host memory, the result is a view, without a copy.

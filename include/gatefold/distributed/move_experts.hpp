@@ -25,11 +25,11 @@ namespace gatefold::dist {
 /// @param to  the new placement of each ExpertParallel, in the order of placements(run); a placement without entries is
 ///         even
 /// @return the number of experts that have moved
-/// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if accumulated parts
-///         of a batch still wait for a step; DeviceError if another shard has failed. In these cases, and after
-///         bad_alloc, no expert has moved
-/// @cost   moved rows are transferred once, in an exchange for each tensor. Meanwhile this shard's experts, their
-///         gradients and their optimizer state are in memory twice
+/// @throws ArgumentError on all shards if `to` does not match the model and the shards, differs between shards or has
+///         copies of experts, or if accumulated parts of a batch still wait for a step; DeviceError if another shard
+///         has failed. In these cases, and after bad_alloc, no expert has moved
+/// @cost   moved rows are transferred once, in an exchange for each tensor. Until the last exchange has ended, this
+///         shard's experts, their gradients and their optimizer state are in memory twice
 template <class ShardT, class R>
 Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to);
 
@@ -63,10 +63,10 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
   for_each_tensor(visitor, run);
 }
 
-/// Returns one bool for each tensor of moving experts, in order: whether any shard holds rows of the tensor. No shard
-/// holds rows if the tensor belongs to the state of an optimizer that does not update it (another group of InGroups).
-/// @throws ArgumentError on all shards if a shard holds other rows than its deal (the assignment of experts to shards)
-///         says
+/// Returns one bool for each tensor of the experts that move, in order: true if any shard holds rows of the tensor. It
+/// is false if the tensor belongs to the state of an optimizer that does not update it (another group of InGroups).
+/// @throws ArgumentError on all shards if a shard does not hold one row for each expert that its deal (the assignment
+///         of experts to shards) gives it
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
   std::vector<Index> mine;

@@ -55,7 +55,8 @@ struct Placement {
     return found;
   }
   std::vector<Index> experts_of(Index shard) const { return experts_of(shard, {0, experts()}); }
-  /// Returns a list for each shard: the experts of the range `among` that are on this shard.
+  /// Returns, for each shard, a list of the experts of the range `among` that the shard holds. The lists have the
+  /// numbers of the experts within the range: 0 is expert `among.first`.
   std::vector<std::vector<Index>> by_shard(Index shards, const Range& among) const {
     std::vector<std::vector<Index>> found(static_cast<std::size_t>(shards));
     for (Index e = 0; e < among.count; ++e)
@@ -171,8 +172,8 @@ class DividedSlots {
     }
   }
 
-  /// Returns the range of this shard's slots of `expert` that the shard with number `shard` computes. Number 0 is the
-  /// first slot of this shard for this expert.
+  /// Returns the range of this shard's slots of `expert` that the shard with number `shard` computes. The range counts
+  /// from this shard's first slot of `expert`, which is slot 0.
   Range own(Index expert, Index shard) const {
     const Index count = own_[at(expert)], before = before_[at(expert)];
     if (alone(expert)) return {0, count};

@@ -22,8 +22,8 @@ namespace gatefold::dist {
 ///
 /// @cost   add: O(E) for each ExpertParallel with E experts, without transfers; of_all: an exchange of Σ E numbers
 struct ExpertLoads {
-  /// [branches][E] For each mixture and each of its E experts: the slots computed on this shard. They are 0 if the
-  /// expert is on another shard.
+  /// [branches][E] The number of slots that this shard has computed for each of the E experts of each mixture. The
+  /// number is 0 if the expert is on another shard.
   std::vector<std::vector<Index>> slots{};
 
   /// Adds the slots of the last forward pass to the counts. A second call for the same forward pass adds 0, and so does
@@ -75,16 +75,16 @@ struct Rebalanced {
 };
 
 /// Moves the experts of a run between shards so that the measured loads of the shards are as even as a planner can make
-/// them, and clears `loads`. All shards must call it together, between two steps. It changes no bit of the run (see
-/// move_experts).
+/// them, and clears `loads`. All shards must call `rebalance` together, between two steps. The move changes no bit of
+/// the results of the run (see move_experts).
 ///
 ///     before, after = max_j L_j / (Σ_j L_j / C) of the measured loads L_j of C shards                   (1)
 ///
 /// @param planner  an object whose place(loads [E], shards, now) returns a Placement (which shard holds which of the E
-///         experts), the same on all shards; a Placement without entries is even
+///         experts), the same on all shards. A Placement without entries means an even division of the experts
 /// @return the imbalance (1) of each ExpertParallel, and the number of experts that have moved
-/// @throws the errors of move_experts; ArgumentError if no loads were measured. No expert has moved then
-/// @cost   an exchange of Σ E numbers, and move_experts
+/// @throws the errors of move_experts; ArgumentError if no loads were measured, in which case no expert moves
+/// @cost   an exchange of E numbers for each ExpertParallel of the model, and the cost of move_experts
 template <class ShardT, class R, class PlannerT = LongestFirst>
 Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& planner = {}) {
   const std::vector<Placement> now = placements(run);

@@ -44,8 +44,8 @@ class Shard {
   /// Sends the bytes out[j] to each shard j and receives in[j] from it, in the given kind of memory, for example
   /// memory_of(ctx). work() runs while the bytes are transferred. It must not start another exchange, and must not
   /// touch the bytes.
-  /// @cost   on a device the host waits for the context twice, with work three times, and once more if bytes go through
-  ///         the host
+  /// @cost   on a device, the host waits for the context twice without `work`, or three times with `work`. It waits
+  ///         once more if the bytes are copied through host memory
   template <class M, class Work = NoWork>
   void exchange(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Work& work = {}) {
     const OneThread::Scope alone(alone_);

@@ -67,10 +67,10 @@ class SlotExchange {
     place_slots(memory, heard, numbers, shards);
   }
 
-  /// Gives each received slot (an item for an expert) the number that it has in one process with all items. Experts use
-  /// this number to draw noise, so that the noise does not depend on the number of shards.
-  /// @param items  true if the slots of at least one shard have a list of the rows that they read; these rows are
-  ///         items. False if slot s reads row s
+  /// Gives each received slot (an item for an expert) the number that the slot has in a run of one process with all
+  /// items. Experts use this number to draw noise, so that the noise does not depend on the number of shards.
+  /// @param items  true if the slots of at least one shard have a list of the rows that they read, and these rows are
+  ///         items; false if slot s of every shard reads row s
   /// @param first  number of this shard's first row among the rows of all shards
   template <class ShardT>
   void number(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, bool items, Index first,
@@ -329,11 +329,11 @@ class SlotExchange {
   std::vector<Index> row_of_slot_{};
   // The rows to send and, unless in_order_, the slots to send, sorted by receiving shard.
   Tensor<Index, 1, B> sent_rows_, sent_slots_;
-  // The received slots. offsets_: the first slot of each expert, for all chunks together and then for each chunk.
-  // rows_ [slots]: the row that each slot reads. place_of_slot_ [slots]: the place, in the order of experts, of each
-  // slot in the order of arrival.
-  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;
-  Tensor<Index, 1, B> numbers_;  // [slots] or empty
+  // The received slots, sorted by expert.
+  Tensor<Index, 1, B> offsets_;        // the first slot of each expert, for all chunks together and then for each chunk
+  Tensor<Index, 1, B> rows_;           // [slots] the row that each slot reads
+  Tensor<Index, 1, B> place_of_slot_;  // [slots] element i is the sorted position of the slot that arrived as number i
+  Tensor<Index, 1, B> numbers_;        // [slots] or empty: the number of each slot in one process with all items
 };
 
 }  // namespace gatefold::dist

@@ -198,8 +198,9 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     }
     return terms;
   }
-  /// Returns for each expert the sum of the squares of its gradients in all tensors, or, if sum_of_norms is true, the
-  /// sum of their norms. With per_expert = false, returns one sum for all experts.
+  /// Returns for each expert the sum of the squares of its gradients in all tensors. If sum_of_norms is true, returns
+  /// for each expert the sum of the norms of its gradients, one norm for each tensor. With per_expert = false, returns
+  /// one sum for all experts.
   template <class C, class Pack>
   const double* norms(C& ctx, const Pack& grads, const Terms& terms) const {
     const auto squares = ctx.template scratch<double>(terms.count), sums = ctx.template scratch<double>(terms.slices);

@@ -115,9 +115,9 @@ class Whole {
 ///     dist::copy_whole(shard, ctx, trainer.params, params);
 ///
 /// @param whole  the parameters of the model in one process. They are written only on shard 0
-/// @throws ArgumentError on shard 0 if a tensor of `whole` has a different number of bytes than the tensor at the same
-///         position of `sharded`, with all its rows
-/// @cost   shard 0 receives all experts, and holds them twice meanwhile
+/// @throws ArgumentError on shard 0 if a tensor of `whole` and the tensor at the same position of `sharded`, with the
+///         rows of all shards, have different numbers of bytes
+/// @cost   shard 0 receives all experts. During the call, it has all of them in memory twice
 template <class ShardT, class C, class P, class Q>
 void copy_whole(ShardT& shard, C& ctx, const P& sharded, Q& whole) {
   const auto here = ctx.here();

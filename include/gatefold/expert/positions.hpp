@@ -5,15 +5,16 @@
 
 namespace gatefold {
 
-/// Numbers the positions (tokens or patches) of items. An item slot s is one row of work, an item with L positions for
-/// one expert e. Each of its positions l gets a row of work of its own, a position slot, so that one grouped product
-/// computes all positions. The items x [N, L·D] are read as [N·L, D]. With count[e] = offsets[e + 1] − offsets[e], the
-/// position slot is
+/// Numbers the positions (tokens or patches) of items, so that one grouped product computes all positions. An item slot
+/// s is one item with one expert e. Each item has L positions. Each position l of the item gets its own row of work, a
+/// position slot. The items x [N, L·D] are read as [N·L, D]. With count[e] = offsets[e + 1] − offsets[e], the position
+/// slot is
 ///
 ///     together:  slot s·L + l of expert e                                         E experts             (1)
 ///     apart:     slot offsets[e]·L + l·count[e] + s − offsets[e] of expert e·L + l, E·L experts         (2)
 ///
-/// With `apart`, every position has separate weights.
+/// In (1), all positions share the weights of expert e. In (2), with `apart`, every position has separate weights.
+/// This header also copies rows of items to slot order and back (take_rows, add_rows).
 template <class B>
 struct Positions {
   Groups<B> items;
@@ -86,7 +87,7 @@ struct TakeRows {
 }  // namespace functor
 
 /// Returns the groups of position slots: the offsets of the experts, and the row that each slot reads. The arrays are
-/// in scratch memory, so call ctx.mark() first.
+/// in scratch memory, so keep a ctx.mark() while you use them.
 template <class C, class B>
 Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   const Index experts = positions.items.experts() * (positions.apart ? positions.length : 1);
@@ -103,8 +104,8 @@ template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, false, y});
 }
-/// Returns a copy of the rows of x that the slots read, in slot order. The copy is in scratch memory, so call
-/// ctx.mark() first.
+/// Returns a copy of the rows of x that the slots read, in slot order. The copy is in scratch memory, so keep a
+/// ctx.mark() while you use it.
 template <class C, class T, class B>
 View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2, B> x) {
   auto rows = ctx.template scratch<T>(groups.slots, x.extent(1));

@@ -274,9 +274,9 @@ struct Fill {
     });
   }
 };
-/// Loads the tensors of the parts (packs with prefixes for names) from the file of a path, or from the files that its
+/// Loads the tensors of the parts (packs with prefixes for names) from the file at `path`, or from the files that an
 /// index lists.
-/// @param only  true if other tensors in the files are an error, false if they are ignored
+/// @param only  if true, other tensors in the files are an error; if false, other tensors are ignored
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
   GATEFOLD_REQUIRE((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, so they must not be const");

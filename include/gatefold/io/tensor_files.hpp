@@ -111,8 +111,8 @@ class TensorFiles {
     const std::shared_ptr<std::byte> file = place.file->map();
     return {file, file.get() + place.begin};
   }
-  /// One of several parts of a tensor whose elements alternate. The tensor consists of runs of `run` elements. Of every
-  /// `parts` consecutive runs, run number `part` belongs to this part.
+  /// One of several interleaved parts of a tensor. The tensor consists of runs of `run` elements. Of every `parts`
+  /// consecutive runs, run number `part` belongs to this part.
   struct Part {
     std::uint64_t run, part, parts;
   };

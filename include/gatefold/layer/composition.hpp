@@ -130,9 +130,10 @@
     ::gatefold::expect_backward(#Branch ".backward", *this, p, x, du, dx, grads, extra);                          \
     run_backward<T, B>(ctx, p, x, saved, du, dx, grads, extra, dextra);                                           \
   }
-// The first lines of the functions run and run_backward; the body of the function follows the macro. The parameters of
-// run are ctx, p, x, u, keep, extra and step in a branch, and ctx, p, x, carry, y, keep and extra in a layer. Those of
-// run_backward are the parameters of backward. x and dx are rows. If the inputs are ids, x is ids, and dx is Nothing.
+// Each of these macros is the declaration of a function run or run_backward, and the function body follows the macro.
+// `run` of a branch has the parameters ctx, p, x, u, keep, extra and step. `run` of a layer has ctx, p, x, carry, y,
+// keep and extra. run_backward has the parameters of backward. x and dx are matrices of rows, unless the inputs are
+// ids. Then x is the ids, and dx is Nothing.
 #define GATEFOLD_RUN_BRANCH                                                                                \
   template <class T, class B, class Keep, class Step>                                                      \
   void run(typename B::Context& ctx, const Params<T, B>& p, auto x, ::gatefold::Out<T, 2, B> u, Keep keep, \

@@ -187,8 +187,9 @@ struct FieldIds {
   View<Index, 1, B> to;
   GATEFOLD_HD void operator()(Index n) const { to(n) = field_id(x(n, column), count); }
 };
-/// Writes the table row of the id in a column of x to the columns of u from `first` on. Writes NaN if there is no such
-/// row, which only happens on a device: a host has checked the ids.
+/// Reads an id from column `column` of x, and copies row id of the table `weight` to the columns of u from `first` on.
+/// Writes NaN if the table has no row with this number. This happens only on a device, because only the host backends
+/// check ids before.
 template <class T, class B>
 struct TakeField {
   View<const T, 2, B> x;

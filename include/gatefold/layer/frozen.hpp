@@ -19,8 +19,9 @@
 
 namespace gatefold {
 
-/// Options of freeze. Each element of `except` gives another form to the tensors that its pattern selects
-/// (NamePatterns). If several patterns select a tensor, the last of them determines its form:
+/// Options of freeze, which packs parameters for inference and returns FrozenParams (policy/policy.hpp). Each element
+/// of `except` gives another form to the tensors that its pattern selects (NamePatterns). If several patterns select a
+/// tensor, the last of them determines its form:
 ///
 ///     freeze(ctx, std::move(params), {.weights = Weights::int4, .except = {{"**.shared", Weights::int8}}});
 struct FreezeOptions {

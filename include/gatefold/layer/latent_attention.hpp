@@ -17,13 +17,13 @@
 namespace gatefold {
 
 /// Multi-head latent attention of DeepSeek-V2 and V3, as a branch: causal self-attention whose keys and values are
-/// linear maps of a short vector, the latent vector of an item. A KV cache holds only the latent vectors, or with
-/// `expanded_cache` the keys and values.
+/// linear maps of a short vector, the latent vector of an item. A KV cache holds only the latent vector and the rotated
+/// key of an item, or with `expanded_cache` the keys and values of all heads.
 ///
 ///     [c, r] = x W_latent,   [k_h, v_h] = norm(c) W_kv,   [q_h, s_h] = norm(x W_down) W_q               (1)
 ///     score_h = scale (⟨q_h, k_h⟩ + ⟨R(s_h), R(r)⟩),   u = concat_h(softmax(score_h) v_h) W_o           (2)
 ///
-/// s_h and r are the parts of a query and of the keys that R rotates by the position (Rotary). All heads share R(r).
+/// R rotates s_h, a part of the query, and r, a part of the key, by the position (Rotary). All heads share R(r).
 /// Without W_down (query_rank = 0), the queries are x W_q. scale is 1/√(plain_dim + rotary_dim), times m² if the rotary
 /// positions have mscale_all_dim, with m = 0.1 mscale_all_dim ln(factor) + 1.
 ///
@@ -31,19 +31,21 @@ namespace gatefold {
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
 /// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
 ///               `cache` returns. Only `infer` takes a cache. Its rows are norm(c) and R(r): latent_dim + rotary_dim
-///               values. With `expanded_cache`, they are the keys and values of a head, padded to the wider of both
-/// @throws ArgumentError unless all widths are at least 1 and shapes fit
-/// @cost   the linear maps, W_kv also for earlier items unless expanded_cache is true, and 2·N·L·heads·(plain_dim +
-///         rotary_dim + value_dim) flop
+///               values. With `expanded_cache`, it has two rows for each head, a key and a value, both padded with
+///               zeros to the larger width
+/// @throws ArgumentError unless query_rank >= 0, all other widths and heads are at least 1, epsilon > 0, and the
+///         options of `rotary` and all shapes fit
+/// @cost   the linear maps, and 2·N·L·heads·(plain_dim + rotary_dim + value_dim) flop with L keys. In a step with a
+///         cache, W_kv is applied to all earlier items again unless expanded_cache is true
 /// @order  see attention/attend_window.hpp. No bit depends on later items, or on where the caller divides a sequence
 ///         into segments
 struct LatentAttention {
   Index model_dim = 0, heads = 1;
-  Index query_rank = 0;  // width of x W_down; 0: no W_down
-  Index latent_dim = 0;  // width of c
-  Index plain_dim = 0;   // width of the part of a query and key that is not rotated
-  Index rotary_dim = 0;  // width of the rotated part
-  Index value_dim = 0;   // width of a value
+  Index query_rank = 0;  // width of x W_down (q_lora_rank); 0: no W_down
+  Index latent_dim = 0;  // width of c (kv_lora_rank)
+  Index plain_dim = 0;   // width of the part of a query and key that is not rotated (qk_nope_head_dim)
+  Index rotary_dim = 0;  // width of the rotated part (qk_rope_head_dim)
+  Index value_dim = 0;   // width of a value (v_head_dim)
   Rotary rotary{.interleaved = true};
   bool bias = false;  // if true, W_down, W_latent and W_o have a bias
   // If true, a KV cache holds the keys and values of all heads, so that a step does not compute those of earlier items
@@ -63,10 +65,10 @@ struct LatentAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> down, short_query;  // x W_down and norm(x W_down), both [N, query_rank]
-    Tensor<T, 2, B> c, row;             // c [N, latent_dim]; row [N, latent_dim + rotary_dim]: norm(c), R(r)
-    Tensor<T, 2, B> q, k, v;            // q, k [N, heads · (plain_dim + rotary_dim)], v [N, heads · value_dim]
-    Tensor<T, 2, B> context, log_sum_exp;
+    Tensor<T, 2, B> down, short_query;     // x W_down and norm(x W_down), both [N, query_rank]
+    Tensor<T, 2, B> c, row;                // c [N, latent_dim]; row [N, latent_dim + rotary_dim]: norm(c), R(r)
+    Tensor<T, 2, B> q, k, v;               // q, k [N, heads · (plain_dim + rotary_dim)], v [N, heads · value_dim]
+    Tensor<T, 2, B> context, log_sum_exp;  // [N, heads · value_dim], [N, heads]
     RmsNorm::Saved<T, B> query_inverse, latent_inverse;
   };
   template <class T, class B>

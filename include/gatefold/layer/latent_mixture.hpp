@@ -17,9 +17,9 @@ namespace gatefold {
 ///
 ///     h[n] = x[n] W_down,   v[n] = Σ_e w[n,e] · expert_e(h[n]),   u[n] = v[n] W_up                      (1)
 ///
-/// w are the weights of the gate for x[n], 0 for experts not picked. The experts have the width of h, for example
-/// model_dim / 4. With the same memory, the mixture can then have four times as many experts. If the gate has model
-/// dimension 0, its dimension is set to model_dim.
+/// w are the weights of the gate for x[n], 0 for experts not picked. The width of h is the input width of the expert,
+/// for example a quarter of model_dim. Four times as many experts of the same hidden width then need the same memory.
+/// If the gate has model dimension 0, its dimension is set to model_dim.
 ///
 /// Source: LatentMoE, arXiv:2601.18089, as in NVIDIA Nemotron 3 (transformers' modeling_nemotron_h.py). For the shared
 /// expert of these models, which reads x, use WithShared{LatentMixture{…}, expert}.
@@ -28,14 +28,14 @@ namespace gatefold {
 /// @param x [N, model_dim] in, u [N, model_dim] out
 /// @param extra  the extra inputs of the mixture
 /// @throws ArgumentError unless model_dim >= 1, and shapes and options fit, before anything is written
-/// @cost   the gate; with I = expert.in_dim and O = expert.out_dim, 2·N·D·(I + O) flop and the experts on S slots;
-///         keeps h [N, I] and v [N, O]
+/// @cost   the gate, 2·N·D·(I + O) flop for the two projections, and the experts on S slots, with I = expert.in_dim and
+///         O = expert.out_dim. forward keeps h [N, I] and v [N, O] for backward
 template <class GateT, class ExpertT>
 struct LatentMixture {
   static_assert(detail_::policy::in_order<LatentMixture>);
   Mixture<GateT, ExpertT> mixture;
   Index model_dim = 0;
-  bool bias = false;
+  bool bias = false;  // if true, W_down and W_up have a bias
 
   template <class T, class B>
   struct Params {

@@ -100,10 +100,10 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   }
 }
 
-/// Checks the arguments of a forward pass before it writes anything: first the shapes, then layer.validate(params, N,
-/// with...). The arguments `with` are the carry (only for a layer) and the extra inputs. The cost is O(1), or O(N) if x
-/// are ids on a host.
-/// @throws ArgumentError
+/// Checks the arguments of a forward pass before the pass writes anything. Checks first the shapes, and then calls
+/// layer.validate(params, N, with...). The arguments `with` are the carry (only for a layer) and the extra inputs. The
+/// cost is O(1), or O(N) if x are ids on a host.
+/// @throws ArgumentError if an argument is invalid
 template <class L, class P, class X, class Y, class... With>
 void expect_forward(const char* where, const L& layer, const P& params, const X& x, const char* y_name, const Y& y,
                     const With&... with) {

@@ -97,8 +97,8 @@ struct Mixture {
       return expert;
     }
   }
-  /// Returns the extra inputs of the gate. They are the member `branch` of the mixture's extra inputs if the experts
-  /// draw random numbers, and otherwise all of them.
+  /// Returns the extra inputs of the gate. If the experts draw random numbers, these are the member `branch` of the
+  /// mixture's extra inputs. Otherwise, all extra inputs of the mixture belong to the gate.
   static const auto& of_gate(const auto& extra) {
     if constexpr (draws) {
       return extra.branch;
@@ -170,7 +170,7 @@ struct Mixture {
   /// Checks the saved values before a backward pass. The plan (the experts chosen for each item) and the expert outputs
   /// z must have the sizes that forward of this mixture gives them for the items x.
   /// @param count  number of experts
-  /// @throws ArgumentError if they do not
+  /// @throws ArgumentError if a size differs
   template <class T, class B>
   void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z, In<T, 2, B> x,
                    Index count) const {

@@ -17,7 +17,7 @@ namespace gatefold {
 ///     y = u(x)                                                                                          (1)
 ///
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
-/// @throws ArgumentError unless the options of the branch and shapes fit
+/// @throws ArgumentError if an option of the branch is invalid, or if a shape is not as above
 /// @cost   the cost of the branch
 template <class BranchT>
 struct NoResidual {

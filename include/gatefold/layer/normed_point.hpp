@@ -32,8 +32,8 @@ struct AddWhatChanged {
 ///
 /// Source: the code of paper 001 on vision (vmoe), `NormedPoint{LayerNorm{}, Residual{update::Robust{}, branch}}`. The
 /// paper's equation looks ahead before the norm, `Residual{update::Robust{}, PreNorm{LayerNorm{}, branch}}`. For a rule
-/// without look-ahead, both are equal up to rounding. The norm is an expert or a branch. If the norm has model
-/// dimension 0, the dimension is filled from the layer. Extra inputs go to the layer.
+/// without look-ahead, these two layers give equal results up to rounding. The norm is an expert or a branch. If the
+/// norm has model dimension 0, the dimension is filled from the layer. Extra inputs go to the layer.
 /// @param x [N, D] in, y [N, D] out
 /// @throws ArgumentError unless in_dim of the layer equals its out_dim
 /// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]

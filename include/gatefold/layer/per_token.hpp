@@ -11,11 +11,11 @@ namespace gatefold {
 
 /// Applies a layer to the tokens of each item separately: an item of width length · D is `length` tokens of width D.
 ///
-///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1])),   N·length items inside                          (1)
+///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1]))                                                   (1)
 ///
-/// PerToken only changes the extents of the views, and copies no items. The carry (the state) of the layer has N·length
-/// rows. If an extra input of the layer has a sequence length of 0 (attention, mixings, Soft MoE), PerToken sets it to
-/// `length`, so that each item is a sequence.
+/// PerToken only changes the extents of the views, and copies no items. The layer gets N·length tokens as its items.
+/// Its carry (the state) has N·length rows. If an extra input of the layer has a sequence length of 0 (attention,
+/// mixings, Soft MoE), PerToken sets this length to `length`, so that each item of PerToken is a sequence.
 /// @param x [N, length · D] in, y [N, length · D_out] out
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>

@@ -109,8 +109,8 @@ void copy_layers_done(const C& from, C& to) {
   if constexpr (!detail_::pack::is_tensor<C>) {
     if constexpr (requires { requires std::is_arithmetic_v<decltype(to.layer)>; }) {
       GATEFOLD_REQUIRE((std::is_same_v<decltype(to.layer), Index>),
-                       "gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; "
-                       "see docs/reference/optional_members.md");
+                       "gatefold: the member `layer` of a Carry must be an Index: it counts the layers that have run, "
+                       "and Recompute copies it; see docs/reference/optional_members.md");
       to.layer = from.layer;
     }
     detail_::pack::each_part([](auto, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);

@@ -42,7 +42,7 @@ using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())),
 ///
 ///     count = Σ over all tensors of the product of the extents                                           (1)
 ///
-/// @throws ArgumentError if options do not fit, as init does, or if there are 2^63 values or more
+/// @throws ArgumentError if `init` throws it because of the options, or if there are 2^63 values or more
 /// @cost   visits each tensor once
 template <class... L>
 Index count_parameters(const L&... parts) {
@@ -162,7 +162,7 @@ struct Rows {
 /// K is the number of picks of an item (active_experts), E the number of experts; for Experts of several kinds, (1) is
 /// the mean if all experts are picked equally often. All values in the table of an Embedding count as used.
 /// @param model  a layer, branch, expert, or a loss with parameters
-/// @throws ArgumentError on options that do not fit, as init does
+/// @throws ArgumentError if `init` throws it because of the options
 /// @cost   visits each tensor once
 template <class T = float, class M>
 Summary summary(const M& model) {

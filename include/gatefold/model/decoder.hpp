@@ -67,7 +67,8 @@ struct DecoderSizes {
            Joined{"0 or ", depth, " (depth)"}, chunks.size());
     for (const auto& [name, layers] :
          {std::pair{"dense_layers", &dense_layers}, std::pair{"unrotated_layers", &unrotated_layers}})
-      for (const Index l : *layers) expect(0 <= l && l < depth, where, name, Joined{"layers from 0 to ", depth - 1}, l);
+      for (const Index l : *layers)
+        expect(0 <= l && l < depth, where, name, Joined{"a layer from 0 to ", depth - 1}, l);
     expect(!short_rows || windows.empty(), where, "windows", "none, because latent attention has no window",
            windows.size());
     expect(!short_rows || (chunks.empty() && unrotated_layers.empty()), where, "chunks and unrotated_layers",

@@ -42,7 +42,8 @@ struct NormalizedGd {
   using State = StepCount<Pack>;
   /// The norms of the gradients of all experts, in scratch memory of the backend. `total` is the sum of `sums`.
   struct Norms : Measured {
-    // [experts] The squared norm of each expert's gradient, or the norm itself if the option sum_of_norms is true.
+    // [experts] The squared norm of each expert's gradient over all tensors. If the option sum_of_norms is true: the
+    // sum of the norms of the expert's gradients, one norm for each tensor.
     const double* sums = nullptr;
     Index experts = 0;
   };
@@ -89,7 +90,7 @@ struct NormalizedGd {
   }
   /// Makes a step of fixed length, W ← W − η G / ‖G‖_F, for each of `slices` contiguous slices of a tensor. A slice has
   /// `slice` elements. For example, it has the weights W of one expert with gradient G.
-  /// @param sums  [slices] the squared norm of each slice's gradient, or the norm if sum_of_norms is true
+  /// @param sums  [slices] ‖G‖_F² of each slice; if sum_of_norms is true, a sum of norms, which replaces ‖G‖_F
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
     const Index length = functor::NormalizedStep<T>::length, rows = divide_up(slice, length);

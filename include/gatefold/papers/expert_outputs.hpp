@@ -79,7 +79,7 @@ struct EveryItem {
   View<Index, 1, B> rows;
   GATEFOLD_HD void operator()(Index s) const { rows(s) = s % items; }
 };
-/// Reorders expert outputs from [E, N, D] to [N, E, D]: u[n,e,:] = z[e,n,:]. A call copies the row with i = n · E + e.
+/// Reorders expert outputs from [E, N, D] to [N, E, D]: u[n,e,:] = z[e,n,:]. Call i = n · E + e copies row (n, e).
 template <class T, class B>
 struct ByItem {
   View<const T, 3, B> z;

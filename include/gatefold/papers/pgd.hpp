@@ -43,7 +43,7 @@ struct Reach {
 /// @param epsilon, step  ε and α, in the same units as the items, `low` and `high`; the defaults are for bytes divided
 ///                       by 255
 /// @throws ArgumentError unless low <= high, 0 <= epsilon < ∞, 0 < step < ∞ (step can be 0 if epsilon is 0), steps >=
-///         1 and shapes fit
+///         1, and y has the shape of x
 /// @cost   `steps` gradients
 /// @order  element i of r is number i of the random stream
 struct Pgd {

@@ -8,7 +8,7 @@
 namespace gatefold::detail_::policy {
 
 /// Explains a frequent mistake at compile time. No value converts to a Misuse, so a call that needs one does not
-/// compile. The error of the compiler, at the line of the caller, contains the text `says`. Use it in two places:
+/// compile. The error of the compiler, at the line of the caller, contains the text `says`. A Misuse has two uses:
 ///
 /// - as the first parameter of a function overload, to report a call with wrong arguments;
 /// - as a member of a struct of options, to report an option that belongs to another struct.

@@ -108,8 +108,8 @@ struct DensePlan {
     FullPrecision<B>::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
     if (sequences() != 1) B::for_rows(ctx, rows.size(), functor::CarryRows<T, T, T, B>{rows, drows, {}, dz});
   }
-  /// The backward pass of `dispatch`. Writes the gradient of dispatch_weight, and adds the gradient of the rows that
-  /// the slots sum to dx, or to d.inputs if the plan has `inputs`.
+  /// The backward pass of `dispatch`. Writes the gradient of dispatch_weight. Also computes the gradient of the rows
+  /// from which the slots are summed, and adds it to d.inputs if the plan has `inputs`, and to dx otherwise.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     auto mark = ctx.mark();
     const auto drows = in_row_order(ctx, dslots);

@@ -312,8 +312,8 @@ struct NoCheck {
   template <class>
   static constexpr void tensor() {}
 };
-/// Visits several packs of the same structure in parallel. Calls f(name, any) for every tensor name; any[i] refers to
-/// the tensor of pack i as an AnyTensor, a type-erased reference that does not record constness.
+/// Visits the tensors of several packs of the same structure together. Calls f(name, any) once for every tensor name;
+/// any[i] refers to the tensor of pack i as an AnyTensor, a type-erased reference that does not record constness.
 template <class Check = NoCheck, class F, class... P>
 void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
   static constexpr bool constant[]{std::is_const_v<P>...};

@@ -7,8 +7,8 @@
 
 namespace gatefold {
 
-/// The rows of a Table (a matrix that records which rows were written) and the marks of these rows. It is for code that
-/// writes some rows and marks them as written.
+/// The rows of a Table (a matrix that records which rows were written) and the marks of these rows. Code that writes
+/// only some rows uses TableRows to mark these rows as written.
 template <class T>
 struct TableRows {
   using Mark = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;

@@ -48,8 +48,8 @@ class CopyStamp {
 
   void set(std::uint64_t pass) const { pass_.store(pass, std::memory_order_relaxed); }
   bool is(std::uint64_t pass) const { return pass_.load(std::memory_order_relaxed) == pass; }
-  /// Clears the stamp: the rounded copy of the elements counts as stale. It stores only if the stamp is set, because
-  /// many threads can clear the stamp at once while they access different elements of a tensor.
+  /// Clears the stamp, so that the rounded copy of the elements counts as stale. The function writes only if the stamp
+  /// is set, because many threads can call it at once while they access different elements of a tensor.
   void forget() const {
     if (!is(0)) set(0);
   }

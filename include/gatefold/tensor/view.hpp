@@ -52,7 +52,7 @@ concept Span = !HasRank<R> && requires(R & r) {
   { r.size() } -> std::convertible_to<std::size_t>;
 };
 
-/// True for a type with the functions of Eigen::Matrix or Eigen::Map, which is recognised without including Eigen.
+/// True for a type with the functions of Eigen::Matrix or Eigen::Map. This header does not include Eigen.
 template <class M, class T>
 concept Matrix = !HasRank<M> && requires(M & m) {
   { m.data() } -> std::convertible_to<T*>;

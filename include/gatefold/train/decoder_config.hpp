@@ -25,8 +25,9 @@ struct DecoderConfig {
 };
 
 /// Reads the architecture and the sizes of a decoder from `config.json` in a folder.
-/// @throws FileError with the path, the name of the option, what was expected and what the file has: if the file is
-///         missing or not JSON, an option is missing or has another type, or an architecture or option is not supported
+/// @throws FileError if the file is missing or not JSON, if an option is missing or has a wrong type, or if an
+///         architecture or option is not supported. The message has the path, the name of the option, what was expected
+///         and what the file has
 template <class Json = nlohmann::json>
 DecoderConfig read_decoder_config(const std::filesystem::path& folder);
 

@@ -78,7 +78,7 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<
 /// and on Cuda and CudaBf16, the weights are checked and packed again in their own memory.
 /// @throws FileError that names the tensor if one is missing or unexpected, if its type or shape does not fit the
 ///         model, if it begins at an unaligned offset, if a number is not allowed, if a scale is infinite or NaN, or if
-///         there are two forms of it; ArgumentError if options of the model do not fit, as init does
+///         there are two forms of it; ArgumentError if `init` of the model throws it because of its options
 /// @cost   memory for the parameters, and for the largest tensor while it runs; for a mapped file only for its header,
 ///         unless weights are packed again or the system cannot map files
 template <class C, class M>
@@ -88,8 +88,9 @@ auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model);
 ///     io::save_frozen("int8.safetensors", ctx, io::load_frozen_decoder(folder, ctx, config, model, options));
 ///     const auto frozen = io::load_frozen("int8.safetensors", ctx, model, config.sizes.loss());
 ///
-/// An output layer of bfloat16 is packed again. Cuda and CudaBf16 do not pack the output layer: a quantised W becomes
-/// the floats ŵ, and if W is tied, the output layer reads the table of the embedding.
+/// If the file has the weights W of the output layer as unpacked bfloat16, W is packed again. Cuda and CudaBf16 do not
+/// pack W: if W is tied to an embedding, their output layer reads the table of the embedding. Otherwise, W becomes
+/// floats, which are ŵ if W is quantised.
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, const StreamedCrossEntropy& loss);
 

@@ -157,7 +157,7 @@ class File {
   }
 
  private:
-  // @param multiplied  whether only products read the tensor. They read the packed copy
+  // @param multiplied  whether only matrix products read the tensor; they read its packed copy instead of its elements
   template <class T, int Rank>
   void add_tensor(const std::string& name, const View<const T, Rank, B>& t, bool multiplied) {
     bool half = false;
@@ -394,7 +394,8 @@ class Reader {
     return nullptr;
   }
   /// Returns the panels of weights [E, depth, columns] in the memory of the mapped file.
-  /// @throws FileError if type, shape or place of the tensor do not fit
+  /// @throws FileError if the tensor has another type or shape, or its address is not a multiple of the panels'
+  ///         alignment
   Panels read_panels(const std::string& tensor, Weights form, Index experts, Index depth, Index columns) {
     const TensorInfo& info = files_.info(tensor);
     const auto extent = [&](std::size_t d) { return d < info.shape.size() ? static_cast<Index>(info.shape[d]) : 0; };

@@ -48,10 +48,10 @@ inline bool is_weight(const Name& name) {
 ///         parameters of one group at a time
 template <class FirstT, class RestT>
 struct InGroups {
-  GATEFOLD_REQUIRE(
-      (!std::is_same_v<FirstT, detail_::in_groups::NoFunction>),
-      "gatefold: the first argument of InGroups{belongs, first, rest} selects the tensors of the first optimizer by "
-      "their names: a function, or a lambda without captures; see docs/how-to/extending_parts.md#optimizer");
+  GATEFOLD_REQUIRE((!std::is_same_v<FirstT, detail_::in_groups::NoFunction>),
+                   "gatefold: the first argument of InGroups{belongs, first, rest} must be a function, or a lambda "
+                   "without captures, that takes the name of a tensor and returns whether the first optimizer updates "
+                   "it; see docs/how-to/extending_parts.md#optimizer");
   using IsOptimizer = void;
   static_assert(optim::check_inside<FirstT>() && optim::check_inside<RestT>());
   bool (*belongs)(const Name&) = is_weight;

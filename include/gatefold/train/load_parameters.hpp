@@ -23,14 +23,14 @@ template <class T, class C, class M>
 using ParametersOf = detail_::lookup::ParametersOf<M, T, typename C::Backend>;
 
 /// Returns the parameters of a model as tensors with extents but without elements (backend Shapes).
-/// @throws ArgumentError if options of the model do not fit, as init does
+/// @throws ArgumentError if `init` of the model throws it because of its options
 template <class T, class M>
 auto shapes_of(const M& model) {
   Shapes::Context ctx;
   return init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{});
 }
 /// Returns parameters of a model with the shapes that `init` gives them. Elements are not initialised.
-/// @throws ArgumentError if options of the model do not fit, as init does
+/// @throws ArgumentError if `init` of the model throws ArgumentError because of the model's options
 template <class T, class C, class M>
 ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
   const auto here = ctx.here();
@@ -48,7 +48,7 @@ ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
 /// @param prefix  prefix of the names in the file, for example "params" for a file of Part{"params", params}. For the
 ///                parameters inside a checkpoint, use `load_model(path, ctx, model)`
 /// @throws FileError as `load` of parts, naming the tensor that is missing, unexpected or of a different type or shape;
-///         ArgumentError if options of the model do not fit, as init does
+///         ArgumentError if `init` of the model throws it because of its options
 /// @cost   as `load` of parts; parameters are allocated once and written once
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& model, const std::string& prefix = "") {
@@ -82,11 +82,12 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const Tens
 
 }  // namespace io
 
-/// Returns the parameters of a model from a checkpoint of a Trainer, filled as by `load_model`:
+/// Returns the parameters of a model from a checkpoint of a Trainer. Calls the overload of `load_model` that fills
+/// existing parameters.
 ///
 ///     auto params = load_model("run.safetensors", ctx, model);
 ///
-/// @throws FileError as load_model; ArgumentError if options of the model do not fit
+/// @throws FileError under the same conditions as that overload; ArgumentError if the options of the model are invalid
 template <class T = float, class C, class M, class = std::enable_if_t<io::has_dims<M>>>
 io::ParametersOf<T, C, M> load_model(const std::filesystem::path& path, C& ctx, const M& model) {
   auto params = io::uninitialised_parameters<T>(ctx, model);

@@ -11,13 +11,14 @@
 namespace gatefold {
 
 /// What a training step does if the loss or a gradient is NaN or infinite: it throws NotFiniteError, or it skips the
-/// step and counts it. In both cases no parameter, moment or counter of the optimizer is written.
+/// step and counts it. In both cases no parameter, moment or counter of the optimizer changes. Set it as
+/// Trainer::not_finite; Trainer::skipped is the number of skipped steps.
 enum class NotFinite { throws, skips };
 
 namespace functor {
 
-/// Sets *verdict to 0 if *total is finite, otherwise to 1. `total` is a sum over all gradients; it is not finite if one
-/// of them is not finite.
+/// Sets *verdict to 0 if *total is finite, otherwise to 1. `total` is a sum over all gradients, or over their squares.
+/// It is not finite if a gradient is not finite, or if the sum overflows.
 template <class T>
 struct Verdict {
   const double* total;
@@ -28,7 +29,7 @@ struct Verdict {
 }  // namespace functor
 
 /// Returns true if all values of the learned tensors of a pack are finite.
-/// @cost  reads the pack once; waits for the backend
+/// @cost  reads the pack once, and waits until the backend has finished
 template <class C, class Pack>
 bool all_finite(C& ctx, const Pack& pack) {
   auto mark = ctx.mark();
@@ -43,8 +44,9 @@ bool all_finite(C& ctx, const Pack& pack) {
   throw NotFiniteError(message.str());
 }
 /// Returns the place of the first number in the rows of a batch that is NaN or infinite, for the message of an
-/// exception, for example " (x has NaN in row 17, column 3)". Returns an empty text if there is none, or if the
-/// elements of `rows` are not floating-point numbers.
+/// exception, for example " (x has NaN in row 17, column 3)". Returns an empty text if there is none, or if `rows` is
+/// not a matrix of floating-point numbers.
+/// @cost  copies one row at a time to the host
 template <class C, class V>
 std::string place_not_finite([[maybe_unused]] C& ctx, [[maybe_unused]] const char* name,
                              [[maybe_unused]] const V& rows) {
@@ -69,7 +71,8 @@ std::string place_not_finite([[maybe_unused]] C& ctx, [[maybe_unused]] const cha
   }
   return {};
 }
-/// Throws NotFiniteError with the name of the loss or of the first gradient that is not finite.
+/// Throws NotFiniteError with the name of the loss, else of the first gradient that is not finite. If all of them are
+/// finite, the message says that the sum of the squares overflows.
 /// @param place  the result of place_not_finite for the batch
 template <class C, class Pack>
 [[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads,

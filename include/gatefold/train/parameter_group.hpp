@@ -94,8 +94,8 @@ class ParameterGroup {
   auto only(F&& f, Packs&... packs) {
     GATEFOLD_REQUIRE((std::is_same_v<Packs, Pack> && ...),
                      "gatefold: a ParameterGroup takes only packs of the type from which it was made");
-    expect(made_, "ParameterGroup.only", "group", "a group made from a pack (for the state of an optimizer: by begin)",
-           "an empty group");
+    expect(made_, "ParameterGroup.only", "group",
+           "a group made from a pack (for the state of an optimizer, begin() makes it)", "an empty group");
     const Pack* all[]{&packs...};
     for (const Pack* pack : all) {
       const std::size_t tensors = count_tensors(*pack);

@@ -231,8 +231,9 @@ class Selection {
                      "gatefold: select_experts: the groups of a HierarchicalGate must keep the same number of experts, "
                      "so its experts cannot be selected one by one: train a new gate");
     GATEFOLD_REQUIRE(!is_nothing<P>,
-                     "gatefold: select_experts: the choices of this gate (for example a HashGate) depend on the number "
-                     "of experts, not on tensors, so items would be sent to other experts: train a new gate");
+                     "gatefold: select_experts: this gate (for example a HashGate) has no tensors, and its choices "
+                     "depend on the number of experts, so it would send items to other experts than before: train a "
+                     "new gate");
     if constexpr (!is_nothing<P> && !OfGroups<P>) {
       selected_ = 0;
       gate(at, to, from, list);

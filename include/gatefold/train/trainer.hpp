@@ -238,8 +238,8 @@ class Trainer {
   }
   /// Returns the parameters of the model, without the parameters of the loss.
   const auto& model() const { return Loss::model(params); }
-  /// Returns the output of the model in the last step, part or evaluation. The next step, part or evaluation overwrites
-  /// the output or reallocates its memory.
+  /// Returns the output of the model in the last step, accumulated part of a batch, or evaluation. The next step, part
+  /// or evaluation overwrites the output or reallocates its memory.
   View<const T, 2, B> output() const {
     const auto here = ctx_.here();
     return y_;

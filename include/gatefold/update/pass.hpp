@@ -50,8 +50,8 @@ struct Pass {
   template <class X, class Y>
   void enter(const char* where, const void* of_layer, const X& x, const Y& y) {
     if (x.size() == 0) return;
-    expect(params != of_layer || last == x.data(), where, "carry", "a call of begin() before each pass",
-           "the state that the previous pass wrote");
+    expect(params != of_layer || last == x.data(), where, "carry", "a carry that begin() has reset for this pass",
+           "the carry that the previous pass wrote");
     if (!params) params = of_layer;
     last = y.data();
   }

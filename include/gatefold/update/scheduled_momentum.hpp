@@ -7,13 +7,14 @@ namespace gatefold::update {
 /// An update rule with heavy-ball momentum over the layers and a coefficient μ_t that depends on the number t of the
 /// layer. A layer with input x and branch output u(x) returns y, and passes the momentum p to the next layer.
 ///
-///     p ← μ_t p + u(x),   y = x + γ p,   p = 0 before the first layer, t = 1 in it                      (1)
+///     p ← μ_t p + u(x),   y = x + γ p,   p = 0 before and t = 1 in the first layer                      (1)
 ///
-/// A schedule has `double mu(Index t) const`, and may have `void validate() const`. t counts the layers with this rule.
-/// Source: paper 001, App. E.1 and E.4, whose f is −u.
+/// A schedule is a struct with `double mu(Index t) const`. If its options can be wrong, it also has `void validate()
+/// const`, which throws ArgumentError. t counts the layers with this rule.
+/// Source: paper 001, App. E.1 and E.4, which write f for −u.
 /// @param carry  p [N, D] and the number of completed layers
 /// @throws ArgumentError unless γ is finite; also the errors of the schedule's `validate`
-/// @cost  as HeavyBall
+/// @cost  2·N·D multiply-adds; N·D carried values
 template <class ScheduleT>
 struct ScheduledMomentum {
   ScheduleT schedule{};
@@ -49,7 +50,7 @@ struct ScheduledMomentum {
 ///
 ///     μ_t = (t − 1) / (t + 2),   t = 1 in the first layer                                               (1)
 ///
-/// Source: paper 001, App. E.1 (time-varying momentum), there with γ = 1.
+/// Source: paper 001, App. E.1 (time-varying momentum). The paper uses γ = 1.
 struct GrowingMu {
   double mu(Index t) const { return static_cast<double>(t - 1) / static_cast<double>(t + 2); }
 };

@@ -38,8 +38,8 @@ enum class Norm { item, batch };
 /// By default each item has its own norm, so that an item does not depend on its batch. The paper's code has one norm
 /// over all items: `Norm::batch`. If ‖u(x)‖ is below 1.2e-38 in float or 1.5e-154 in double, the norm counts as 0. Then
 /// the point is x, and the gradient of u(x) through the point is 0.
-/// @param sum  replaces a sum over the items of this call by the sum over the whole batch. It is called for every part
-///             of the batch (dist::SyncNorm)
+/// @param sum  a function that replaces a sum over the items of this call by the sum over the whole batch, for example
+///             over all shards (dist::SyncNorm). With Norm::batch, each of forward, infer and backward calls it once
 /// @throws ArgumentError unless ρ >= 0, and ρ and γ are finite
 /// @cost   two evaluations of the branch, 2·N·D kept values
 /// @order  norms are summed in double, because the square of a float could under- or overflow. With Norm::batch, the

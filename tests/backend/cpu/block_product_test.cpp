@@ -181,7 +181,7 @@ TEST_CASE_TEMPLATE("block product: reads no weights past the last row", P, GATEF
 }
 #endif
 
-TEST_CASE("block product: rounded weights equal weights rounded before, any rows") {
+TEST_CASE("block product: bfloat16 weights give the results of rounded floats") {
   for (const Index rows : {1, 3, 9, 40, 200}) {
     Task<float> task(rows, 70, {256, 30});
     half_tiles = 0;

@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("grouped_outer: narrow shapes have the bits of the direct pro
     }
 }
 
-TEST_CASE_TEMPLATE("grouped_outer: direct stores have the bits of an epilogue" * doctest::skip(support::slow_build), T,
+TEST_CASE_TEMPLATE("grouped_outer: direct stores and epilogues give equal bits" * doctest::skip(support::slow_build), T,
                    float, double) {
   const Index shapes[][2] = {{1, 1}, {5, 517}, {40, 31}, {171, 64}, {30, 200}};
   const Vector<Index> counts{1, 2, 0, 7, 16, 31, 32, 33, 300, 600};
@@ -162,7 +162,7 @@ TEST_CASE_TEMPLATE("transposes_outer: narrow gradients of many rows are transpos
   CHECK(!cpu::transposes_outer<T>(50 * size, few, 1000, true, 1 << 20));  // more threads than there is work for
 }
 
-TEST_CASE_TEMPLATE("gemm: a narrow product overwrites or adds, also without depth", T, float, double) {
+TEST_CASE_TEMPLATE("gemm: narrow products overwrite or add, also with depth 0", T, float, double) {
   const Index rows = 70, columns = 5;
   for (const Index depth : {0, 1, 300})
     for (const bool accumulate : {false, true}) {

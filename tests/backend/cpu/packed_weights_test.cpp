@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel
   }
 }
 
-TEST_CASE_TEMPLATE("PackedWeights: reserved memory gets the bits of add", P, float, double, Bfloat16) {
+TEST_CASE_TEMPLATE("PackedWeights: pack into reserved memory writes the same bits as add", P, float, double, Bfloat16) {
   using T = cpu::SumOf<P>;
   const Index experts = 5, depth = 300, columns = 70, matrix = depth * columns;
   const auto w = naive::random_vector<T>(experts * matrix, 3);

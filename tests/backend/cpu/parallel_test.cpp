@@ -157,7 +157,7 @@ TEST_CASE("parallel_ranges: work that does not pay stays on the caller") {
   CHECK(refuses.count == 2);
 }
 
-TEST_CASE("parallel_ranges: expects the time of the sample for each element") {
+TEST_CASE("parallel_ranges: estimates the remaining time from the sample") {
   Answers answers(false);
   const auto wait = [](Index, Index) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
   cpu::parallel_ranges(answers, 2, {1000, 10, 10}, wait);

@@ -40,7 +40,7 @@ struct Counted {
 
 }  // namespace
 
-TEST_CASE("ProductSchedule: rows read B in place, threads share packed panels") {
+TEST_CASE("ProductSchedule: tasks read plain B; otherwise many rows share panels") {
   constexpr Index one = cpu::tuning.product_tiles * cpu::tuning.tile_rows;
   Counted<> c({1, 8, 9, one, one + 1}, 300, 400);
   for (const Index e : {0, 1, 2, 3}) CHECK(c.path(e) == WeightPath::by_task);

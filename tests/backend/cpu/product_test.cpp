@@ -293,7 +293,7 @@ TEST_CASE_TEMPLATE("gemm: accepts a scalar epilogue", T, float, double) {
   }
 }
 
-TEST_CASE("grouped_gemm: a range of 257 mostly empty experts") {
+TEST_CASE("grouped_gemm: computes a range of 257 mostly empty experts") {
   Vector<Index> counts(257, 0);
   counts[3] = 4;
   counts[100] = 40;
@@ -381,7 +381,7 @@ TEST_CASE("grouped_gemm: deep products read prepacked weights") {
   }
 }
 
-TEST_CASE("grouped_gemm: weights packed in many waves give the same bits") {
+TEST_CASE("grouped_gemm: little memory for packed weights gives the same bits") {
   // With transposed weights and so many rows several tasks share what is packed.
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
   Vector<float> c[2];

@@ -308,7 +308,7 @@ struct RandomOutput {
 
 }  // namespace
 
-TEST_CASE("gemm_transposed: the packed copy gives loops within their bounds, in any batch") {
+TEST_CASE("gemm_transposed: packed copies equal loops within bounds, in any batch") {
   for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(4000000 + i));
     const RandomOutput output(choose);
@@ -329,7 +329,7 @@ TEST_CASE("gemm_transposed: the packed copy gives loops within their bounds, in 
   }
 }
 
-TEST_CASE_TEMPLATE("gemm_transposed: reads the elements of no weights, and needs a packed copy", B, Cpu, CpuBf16) {
+TEST_CASE_TEMPLATE("gemm_transposed: reads only packed weights; returns false without them", B, Cpu, CpuBf16) {
   for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(5000000 + i));
     const RandomOutput output(choose);
@@ -353,7 +353,7 @@ TEST_CASE_TEMPLATE("gemm_transposed: reads the elements of no weights, and needs
   }
 }
 
-TEST_CASE("quantised products: one of two first matrices cannot be quantised") {
+TEST_CASE("quantised products: quantising only one first matrix throws") {
   Choice choose(1);
   Slots slots(choose, 3);
   slots.offsets = {0, 2};

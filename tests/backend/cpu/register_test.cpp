@@ -106,7 +106,7 @@ TEST_CASE_TEMPLATE("where_positive: zero, negative and NaN select the second val
     CHECK(one(pick, x) == T(2));
 }
 
-TEST_CASE("exp: accuracy") {
+TEST_CASE("exp: errors are at most 2 ulp") {
   CHECK(worst<float>(Exp{}, exact_exp, -87.3, 88.3) <= 2);
   CHECK(worst<float>(Exp{}, exact_exp, -1, 1) <= 2);
   CHECK(worst<double>(Exp{}, exact_exp, -708, 709) <= 2);

@@ -127,7 +127,7 @@ TEST_CASE("products and gradients: more than 2^31 elements") {
     for (Index j = 1; j <= columns; ++j) CHECK(dw.back((i - 1) * columns + j) == static_cast<float>(i) * c.back(j));
 }
 
-TEST_CASE("weights and their gradients: more than 2^31 elements") {
+TEST_CASE("weights and their gradients: can have more than 2^31 elements") {
   Cuda::Context ctx;
   const Index experts = 3, depth = 4000, columns = 200000;
   const Reserved<float> dw(experts * depth * columns), a(depth), dc(columns);

@@ -148,7 +148,7 @@ TEST_CASE("cuda: cuBLAS experts: backward reuses the offsets of forward") {
 }
 #endif
 
-TEST_CASE("cuda: cuBLAS experts: more problems than one launch has pointers") {
+TEST_CASE("cuda: cuBLAS experts: many pointers need several launches") {
   ProductCase c{.counts = std::vector<Index>(600, 1), .depth = 2, .columns = 3};
   c.counts[1] = 0;
   check<float>(c);

@@ -44,7 +44,7 @@ std::string difference_of_groups(const std::vector<Index>& keys, Index groups) {
 
 }  // namespace
 
-TEST_CASE("cuda: group_by: no keys, no groups") {
+TEST_CASE("cuda: group_by: accepts zero keys and zero groups") {
   CHECK(difference_of_groups({}, 0) == "");
   CHECK(difference_of_groups({}, 3) == "");
   CHECK(difference_of_groups({}, 2000) == "");

@@ -31,7 +31,7 @@ TEST_CASE("OnDevice: selects a device for one scope") {
   CHECK(current() == before);
 }
 
-TEST_CASE("device: these tests run with a CUDA device") { CHECK_NOTHROW(detail_::device::expect_device()); }
+TEST_CASE("expect_device: does not throw with a CUDA device") { CHECK_NOTHROW(detail_::device::expect_device()); }
 
 TEST_CASE("expect_capability: throws if compute capability is too low") {
   CHECK_NOTHROW(detail_::device::expect_capability(0, 75));

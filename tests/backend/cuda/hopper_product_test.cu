@@ -142,7 +142,7 @@ TEST_CASE("cuda: Hopper products: equal naive sums for every layout") {
       }
 }
 
-TEST_CASE("cuda: Hopper gradients: added or stored, gathered on either side") {
+TEST_CASE("cuda: Hopper gradients: equal loops, stored or accumulated, gathered factors") {
   OnDevice on;
   REQUIRE(on.ctx.has_hopper_code());
   for (const bool accumulate : {false, true})

@@ -60,7 +60,7 @@ TEST_CASE("cuda: Hopper tiles of slots: by expert, row, then column") {
   CHECK(listed<false, 2>(offsets, 0, columns, depth, 10)[8 * 8] == 2);
 }
 
-TEST_CASE("cuda: Hopper tiles with slots as depth: include empty experts") {
+TEST_CASE("cuda: Hopper tiles: sums over slots include experts without slots") {
   const std::vector<Index> offsets{5, 5, 135};
   const int rows = 130, columns = 20;
   std::vector<int> expected;
@@ -73,7 +73,7 @@ TEST_CASE("cuda: Hopper tiles with slots as depth: include empty experts") {
   CHECK(got == expected);
 }
 
-TEST_CASE("cuda: ring: the phase changes in each round") {
+TEST_CASE("cuda: ring: the phase flips after the last stage") {
   Cuda::Context ctx;
   test::DeviceArray<int> to(ctx, std::vector<int>(20));
   go_round<<<1, 1, 0, ctx.stream()>>>(10, to.data());

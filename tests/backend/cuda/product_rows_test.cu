@@ -97,7 +97,7 @@ void check_shape() {
 
 }  // namespace
 
-TEST_CASE("row products: shapes fit a block and its warps") {
+TEST_CASE("row products: shapes have whole warps and fit shared memory") {
   check_shape<detail_::device::FewColumns>();
   check_shape<detail_::device::SkinnyOfFewColumns>();
   check_shape<detail_::device::SeveralColumns>();

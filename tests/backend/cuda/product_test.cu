@@ -298,7 +298,7 @@ TEST_CASE_TEMPLATE("cuda grouped_gemm: correct with more tiles than resident blo
   check_many_tiles<T>();
 }
 TEST_CASE("cuda: grouped_gemm: captured and replayed while blocks share tiles") { check_replay(); }
-TEST_CASE_TEMPLATE("cuda: grouped_gemm: narrow and wide strips", T, double, float) { check_strips<T>(); }
+TEST_CASE_TEMPLATE("cuda: grouped_gemm: narrow and wide strips equal loops", T, double, float) { check_strips<T>(); }
 TEST_CASE_TEMPLATE("cuda: grouped_gemm: 32, 33 and 70 experts", T, double, float) { check_many_experts<T>(); }
 TEST_CASE_TEMPLATE("cuda: grouped_gemm: a row's bits are independent of batch", T, double, float) {
   check_independence<T>();

@@ -21,7 +21,7 @@ bool is_held(void* p) {
 
 }  // namespace
 
-TEST_CASE("Retired: keeps memory retired in its scope until it ends") {
+TEST_CASE("Retired: holds memory retired in its Scope until its destructor") {
   void *mine = Cuda::allocate(16), *nested = Cuda::allocate(16);
   CHECK_FALSE(detail_::device::Retired::keep(mine));
   {

@@ -80,7 +80,7 @@ TEST_CASE("cuda: row tiles: more experts than lanes in a warp") {
   }
 }
 
-TEST_CASE("cuda: row tiles: select experts by number of rows") {
+TEST_CASE("cuda: row tiles: a range of row counts selects experts") {
   const std::vector<Index> counts{0, 32, 33, 1, 100, 31, 0, 34};
   check(counts, 16, 0, {0, 32});
   check(counts, 16, 0, {32});

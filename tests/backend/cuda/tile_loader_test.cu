@@ -113,7 +113,7 @@ TEST_CASE("cuda: tile loader: threads may copy different amounts") {
   check<true, float, kUneven>({Layout::rounded, 36, 20});
 }
 
-TEST_CASE("cuda: tile loader: lines of rounded weights") {
+TEST_CASE("cuda: tile loader: copies lines of rounded weights") {
   check<true, float>({Layout::rounded, 36, 20});
   check<true, float>({Layout::rounded, 64, 48});
   check<false, float>({Layout::rounded, 33, 17});

@@ -159,7 +159,7 @@ TEST_CASE("auxiliary losses: only padding, or no items, gives 0") {
   is_zero(Outcome(Tensor<double, 2, Cpu>(0, 4), {}));
 }
 
-TEST_CASE("auxiliary losses: gradients through the gate") {
+TEST_CASE("auxiliary losses: gradients through the gate equal finite differences") {
   Cpu::Context ctx(1);
   for (const bool per_pick : {false, true}) {
     const auto report = check::gradients(ctx, balanced(2, per_pick));

@@ -50,7 +50,7 @@ TEST_CASE("Balance (1): multiplies shares of picks and mean probabilities") {
     }
 }
 
-TEST_CASE("Balance: perfect balance gives the weight, or weight / K") {
+TEST_CASE("Balance: loss at perfect balance is weight, or weight/K") {
   for (const Index k : {1, 2}) {
     Cpu::Context ctx(1);
     std::vector<Index> picks;

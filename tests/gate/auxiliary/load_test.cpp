@@ -118,7 +118,7 @@ TEST_CASE("Load: without noise or items the loss is 0") {
   CHECK(alone({}, 0).saved.auxiliary(1) == 0);
 }
 
-TEST_CASE("Load: deviation 0 gives a finite Φ without slope") {
+TEST_CASE("Load: deviation 0 gives a finite loss and zero gradients") {
   using FloatGate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Load>;
   for (const double step : {-60.0, -95.0, -103.0, -120.0})  // 1e-26, subnormal numbers, 0
     for (const auto& loss : {Load{.weight = 1}, Load::shazeer({.weight = 1})}) {

@@ -132,7 +132,7 @@ TEST_CASE("streamed mixing (1), (2): averages over all visible items" * doctest:
   }
 }
 
-TEST_CASE("streamed mixing (1), (2): sequences as long as a block" * doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing (1), (2): lengths around a block equal loops" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true})
     for (const Index length : {1, 2, 17, 127, 128, 129, 513}) {
       CAPTURE(causal);

@@ -19,7 +19,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("LinearScores (1): affine map of items and of sequences") {
+TEST_CASE("LinearScores (1): computes an affine map of items and sequences") {
   Cpu::Context ctx(1);
   for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}})
     for (const Index experts : {1, 4, 257}) {
@@ -220,7 +220,7 @@ TEST_CASE("Fixed: has the parameter names and options of its scores") {
   CHECK(message_of([&] { filled.validate(p); }) == "LinearScores: params.bias: expected [4], got [1]");
 }
 
-TEST_CASE("Fixed: cosine scores can be fixed too") {
+TEST_CASE("Fixed: cosine scores get gradients of x, not of parameters") {
   Cpu::Context ctx(1);
   const Fixed<CosineScores> scores{{.model_dim = 4, .experts = 3}};
   const auto p = scores.init<double, Cpu>(ctx, Seed{1});

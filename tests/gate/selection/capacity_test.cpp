@@ -71,7 +71,7 @@ TEST_CASE("Capacity (1): gives the published numbers of places (V-MoE)") {
   CHECK(Capacity<>{.slots = 7}.room(400, 2, 8) == 7);
 }
 
-TEST_CASE("Capacity (1): whole products stay whole, checked with integers") {
+TEST_CASE("Capacity (1): room equals exact integer arithmetic") {
   CHECK(Capacity<>{.factor = 1.1, .multiple_of = 1}.room(100, 1, 10) == 11);
   for (Index tenths = 1; tenths <= 10; ++tenths)
     for (Index items = 1; items <= 200; ++items)
@@ -221,7 +221,7 @@ TEST_CASE("Capacity: a group is routed like a separate batch") {
   }
 }
 
-TEST_CASE("Capacity: enough room changes nothing") {
+TEST_CASE("Capacity: a capacity that drops no pick changes nothing") {
   const auto all = select(TopK{.k = 2}, uneven(20, 4));
   const auto roomy = select(Capacity<>{.factor = 4}, uneven(20, 4));
   CHECK(roomy.experts() == all.experts());

@@ -97,7 +97,7 @@ TEST_CASE("NoisyTopK (1), (2): keeps the k largest noisy ranks") {
       }
 }
 
-TEST_CASE_TEMPLATE("NoisyTopK (1), (2): adds noise of any law", Law, UniformNoise, SignedUniformNoise, GumbelNoise) {
+TEST_CASE_TEMPLATE("NoisyTopK (1), (2): adds each kind of noise", Law, UniformNoise, SignedUniformNoise, GumbelNoise) {
   using Policy = NoisyTopK<Law>;
   const Index experts = 5, k = 2;
   for (const bool vmoe : {false, true}) {

@@ -203,7 +203,7 @@ TEST_CASE("TopK: k outside 1 … experts throws") {
   CHECK(message_of([&] { select(TopK{.k = -1}, rank, rank); }) == "TopK: k: expected 1 <= k <= experts = 3, got -1");
 }
 
-TEST_CASE("TopK: saved of another k throws") {
+TEST_CASE("TopK: saved values of another k throw") {
   Cpu::Context ctx(1);
   const auto layer = [](Index k) {
     return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = k}}, Linear{.model_dim = 4}};

@@ -23,8 +23,8 @@ void transpose(const From& from, const To& to) {
 }
 
 /// Estimates the processor cycles of the matrix product c[rows, columns] = aᵀ b of two factors with `depth` rows. The
-/// estimate is the sum of three parts: the multiply-adds in whole vector registers of the rows of c, the transposition
-/// of `a`, and the copy of `b`.
+/// estimate is the sum of the cycles of three parts: the multiply-adds, the transposition of `a`, and the copy of `b`.
+/// The multiply-adds are counted with each row of c rounded up to whole vector registers.
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;

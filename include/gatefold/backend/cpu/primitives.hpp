@@ -104,9 +104,10 @@ struct Primitives {
   static Panels panels(const PackedWeights& packed, const float* w, Index experts, Index depth, Index columns) {
     return packed.panels(w, experts, depth, columns);
   }
-  /// Adds the packed copy of weights whose bytes another object owns, as reserve_packed adds one with its own memory.
-  /// @param memory  the address of the bytes. It keeps them valid
-  /// @return null if this backend reads another order of bytes
+  /// Adds the packed copy of weights that have no elements of their own. Unlike reserve_packed, this function allocates
+  /// no memory for the copy: the bytes stay in the memory of another object, for example a mapped file.
+  /// @param memory  the bytes. The entry in `packed` keeps a reference, so they stay valid
+  /// @return the address by which products find the copy, or null if this backend reads another order of bytes
   static float* share_packed(const Panels& panels, const std::shared_ptr<std::byte>& memory, PackedWeights& packed) {
     return packed.template share<Of<float>>(panels, memory);
   }
@@ -120,8 +121,8 @@ struct Primitives {
   static void keep(PackedWeights& packed, const std::shared_ptr<std::byte>& memory) { packed.keep(memory); }
 
   /// Packs the transpose of w [columns, depth], for example the weights of an output layer [V, D], for gemm_transposed.
-  /// Products with it do not round their operands to bfloat16. With Weights::unchanged, and with Weights::bfloat16 for
-  /// doubles, the function packs nothing, because gemm reads w as fast.
+  /// Products with the packed transpose do not round their operands to bfloat16. If the form is Weights::unchanged, or
+  /// Weights::bfloat16 for doubles, the function packs nothing, because gemm with the unpacked w is as fast.
   /// @throws ArgumentError if double weights should be quantised
   template <class T>
   static void pack_transposed(Context& ctx, View<const T, 2, B> w, Weights form, PackedWeights& packed) {

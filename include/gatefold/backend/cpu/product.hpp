@@ -102,7 +102,8 @@ class Product {
     Index e, column, columns;  // number of the expert; first column and number of columns of this item in c
     Index k, depth;            // the terms of the sums that this item computes: [k, k + depth)
     bool add, last;            // add: c holds the sums of earlier terms; last: no terms follow
-    // True if sums begin with an addition to 0. A first chain of terms that underflows to -0 then gives +0.
+    // True if the first chain of terms of each sum is added to 0 instead of being stored. A chain that underflows to -0
+    // then gives +0.
     bool from_zero;
     WeightPath path;
     Index row_blocks;

@@ -102,11 +102,12 @@ template <class F, int R>
 inline constexpr int most_rows = has_32_registers ? 7 : 2;
 
 #if defined(GATEFOLD_AMX_INT8)
-/// Multiplies rows by panels on the matrix unit (AMX), 16 rows at a time. Its integer sums are exact, so all bits are
-/// those of `tile`.
+/// Multiplies rows by panels on the matrix unit (AMX), 16 rows at a time. Its integer sums are exact, so the results
+/// have the same bits as the results of `tile`.
 class OnMatrixUnit {
  public:
-  /// Returns how many of the first rows the unit multiplies. For a few rows, vector registers are faster.
+  /// Returns how many rows, from the first on, the matrix unit multiplies. If only a few rows remain after the last
+  /// full tile of rows, the unit does not multiply them, because vector registers are faster for them.
   static Index rows_of(Index rows) {
     const Index last = rows % AmxBytes::rows;
     return !amx_permitted() ? 0 : last > most_rows ? rows : rows - last;

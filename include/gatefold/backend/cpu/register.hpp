@@ -13,7 +13,7 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A SIMD register of neighbouring elements, with the arithmetic that epilogues and activations use. It holds one
+/// A SIMD register of contiguous elements, with the arithmetic that epilogues and activations use. It holds one
 /// element if the target has no vector unit.
 ///
 /// Every operation is one fixed sequence of instructions. A product is never fused with a later sum, except in `madd`.
@@ -22,7 +22,7 @@ template <class T>
 class Register {
  public:
   using Packet = packet::Of<T>;
-  static constexpr int size = packet::size<T>;
+  static constexpr int size = packet::size<T>;  // number of lanes
 
   Register() = default;
   GATEFOLD_INLINE explicit Register(T value) : packet_(packet::filled(value)) {}
@@ -95,8 +95,9 @@ class Register {
     return Register(T(1)) / v;
   }
 
-  /// Returns e^v with an error of at most 2 ulp, or 0 if e^v is subnormal. In double, the result is 0 from v = -708.39
-  /// down, slightly before e^v is subnormal. Infinities and NaN give the results of the standard library.
+  /// Returns e^v with an error of at most 2 ulp, or 0 if e^v is subnormal. In double, the result is 0 for v < -708.39
+  /// and infinity for v > 709.78, slightly before e^v is subnormal or overflows. Infinities and NaN give the results of
+  /// the standard library.
   friend Register exp(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return exp_float(v);

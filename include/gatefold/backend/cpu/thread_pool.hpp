@@ -165,8 +165,9 @@ class Workers {
     // models of 1 and 2 sequences then took up to 1.2 times as long on two threads as on one. With 70, layers of 8
     // items took 1.3 times as long as with 30, and layers of 4 items did not gain.
     double shared;
-    // Limits of the measured nanoseconds that a thread takes, and the first estimate. A thread whose processor is busy
-    // can take milliseconds.
+    // Limits and first estimates of two measured times, in nanoseconds: `joining` is the time until a spinning thread
+    // joins a call, and `waking` the time until a sleeping thread is awake. Limits are needed because a thread whose
+    // processor is busy can take milliseconds.
     struct Limits {
       double least, first, most;
     } joining, waking;
@@ -179,9 +180,11 @@ class Workers {
                                   {150, 150, 800},
                                   {5'000, 30'000, 100'000}};
 
-  // The state of the current call of run(), four fields in one integer: the number of the call; the number of workers
-  // that the call needs (0 after the caller has done its part); whether a worker joined the call; the number of workers
-  // inside the call.
+  // The state of the current call of run(). One integer has four fields:
+  // - the number of the call
+  // - the number of workers that the call needs (0 after the caller has done its part)
+  // - whether a worker has joined the call
+  // - the number of workers that have joined the call and have not left it
   using State = std::uint64_t;
   static constexpr int kCallBits = 32, kCountBits = 16;
   static constexpr State kCount = 0xffff0000, kJoined = 0x8000, kInside = 0x7fff;

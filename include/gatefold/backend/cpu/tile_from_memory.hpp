@@ -118,8 +118,9 @@ auto packed_panels(const W* words, Index panel, Index panels) {
 }
 
 /// Returns the number of panels of B that the innermost loop multiplies at the same time by a tile of `rows` rows of A.
-/// This is the largest power of two, from 1 to 8, for which the sums leave vector registers for B. With many sums,
-/// additions do not wait for each other; with many panels, the loop reads long runs of memory.
+/// This is the largest power of two, from 1 to 8, for which the sums do not fill all vector registers; the free ones
+/// hold values of B. More panels are faster for two reasons. The loop has more independent sums, so additions do not
+/// wait for each other. It also reads longer runs of memory.
 template <class P>
 constexpr int panels_at_once(Index rows) {
   return static_cast<int>(std::bit_floor(std::clamp(static_cast<unsigned>((Tile<P>::rows - 2) / rows), 1u, 8u)));

@@ -87,11 +87,12 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// Waits until all work of this context is complete.
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
-  /// Returns a scope object. While it lives, grouped products (the products of experts) read the rounded weights in
-  /// `packed`, and copies of 8 and 4 bits also of the scope around it. A product that rounds its factors to bfloat16
-  /// reads every copy that exists. A product of plain floats reads copies of bfloat16 only if all of its weights have
-  /// one. It reads the original weights if it transposes them or is computed by cuBLAS. It reads copies of 8 and 4 bits
-  /// in all of these cases.
+  /// Returns a scope object. During its lifetime, grouped products (the products of experts) read the rounded weights
+  /// in `packed`. If `packed` has no copies of 8 or 4 bits, the products read such copies of the enclosing scope.
+  ///
+  /// A product that rounds its factors to bfloat16 reads every copy that exists. A product of plain floats reads
+  /// bfloat16 copies only if all of its weights have one. It reads the original weights instead if it transposes the
+  /// weights or is computed by cuBLAS. It reads copies of 8 and 4 bits in all of these cases.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;

@@ -56,8 +56,8 @@ __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index 
 
 /// The number of neighbouring columns of a result that are added to one ColumnSum.
 inline constexpr int kSumColumns = 32;
-/// The element type of a result c of which only sums are stored. Each element is the sum of kSumColumns neighbouring
-/// columns.
+/// The element type of a result c that stores sums of columns instead of single values. In each row, an element is the
+/// sum of the values of kSumColumns neighbouring columns.
 struct ColumnSum {
   float value;
 };

@@ -12,8 +12,8 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Sorts a table of keys by counting: for example, the keys are the experts that each item has picked. The sort is
-/// stable. It reads the keys twice, or only once if one thread block holds all of them.
+/// Sorts a table of keys by counting. For example, each row of the table has the experts that one item has picked. The
+/// sort is stable. It reads the keys twice, or only once if one thread block holds all keys.
 namespace gatefold::detail_::device {
 
 /// Sizes for the sort by counting. A thread block processes up to `positions` keys. Each of its warps processes

@@ -169,8 +169,8 @@ class HopperProduct {
   /// from 64 lines to the next 64 lines.
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
-  /// Returns a difference of addresses in a matrix descriptor, in units of 16 bytes: how much the address grows if
-  /// products begin at position d of a tile's depth instead of 0.
+  /// Returns the distance in shared memory from position 0 to position d of a tile's depth, in units of 16 bytes. A
+  /// matrix descriptor has its addresses in these units, so products begin at position d if its address grows by this.
   template <Layout L>
   __device__ static constexpr int deeper(int d) {
     return (L == Layout::along_depth ? d * 2 : d * 128) / 16;
@@ -234,8 +234,8 @@ class HopperProduct {
 #pragma unroll
     for (int i = 0; i < Count; ++i) *reinterpret_cast<float2*>(to + 8 * i) = v[i];
   }
-  /// Rounds pairs of floats to bfloat16 and stores them in a row of c. Four neighbouring lanes first exchange values,
-  /// so that each lane writes 16 contiguous bytes, and the four lanes 64.
+  /// Rounds pairs of floats to bfloat16 and stores them in a row of c. Four neighbouring lanes first exchange values.
+  /// Each lane then writes 16 contiguous bytes, and the four lanes together write 64 contiguous bytes.
   template <class F>
   __device__ static void store_pairs(Bfloat16* to, const F& pair) {
     std::uint32_t v[4];

@@ -79,9 +79,8 @@ inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
-/// Sums f(i) over the terms of this thread block, and returns the sum on thread 0. The block has the kSumBlock terms i
-/// = block · kSumBlock, block · kSumBlock + 1, …, without those from n on. The bits of the sum do not depend on the
-/// device.
+/// Sums f(i) over the terms of this thread block, and returns the sum on thread 0. Block b sums the terms with
+/// b · kSumBlock <= i < (b + 1) · kSumBlock and i < n. The bits of the sum do not depend on the device.
 template <class T, class F>
 __device__ T block_sum(Index n, const F& f) {
   using Sum = cub::BlockReduce<T, kThreads>;

@@ -7,8 +7,8 @@
 /// Gradients of weights: matrix products that sum over the slots (rows of work) of each expert.
 namespace gatefold::detail_::device {
 
-/// An epilogue that adds the value at (row, j) of the matrix `before` to the sum v, or 0 if `before` is null. Rows are
-/// numbered over all experts.
+/// An epilogue that adds to the sum v the value at (row, j) of the matrix `before`, or 0 if `before` is null. Row
+/// numbers count the rows of the matrices of all experts, one expert after the other.
 template <class T>
 struct AddOrStore {
   const T* before;

@@ -21,9 +21,9 @@
 
 namespace gatefold::detail_::device {
 
-/// Copies of weights in fewer bytes, each found by the address of the original weights. In copies of bfloat16, the rows
-/// have the same order, and begin at multiples of 16 bytes (bf16_matrix.cuh). quantised_matrix.cuh describes copies of
-/// 8 and 4 bits.
+/// Owns copies of weights in fewer bytes (bfloat16, or 8 or 4 bits), in device memory. A copy is found by the address
+/// of the original weights, and does not follow changes of these weights. In copies in bfloat16, the rows have the same
+/// order, and begin at multiples of 16 bytes (bf16_matrix.cuh). quantised_matrix.cuh describes copies of 8 and 4 bits.
 class PackedWeights {
   struct Free {
     void operator()(void* p) const { cudaFree(p); }
@@ -41,7 +41,8 @@ class PackedWeights {
   };
 
  public:
-  /// Stores a copy of `rows` rows of weights, rounded to bfloat16, and waits until it is complete.
+  /// Stores a copy of `rows` rows of weights, rounded to bfloat16, and waits until it is complete. Replaces a copy of 8
+  /// or 4 bits.
   void add(cudaStream_t stream, const float* w, Index rows, Index columns) {
     quantised_.erase(w);
     round(stream, w, rows, columns);
@@ -49,7 +50,7 @@ class PackedWeights {
     expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
   /// Stores a copy of the weights w, rounded to bfloat16, on a stream, without waiting for it. The first call allocates
-  /// the copy. Later calls write to the same memory, so that a CUDA graph can repeat them.
+  /// the copy. Later calls with the same sizes write to the same memory, so that a CUDA graph can repeat them.
   void round(cudaStream_t stream, const float* w, Index rows, Index columns) {
     const Index count = rows * bf16_stride(columns);
     if (count == 0) return;
@@ -65,7 +66,8 @@ class PackedWeights {
     const auto found = copies_.find(w);
     return found == copies_.end() || found->second.columns != columns ? nullptr : found->second.values.get();
   }
-  /// Writes the numbers and scales of the copy of the weights at address w in the order of files, in host memory.
+  /// Copies the quantised numbers and the scales of the weights at address w to host memory, in the order of
+  /// QuantisedBytes.
   void write_quantised(cudaStream_t stream, const void* w, const QuantisedBytes& of, std::byte* numbers,
                        Bfloat16* scales) const {
     const Quantised& copy = quantised_.at(w);
@@ -92,10 +94,11 @@ class PackedWeights {
                    "cudaMemcpyAsync");
     expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
-  /// Returns the number of weight matrices that have a copy of bfloat16.
+  /// Returns the number of weight matrices that have a copy in bfloat16.
   std::size_t size() const { return copies_.size(); }
 
-  /// Stores a copy of the weights w [experts, depth, columns] of 8 or 4 bits, and waits until it is complete.
+  /// Stores a copy of the weights w [experts, depth, columns] of 8 or 4 bits, and waits until it is complete. Replaces
+  /// a copy in bfloat16.
   void add_quantised(cudaStream_t stream, const float* w, Index experts, Index depth, Index columns, Weights form) {
     Quantised copy = reserved(experts, depth, columns, form);
     quantise(stream, experts, columns, w, copy.matrix);
@@ -103,9 +106,9 @@ class PackedWeights {
     copies_.erase(w);
     expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
-  /// Allocates the copy of weights [experts, depth, columns] that have no elements of their own. quantise_experts
-  /// writes it.
-  /// @return the address by which products find the copy. It is odd, so that it cannot be the address of elements
+  /// Allocates a quantised copy of weights [experts, depth, columns] whose elements are not in device memory.
+  /// quantise_experts or read_quantised fills it.
+  /// @return the address by which products find the copy. It is odd, so it is never the address of a float
   float* reserve_quantised(Index experts, Index depth, Index columns, Weights form) {
     Quantised copy = reserved(experts, depth, columns, form);
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
@@ -121,7 +124,7 @@ class PackedWeights {
     to.to_expert(first);
     quantise(stream, count, copy.columns, w, to);
   }
-  /// Returns the copy of 8 or 4 bits of the weights at address w, with the matrix of expert 0, or null.
+  /// Returns the quantised matrix of expert 0 of the weights at address w, or null if there is no copy of 8 or 4 bits.
   const QuantisedMatrix* find_quantised(const void* w) const {
     const auto found = quantised_.find(w);
     return found == quantised_.end() ? nullptr : &found->second.matrix;

@@ -35,7 +35,7 @@ cublasComputeType_t blas_compute(const Context& ctx) {
   return ctx.options().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 /// Checks that an extent (size of a dimension) fits an int. cuBLAS takes sizes as int, and the kernels of this folder
-/// count along the depth of a product in int.
+/// use int for positions along the inner dimension of a product.
 /// @throws ArgumentError if the extent is larger than INT_MAX
 inline void expect_int(const char* where, const char* name, Index extent) {
   expect(extent <= INT_MAX, where, name, Joined{"at most ", INT_MAX}, extent);

@@ -21,8 +21,8 @@
 /// pass complete sums to an epilogue.
 namespace gatefold::detail_::device {
 
-/// The shared memory of a thread block. It holds a ring buffer with tiles of both factors while the block multiplies,
-/// and then the sums on their way to the epilogue.
+/// The shared memory of a thread block. While the block multiplies, this memory holds a ring buffer with tiles of both
+/// factors. Afterwards, it holds sums that the threads pass to the epilogue.
 template <class Shape, int Matrices, class T>
 struct alignas(16) Staging {
   struct Operands {

@@ -57,10 +57,13 @@ struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 using QuantisedTiles = TileShape<32, 64, 16, 1, 1, false, 3>;
 
 /// Returns how many thread blocks of a kernel must fit a multiprocessor at a time, which limits the registers of a
-/// thread. This is Shape::blocks, or one less (but at least 1) if ptxas would otherwise spill registers. From Blackwell
-/// on, it is one less for all blocks. On older devices, it is one less only for blocks that stay resident, in two
-/// cases: on sm_90 if they keep the sums of two matrices, and on sm_8x also if Shape::blocks is 2. Turing has less
-/// shared memory, so that fewer blocks fit in any case.
+/// thread. The number is Shape::blocks, or one less (but at least 1) if ptxas would otherwise spill registers:
+///
+/// - on Blackwell and newer devices, for all blocks;
+/// - on sm_90, for blocks that stay resident and keep the sums of two matrices, if Shape::blocks is more than 2 and
+///   Shape::whole is true;
+/// - on sm_8x, for blocks that stay resident, if they keep the sums of two matrices or if Shape::blocks is 2;
+/// - on Turing, for all blocks that stay resident. Turing has less shared memory, so fewer blocks fit in any case.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;

@@ -116,8 +116,8 @@ __device__ void wait_products() {
 #endif
 }
 
-/// Waits until all wgmma products are complete. The products write the registers of the sums late, and the compiler
-/// cannot detect this. The empty assembly prevents it from moving reads of the sums before the wait.
+/// Waits until all wgmma products are complete. The products write the registers of the sums asynchronously, and the
+/// compiler cannot detect this. The empty assembly prevents the compiler from moving reads of the sums before the wait.
 __device__ inline void wait_for_sums(float (&sum)[128]) {
   wait_products<0>();
 #pragma unroll

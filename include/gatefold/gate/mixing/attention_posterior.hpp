@@ -18,28 +18,32 @@ namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T), Both);
 
-/// A mixing in which an item takes over the probabilities of the items that it attends to (Attention-Aware gates).
-/// A_h[i,j] is the weight with which item u_i attends to item j in head h, v_h,j is the value of j in that attention,
-/// and O_h the output projection. z are the logits, and AP the posterior weights.
+/// A mixing that replaces the probabilities of an item by a weighted mean of the probabilities of the items that it
+/// attends to (Attention-Aware gates). A_h[i,j] is the weight with which item u_i attends to item j in head h, v_h,j is
+/// the value of j in that attention, and O_h the output projection. z are the logits, and AP the posterior weights. α
+/// is H, the number of heads, if `mean_of_heads` is true, and 1 otherwise. ∝ means that the sum over j or h is 1.
 ///
-///     r_j = softmax(z_j),   AP_h[i,j] ∝ A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²),   m_h,j = v_h,j O_h          (1)
-///     q_i = Σ_j AP_h*[i,j] r_j,   h* = argmin_h of the mean entropy of A_h                               (2)
+///     r_j = softmax(z_j),   AP_h[i,j] ∝ A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²),   m_h,j = α v_h,j O_h        (1)
+///     q_i = Σ_j AP_h*[i,j] r_j,   h*(i) = argmin_h of the mean entropy of A_h                            (2)
 ///     q_i = Σ_h HP[i,h] Σ_j AP_h[i,j] r_j,   HP[i,h] ∝ Σ_j A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²)           (3)
 ///
-/// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16); (3) is FollowedHead::every. The logarithm of a weight
-/// is computed as log A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. In this form ‖u_i‖² cancels, and no term
-/// underflows. A is recomputed from the trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item
-/// with the nearest m. The option `mean_of_heads` is for the attention of paper 002, which is a mean over heads:
-/// (1/H) Σ_h A_h X W_h. In a usual attention, v O corresponds to X W_h / H, so the option multiplies m by H.
+/// The option `head` selects (2) or (3) (FollowedHead in posterior_features.hpp). The mean in (2) is over the items of
+/// the sequence; with causal attention and FollowedHead::lowest_entropy, only over those up to item i.
 ///
-/// If attention has a window, j runs over the items of the segment that are in the window of i. Items remembered from
-/// before the segment are left out, because they have no u and no r. If the window of i has no item of the segment,
-/// item i keeps its own r. An example is the first item, if the window does not contain the item itself.
+/// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16). The logarithm of a weight is computed as log A + (⟨u_i,
+/// m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. In this form ‖u_i‖² cancels, and no term underflows. A is recomputed from the
+/// trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item with the nearest m. In paper 002 the
+/// output of attention is a mean over heads, (1/H) Σ_h A_h X W_h. A usual attention sums v O over heads, so v O
+/// corresponds to X W_h / H. `mean_of_heads` therefore multiplies m by H.
+///
+/// If attention has a window, j runs over the items of the segment that are in the window of i. Cached items of earlier
+/// segments are left out, because they have no u and no r. If no item of the segment is in the window of i, item i
+/// keeps its own r. This happens for the first item if its window does not contain the item itself.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
 /// @param extra  the attention trace with its mask (required; a Block supplies it), and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
-/// @throws ArgumentError unless σ > 0, the trace has N items of width D, the number of heads divides D, and the trace
-///         has entropies if the attention has a window
+/// @throws ArgumentError unless σ > 0, 1/σ² is finite, the trace has N items of width D, the number of heads divides D,
+///         and the trace has entropies if the attention has a window
 /// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal; twice with position keys), both H
 ///         times for `every`, and all three times in backward; 2·(N + D)·D²/H for the norms of m_h, in forward and in
 ///         backward; 2·N·L·D for the entropies (half if causal) if the trace has none. Scratch in forward: a few M·D
@@ -47,7 +51,7 @@ GATEFOLD_FUNCTORS((class T), Both);
 ///         evenly among threads. Scratch in backward: a few N·D
 /// @order  keys in ascending order, ties of entropy to the lower head. With causal attention, no bit of an item depends
 ///         on later items, except with lowest_entropy_of_sequence, because the head depends on the whole sequence.
-///         Padding mixes into no item; an item without any j keeps its own r
+///         No item takes probabilities from padding; an item without any j keeps its own r
 struct AttentionPosterior {
   double sigma = 1;
   FollowedHead head = FollowedHead::lowest_entropy;
@@ -62,7 +66,7 @@ struct AttentionPosterior {
     View<const T, 1, B> valid{};  // [N] mask: 1 = item, 0 = padding; empty: no padding
 
     Extra with_valid(View<const T, 1, B> mask) const { return {trace, valid.data() ? valid : mask}; }
-    /// Returns the additional inputs for the items [first, first + count) only, which must be whole sequences.
+    /// Returns the extra inputs of the items [first, first + count). These items must be whole sequences.
     Extra rows(Index first, Index count) const {
       return {trace.value.rows(first, count), rows_if_any(valid, first, count)};
     }

@@ -142,7 +142,7 @@ struct PosteriorFeatures {
   MixingHeads<T, B> of;
 
   GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
-  /// Returns whether item n has a query vector for attention head h. has_key returns this for its key vector.
+  /// Returns whether item n has a query vector for attention head h. has_key returns whether it has a key vector.
   GATEFOLD_HD bool has_query(Index n, Index h) const { return every || head(n) == h; }
   GATEFOLD_HD bool has_key(Index n, Index h) const { return has_query(n, h) || of.following.heads > 1; }
   GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }

@@ -21,8 +21,11 @@ GATEFOLD_FUNCTORS((class LawT, class T), AddNoise, DeviationBackward);
 ///
 ///     value[n,e] = rank[n,e] + deviation[n,e] · r[n,e],   I(n) = top_K value[n,:]
 ///
-///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
-///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
+///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)                 (1)
+///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all experts          (2)
+///
+/// The option `learned` selects the deviation of (1) instead of (2), and `renormalise` the weights of (1) instead of
+/// (2). Both are true in (1) (Shazeer), and false in (2) (V-MoE).
 ///
 /// The elements of r are independent random numbers with the distribution NoiseLawT. They are multiplied by the
 /// deviation, which is the standard deviation of the noise if r has the standard deviation 1. Without noise in the
@@ -36,17 +39,19 @@ GATEFOLD_FUNCTORS((class LawT, class T), AddNoise, DeviationBackward);
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  their softmax
 /// @param saved  value, deviation, softmax of value and x W [N, E]. All are empty without noise, and x W is also empty
 ///               unless `learned` is true
-/// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
-/// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
+/// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E], or [0, 0] unless
+///         `learned` is true
+/// @cost   N·E draws and exponentials, as many exponentials again and 2·N·D·E flop if `learned` is true, N·K·E
+///         comparisons, S = N·K picks
 /// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
 template <class NoiseLawT = GaussianNoise>
 struct NoisyTopK {
-  static constexpr bool shows_noise = std::is_same_v<NoiseLawT, GaussianNoise>;  // needed by Load
+  static constexpr bool shows_noise = std::is_same_v<NoiseLawT, GaussianNoise>;  // Load compiles only if this is true
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
   double epsilon = 0;    // lower bound of the learned deviation[n,e] in (1)
-  double deviation = 1;  // E times the deviation[n,e] of every expert in (2), if `learned` is false
+  double deviation = 1;  // if `learned` is false, the noise has this deviation / E, as in (2)
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 
@@ -73,8 +78,8 @@ struct NoisyTopK {
   template <class T, class B>
   using Extra = Noise;
 
-  /// Returns a copy of the options. If `model_dim` is 0, the copy has the width of the items instead.
-  /// @throws ArgumentError unless the items' width is model_dim
+  /// Returns a copy of the options whose `model_dim` is `width`, the width of the items.
+  /// @throws ArgumentError unless `model_dim` is 0 or `width`
   NoisyTopK with_model_dim(Index width) const { return fill_model_dim(*this, "NoisyTopK", width); }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

@@ -116,9 +116,9 @@ struct ReluRouting {
  private:
   /// Returns the number of entries that the plan has for each item.
   Index places() const { return most > 0 ? most : experts; }
-  /// Writes the loss (2) to `value`, and adds A − k N of (3) to `excess`, unless these views are empty. Returns the
-  /// derivatives [E] of the loss by the positive ranks in scratch memory, which is valid until the caller's
-  /// `ctx.mark()` goes out of scope.
+  /// Writes the loss (2) to `value`, and adds A − k N of (3) to `excess`, unless these views are empty. Returns
+  /// slope [E]: slope[e] is the derivative of the loss by rank[n,e], the same for every item n for which expert e is
+  /// active. The view is in scratch memory, which is valid until the caller's `ctx.mark()` goes out of scope.
   template <class T, class B>
   View<T, 1, B> slopes(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, Out<T, 1, B> value,
                        Out<T, 1, B> excess) const {

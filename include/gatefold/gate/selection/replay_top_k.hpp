@@ -26,8 +26,8 @@ GATEFOLD_FUNCTORS((class T, class B), ReplayPicks);
 /// Source: Ma et al. 2025, arXiv:2510.11370 (rollout routing replay); the weights as in TopK.
 /// @param extra  recorded [layers, N·K]: the experts of each item in each layer of a stack
 /// @param q [N, E] in   probabilities
-/// @throws ArgumentError unless 1 <= k <= experts and `recorded` has N·K entries for each layer. On a host, also unless
-///         they are in [0, E) and the experts of an item are different
+/// @throws ArgumentError unless 1 <= k <= experts and `recorded` has N·K entries for each layer. On a host backend,
+///         also unless the entries are in [0, E) and the experts of each item are different
 /// @cost   S = N·K picks
 /// @order  the recorded order
 struct ReplayTopK {

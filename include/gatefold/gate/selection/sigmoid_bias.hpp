@@ -58,8 +58,8 @@ struct SigmoidBias {
   bool renormalise = true;
   // `speed` is the initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training.
   double scale = 1, speed = 0.001;
-  // The number of groups of adjacent experts, all of one size (1: no limit), and of best groups, whose experts can be
-  // picked.
+  // The experts are divided into `groups` groups of adjacent experts, all of one size. For each item, only experts of
+  // the best `top_groups` groups can be picked. With groups = 1, all experts can be picked.
   Index groups = 1, top_groups = 1;
   Index experts = 0;
   RouterScore score = RouterScore::sigmoid;
