@@ -2,7 +2,7 @@
 
 // Published decoders with mixtures of experts (Mixtral, Qwen, OLMoE, gpt-oss, DeepSeek, Llama 4): their layers, and
 // their folders of config.json and safetensors files. Not part of gatefold.hpp, because few programs need them. The
-// header needs nlohmann-json (CMake target gatefold::io); gatefold/model/decoder.hpp alone does not.
+// header needs nlohmann-json (CMake target gatefold::io); gatefold/model/decoder.hpp does not need it.
 
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off

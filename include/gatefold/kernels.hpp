@@ -135,8 +135,8 @@ GATEFOLD_KERNELS_OF(double)
 
 namespace gatefold {
 
-// Single members are instantiated, not the whole class, because its copy constructor does not compile: it stops the
-// compiler with a message.
+// Instantiates single members of Tensor. The whole class cannot be instantiated, because the static_assert in its copy
+// constructor would stop the compiler.
 #define GATEFOLD_TENSOR(T, Rank)                                                   \
   GATEFOLD_KERNEL Tensor<T, Rank, Cpu>::~Tensor();                                 \
   GATEFOLD_KERNEL void Tensor<T, Rank, Cpu>::take(const std::array<Index, Rank>&); \

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Communication of devices of several processes through NCCL. Not part of gatefold.cuh, because it needs NCCL (target
-/// gatefold::nccl).
+/// Communication between devices of several processes through NCCL. This header is not part of gatefold.cuh, because it
+/// needs NCCL (CMake target gatefold::nccl).
 #include "gatefold/backend/cuda/nccl.cuh"
 #include "gatefold/distributed/nccl.hpp"

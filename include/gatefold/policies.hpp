@@ -1,7 +1,8 @@
 #pragma once
 
 // The parts of the library that do not depend on a backend. gatefold.hpp (CPU) and gatefold.cuh (CUDA) both include
-// this header. These three files are the only lists of headers: the build, the tests and the package read them.
+// this header. The build, the tests and the package read their lists of headers from these three files and from the
+// other headers in this folder, for example io.hpp.
 
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off

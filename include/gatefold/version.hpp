@@ -1,7 +1,8 @@
 #pragma once
 
-/// The version of the library. The CMake package and pkg-config have the same version. It follows semantic versioning,
-/// https://semver.org. Before 1.0, a new minor version can rename anything; CHANGELOG.md describes how to migrate.
+/// The version of the library. The CMake package and pkg-config have the same version. The version follows semantic
+/// versioning, https://semver.org. Before 1.0, a new minor version can rename anything; CHANGELOG.md describes how to
+/// migrate.
 #define GATEFOLD_VERSION_MAJOR 0
 #define GATEFOLD_VERSION_MINOR 1
 #define GATEFOLD_VERSION_PATCH 0

@@ -17,9 +17,9 @@
 ///
 /// Backward computes the weights again from the log-sum-exps. In addition to the error of the score, the weights have a
 /// relative error of |score|·2⁻²⁴ in float (2⁻⁵³ in double).
-/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block); scratch for the
-///         scores of a block, and for a few copies of the items of the block or, if the block is a part of a sequence,
-///         of the sequence; no N × L matrix
+/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block). Scratch for the
+///         scores of the blocks, and for a few copies of q, k and v of those sequences that are computed at the same
+///         time; no N × L matrix
 /// @order  blocks of keys in ascending order; if causal, no bit of an item depends on later items. In forward, an item
 ///         with NaN affects only items for which it is an allowed key, and padding affects no item. Backward computes
 ///         products over whole blocks of keys. A NaN gradient therefore affects all items of the sequence in the same
@@ -141,9 +141,9 @@ void expect_saved(const char* where, const auto& saved, Index items, Index keys,
 
 namespace functor {
 
-/// Finishes a streamed softmax (attention/streamed_softmax.hpp) for item n. For each head, writes the context, which is
-/// the weighted sum of the values / sum of the weights, and the log-sum-exp of the scores. Also writes the entropy of
-/// the weights if `entropy` is not empty. All three are 0 for a row without keys.
+/// Finishes a streamed softmax (attention/streamed_softmax.hpp) for item n. For each head, writes the context (the
+/// weighted sum of the values divided by the sum of the weights) and the log-sum-exp of the scores. Also writes the
+/// entropy of the weights if `entropy` is not empty. All three are 0 for a row without keys.
 template <class T, class B>
 struct AttendFinish {
   detail_::attending::HeadRows rows;
@@ -167,7 +167,7 @@ struct AttendFinish {
 };
 /// Prepares the backward pass of the attention weights A. Writes mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i for
 /// each item i and head. The gradient of a score is then A[i,j] (⟨dcontext_i, v_j⟩ − mean_i), with v_j the value of key
-/// j. Also copies log_sum_exp to rows by head (HeadRows).
+/// j. Also copies log_sum_exp to split_log_sum_exp, in the order of rows of HeadRows.
 template <class T, class B>
 struct AttendMean {
   detail_::attending::HeadRows rows;

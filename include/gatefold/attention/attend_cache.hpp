@@ -14,8 +14,8 @@
 ///
 /// In the cache, each key and value head of each sequence has a matrix of its own: first the keys of all sequences and
 /// heads, then the values. The query heads that share a key head are rows of one product.
-/// @order  as in attention/attend_window.hpp, with the same bits as there: each sum goes over the keys in ascending
-///         order, from the same first key
+/// @order  as in attention/attend_window.hpp. The results also have the same bits, because each sum goes over the keys
+///         in ascending order, from the same first key
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), StoreKeyValue);
@@ -68,7 +68,8 @@ void for_each_cache_block(const CachedHeads& of, Index first, Index count, const
   const Window& window = of.window;
   const Index keys = window.keys(), rows = of.rows();
   const auto begin = [&](Index t) { return window.first(t) > 0 ? window.first(t) : 0; };
-  // The first key that the last item attends to if there are chunks; without chunks, that of the first item.
+  // With chunks, the first key to which the last item attends. Without chunks, the first key to which the first item
+  // attends.
   const Index last_begin = begin(window.chunked ? window.length - 1 : 0);
   const Index together = area / (rows * of.capacity);
   if (count > 1 && together > 1 && of.capacity <= 2 * keys && last_begin == 0) {
@@ -132,7 +133,7 @@ void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_h
       products.add(here, w, values, sums.sums);
     });
   };
-  // The multiply-adds of all scores and of all sums of values.
+  // The number of scores. A score and its share of the sums of values each take one multiply-add per value of a head.
   const Index scores = matrices * of.rows() * (of.window.width < of.window.keys() ? of.window.width : of.window.keys());
   B::for_tasks(ctx, matrices, attend, 2 * scores * queries.extent(1));
   B::for_rows(ctx, items, functor::AttendFinish<T, B>{of_items, T(scale), sums, context, log_sum_exp, View<T, 2, B>{}});
@@ -143,8 +144,8 @@ void attend_cached(C& ctx, const CacheView<T, B>& cache, Index heads, Index kv_h
 namespace functor {
 
 /// Copies keys and values of item n to the matrices of their heads in a KV cache. If a value of a head is not finite,
-/// the values become 0 and the key NaN: then the weight of the key is NaN in all items that attend to it, and the
-/// values have no effect on other items.
+/// all values of this head become 0, and all elements of its key become NaN. The weight of the key is then NaN in all
+/// items that attend to it, and the values have no effect on other items.
 template <class T, class B>
 struct StoreKeyValue {
   detail_::attending::CachePlaces places;

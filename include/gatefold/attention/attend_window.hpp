@@ -17,9 +17,10 @@
 /// q, k and v are queries, keys and values of head h. All heads share the position keys e, which can be absent. ξ drops
 /// probabilities at random (functor::Drop); without dropout it is 1. Padding has no keys, and it is not a key of any
 /// item. A row without any key gives context 0. Scores are computed block by block. Backward computes them again.
-/// @cost   4·N·W·D + 2·N·W·D flop forward (keys and position keys); W = width of the window + rows of a block is the
-///         number of keys of a block. Three times as much backward. Scratch for the scores of the blocks, and for a
-///         few copies of q, k and v of those sequences that are in work at the same time; no N × W matrix
+/// @cost   forward 4·N·W·D flop for the keys, and 2·N·W·D for position keys. Backward 10·N·W·D and 6·N·W·D. W, the
+///         number of keys of a block, is the width of the window + the rows of a block. Scratch for the scores of the
+///         blocks, and for a few copies of q, k and v of those sequences that are computed at the same time; no N × W
+///         matrix
 /// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences.
 ///         For windows of up to 128 keys, no bit depends on where the caller divides a sequence into segments. In
 ///         forward, an item with NaN affects only items for which it is a key. In backward, the values of padding must
@@ -36,8 +37,8 @@ namespace detail_::attending {
 template <class T, class B>
 struct WindowMask {
   Window window;
-  // [S · keys] An item attends to no keys if the value of its own key is 0 or negative, because it is padding. Empty if
-  // there is no padding.
+  // [S · keys] An item is padding and attends to no keys if the value of its own key is 0 or negative. Empty if there
+  // is no padding.
   View<const T, 1, B> keys{};
 
   GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }

@@ -17,13 +17,13 @@ namespace gatefold {
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the residual stream      (2)
 ///
 /// T is const for the trace, and mutable for its gradient. The gradient uses only q, k, v, log_sum_exp, output and
-/// places. The items of a sequence are consecutive. Head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows
-/// of `output`. An attention can add the entropies −Σ_j A log A of its rows if it has computed them. Without entropies,
-/// a gate that needs them recomputes A.
+/// places. The items of a sequence are consecutive. Head h owns columns [h·D/H, (h+1)·D/H) of q, k and v, and O_h, the
+/// rows of `output` with the same numbers. An attention can add the entropies −Σ_j A log A of its rows if it has
+/// computed them. Without entropies, a gate that needs them recomputes A.
 ///
-/// An attention to a window can have position keys, one for each place in the window. (1) then has k_h,j + places_o if
-/// j is at place o of the window of i. log_sum_exp and the entropies include all keys of the attention, also those of
-/// remembered items, which are not part of the trace.
+/// An attention to a window can have position keys, one for each place in the window. In (1), k_h,j + places_o then
+/// replaces k_h,j if j is at place o of the window of i. log_sum_exp and the entropies include all keys of the
+/// attention, also the keys of remembered items, which are not part of the trace.
 template <class T, class B>
 struct AttentionTrace {
   View<T, 2, B> q, k, v;      // [N, D]

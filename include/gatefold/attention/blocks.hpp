@@ -13,7 +13,7 @@ GATEFOLD_FUNCTORS((class B), FollowingKey, InvertOrder);
 namespace detail_::attending {
 
 /// The size of a block of attention scores. A block of one sequence has at most `rows` rows (queries) and `keys` keys.
-/// Sequences with at most `rows` items share a block if it then has at most rows · keys scores.
+/// Sequences with at most `rows` items share a block if the shared block then has at most rows · keys scores.
 struct BlockSize {
   Index rows = 128, keys = 512;
 

@@ -83,8 +83,8 @@ struct SplitHeads {
     }
   }
 };
-/// Adds rows of single heads to rows of all heads: adds from[row(n,h),:] to the columns of head h of to[n,:], for all
-/// h.
+/// Adds the separate rows of the heads to rows that contain all heads: adds from[row(n,h),:] to the columns of head h
+/// of to[n,:], for all h.
 template <class T, class B>
 struct AddHeads {
   detail_::attending::HeadRows rows;

@@ -9,7 +9,8 @@
 #include "gatefold/routing/sequence.hpp"
 
 /// The KV cache of a decoder: keys and values of the earlier items (tokens) of each sequence. An attention writes the
-/// rows of the current items after those of the earlier items, and reads all rows without a copy.
+/// rows of the current items after the rows of the earlier items. All attentions read the rows in place, except
+/// LatentAttention with several sequences, which can copy them.
 namespace gatefold {
 
 /// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
@@ -20,10 +21,10 @@ namespace gatefold {
 /// Each layer writes only the rows of the current items. A segment can be run again before advance(). All sequences
 /// have the same number of items, so put padding before the items of a shorter prompt, not after them: each item counts
 /// as one position. If sequence s ends and a different sequence takes its place, call forget(s). The new sequence
-/// begins at the present position, so without `keep` it has only the rest of `longest` items. If `absolute` is true,
-/// use one cache for each sequence instead. The context must outlive the cache.
-/// @cost  CacheSize::size() values. If `keep` is given, the cache grows once to keep + length rows if a segment of
-///        `length` items needs them, and copies the kept rows once in `keep` steps
+/// begins at the present position. Unless `keep` is given, it therefore has room only for the items that are left of
+/// `longest`. If `absolute` is true, use one cache for each sequence instead. The context must outlive the cache.
+/// @cost  CacheSize::size() values. If `keep` is given, a segment of `length` items that does not fit makes the cache
+///        grow to 2 · keep + length rows. The kept rows are copied about once in `keep` steps of one item
 template <class T, class B>
 class KvCache;
 template <class T, class B>
@@ -37,7 +38,8 @@ struct CacheSize {
   Index parts = 1;
   Index width = 0;    // number of values of a row of a matrix
   Index longest = 0;  // largest number of items of a sequence
-  Index keep = 0;     // if > 0, only the last `keep` items of a sequence are kept, so a sequence can be longer
+  // If > 0, only the last `keep` items of a sequence are kept, and a sequence can have more than `longest` items.
+  Index keep = 0;
   // True if results depend on absolute positions, not only on distances between items (attention in chunks, query
   // temperature).
   bool absolute = false;
@@ -101,7 +103,8 @@ class KvCache {
     next_ = length;
     return {rows_.view(), valid_.view(), size_.sequences, capacity_, first_, items_, position_};
   }
-  /// Does not compile: the views depend on the length of the segment.
+  /// This conversion does not compile. It exists only for its error message: the views depend on the length of the
+  /// segment, so call of(length).
   template <class V, class = std::enable_if_t<std::is_same_v<V, CacheView<T, B>>>>
   operator V() const {
     GATEFOLD_REQUIRE((!std::is_same_v<V, CacheView<T, B>>),
@@ -189,8 +192,9 @@ struct CacheView {
   /// @param parts   number of parts that the attention needs
   /// @param row     number of values of a row
   /// @param what    description of the values of a row, for the error message
-  /// @param least   number of earlier items that the attention reads; all earlier items if a sequence has fewer
-  /// @throws ArgumentError unless all extents fit
+  /// @param least   number of earlier items that the attention reads. If the sequence has fewer earlier items, the
+  ///                attention reads all of them
+  /// @throws ArgumentError if an extent is wrong, the cache has no room for the segment, or earlier items are missing
   void validate(const char* where, Index count, Index length, Index parts, Index row, const char* what,
                 Index least) const {
     expect(sequences == count, where, "cache", Joined{"a cache of ", count, " sequences (items / length)"},
@@ -212,7 +216,8 @@ struct CacheView {
 
 namespace functor {
 
-/// Copies row n of a matrix to the row of the same item in a KV cache (CachePlaces), or that row to row n.
+/// If `stores` is true, copies row n of a matrix to the row of the same item in a KV cache (CachePlaces). Otherwise,
+/// copies the row of the cache to row n of the matrix.
 template <class T, class B>
 struct CopyCached {
   detail_::attending::CachePlaces places;
@@ -254,8 +259,8 @@ void store_rows(C& ctx, const CacheView<T, B>& cache, In<T, 2, B> rows) {
                                         rows,
                                         cache.rows.as(cache.rows.extent(1), cache.rows.extent(2))});
 }
-/// Returns `count` rows of each sequence of a matrix of the cache, beginning with the row of the first item. They are
-/// in scratch memory, unless the cache has only one sequence.
+/// Returns the first `count` rows of each sequence in a matrix of the cache, from the row of the first item on. The
+/// result is in scratch memory, unless the cache has only one sequence.
 /// @param all  [sequences · capacity, W] rows or masks of the cache
 template <class C, class T, class B>
 View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T, 2, B> all, Index count) {
@@ -276,7 +281,7 @@ struct CachedSequence {
   CacheView<T, B> cache{};      // empty: no item precedes this segment
 
   CachedSequence at(Index l) const { return {length, valid, cache.at(l)}; }
-  /// Returns the number of sequences of `items` items.
+  /// Returns the number of sequences into which `items` items are divided.
   Index sequences(Index items) const { return length > 0 ? items / length : items > 0 ? 1 : 0; }
   Index of(Index items) const { return length > 0 ? length : items; }
   bool has_cache() const { return cache.rows.data() != nullptr; }
@@ -297,7 +302,7 @@ inline Window last_keys(Index length, Index past, Index width, bool chunked = fa
 /// @param row    number of values of a row of the cache
 /// @param what   description of the values of a row, for the error message
 /// @param width  width of the window; 0: all keys
-/// @throws ArgumentError unless length, mask and cache fit
+/// @throws ArgumentError if the length, the mask or the cache does not match the items
 template <class T, class B>
 void expect_cached(const char* where, const CachedSequence<T, B>& extra, Index items, Index parts, Index row,
                    const char* what, Index width) {
@@ -306,7 +311,7 @@ void expect_cached(const char* where, const CachedSequence<T, B>& extra, Index i
   if (count == 0 || !extra.has_cache()) return;
   extra.cache.validate(where, count, extra.of(items), parts, row, what, width > 0 ? width - 1 : extra.cache.position);
 }
-/// Requires that a forward pass that keeps values for backward has no cache.
+/// Checks that there is no cache. A forward pass that keeps values for backward cannot use one.
 template <class T, class B>
 void expect_no_cache(const char* where, const CachedSequence<T, B>& extra) {
   expect(!extra.has_cache(), where, "cache", "none, because keys of earlier segments have no gradients; use infer",

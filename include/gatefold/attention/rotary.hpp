@@ -34,8 +34,8 @@ enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 /// that turn more than high_freq_factor times, 1 for pairs that turn fewer than low_freq_factor times, and linear in
 /// the number of turns between them. The two factors can be equal, as in Llama 4.
 ///
-/// Source: Su et al. 2021, arXiv:2104.09864, eq. (34); Peng et al. 2023, arXiv:2309.00071 (yarn); the options, their
-/// names and the pairs half a head apart are those of Hugging Face's transformers (config.json).
+/// Source: Su et al. 2021, arXiv:2104.09864, eq. (34); Peng et al. 2023, arXiv:2309.00071 (yarn). The options, their
+/// names and the pairs (x_i, x_{i+R/2}) are the same as in Hugging Face's transformers (config.json).
 struct Rotary {
   double rope_theta = 10000;
   double partial_rotary_factor = 1;
@@ -45,7 +45,7 @@ struct Rotary {
   double low_freq_factor = 1, high_freq_factor = 4;
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;         // yarn: the ramp r_i of (5) begins and ends at a whole number of pairs
-  double attention_factor = 0;  // yarn: a; 0: computed from factor, or from mscale and mscale_all_dim if both are given
+  double attention_factor = 0;  // yarn: a; 0: computed from factor and, if both are given, mscale and mscale_all_dim
   double mscale = 0, mscale_all_dim = 0;
   bool interleaved = false;  // the pairs are x_{2i}, x_{2i+1}, as in DeepSeek's models
 
@@ -68,7 +68,7 @@ struct Rotary {
                   ? 1 - clamp((positions * f / turn - low_freq_factor) / (high_freq_factor - low_freq_factor))
                   : positions * f / turn < low_freq_factor;
     if (rope_type == RopeType::yarn) {
-      // The pair that turns n times in `positions` positions, as a real number.
+      // Returns the index i of the pair that turns n times in `positions` positions, as a real number.
       const auto pair = [&](double n) {
         return static_cast<double>(rotated) * std::log(positions / (n * turn)) / (2 * std::log(rope_theta));
       };
@@ -92,7 +92,7 @@ struct Rotary {
   }
 
   /// Checks the options for heads of `head_dim` values.
-  /// @throws ArgumentError that names the option that does not fit
+  /// @throws ArgumentError if an option is not valid; the message names the option
   void validate(const char* where, Index head_dim) const {
     expect_positive(where, "rotary.rope_theta", rope_theta);
     expect(partial_rotary_factor >= 0 && partial_rotary_factor <= 1, where, "rotary.partial_rotary_factor", "0 to 1",
@@ -143,7 +143,8 @@ void rotate(C& ctx, const Rotary& of, View<const T, 2, B> table, Index head_dim,
 
 }  // namespace detail_::attending
 
-/// A factor of the queries that grows with the position, so that attention over many keys stays as sharp as over few.
+/// A factor of the queries that grows with the position, so that attention over many keys stays as sharp as attention
+/// over few keys.
 ///
 ///     q'_t = τ(t) q_t,   τ(t) = 1 + attn_scale · ln(1 + ⌊(t + 1) / floor_scale⌋)                         (1)
 ///

@@ -29,9 +29,9 @@ struct MemorySize {
 /// The memory has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
 ///
 /// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
-/// its place, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The old sequence then has no
-/// effect on any bit of the new one.
-/// @cost  memory for 2 · layers · S · most · W values, allocated by the constructor
+/// its place, set its P' entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). P' is the number of
+/// rows that each sequence has in next_valid. The old sequence then has no effect on any bit of the new one.
+/// @cost  memory for 2 · layers · sequences · most · width values, allocated by the constructor
 template <class T, class B>
 class SegmentMemory {
  public:
@@ -95,8 +95,8 @@ class SegmentMemory {
 
 /// The items of earlier segments that each layer of a stack remembers, sequence by sequence. It is an extra input with
 /// views of memory that the caller owns (SegmentMemory). A row has W values: the item as the layer received it (W = D),
-/// or its keys and values (W = 2·D). Keys and values save work, but are valid only if the parameters do not change
-/// between segments.
+/// or its keys and values (W = 2·D). To remember keys and values saves work, but they are valid only if the parameters
+/// do not change between segments.
 template <class T, class B>
 struct AttentionMemory {
   View<const T, 3, B> past{};  // [layers, S·P, W] last P items of each of S sequences; empty: none
@@ -123,9 +123,9 @@ struct AttentionMemory {
 
   /// Checks the memory of one layer.
   /// @param padded  whether some items are padding
-  /// @throws ArgumentError unless the number of sequences is `count`, the extents of past and next fit the window, the
-  ///         rows of past and next have the same width (`model_dim` or, if `wide`, also 2 · model_dim), past and next
-  ///         do not overlap, and next_valid is given if `padded` and next is given
+  /// @throws ArgumentError unless the number of sequences is `count`, past and next have the numbers of rows that
+  ///         `window` requires, their rows have the same width (`model_dim` or, if `wide`, also 2 · model_dim), past
+  ///         and next do not overlap, and next_valid is given if `padded` and next is given
   void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
     expect(sequences == 0 || sequences == count, where, "memory",
@@ -254,8 +254,8 @@ View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemor
   join_past<C, T, B>(ctx, window, memory, column, now, joined);
   return joined;
 }
-/// Returns the mask of padding for the keys of S sequences [S · keys], which include remembered items. It is in scratch
-/// memory if items are remembered, and empty if no mask is given.
+/// Returns the mask of padding for the keys of S sequences [S · keys], which include remembered items. The mask is in
+/// scratch memory if items are remembered, and empty if no mask is given.
 template <class C, class T, class B>
 View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> valid,
                                Index sequences) {

@@ -47,7 +47,8 @@ struct Window {
   }
   /// Returns the row of item n's own key. The rows are the keys of all sequences, including remembered items.
   GATEFOLD_HD Index own(Index n) const { return n / length * keys() + past + n % length; }
-  /// Returns the largest number of items that the next segment can attend to, so that it is useful to remember them.
+  /// Returns the largest number of items before a segment to which an item of the segment can attend. It is not useful
+  /// to remember more items.
   GATEFOLD_HD Index most() const { return itself ? width - 1 : width; }
   /// Returns the number of items of each sequence to remember for the next segment.
   GATEFOLD_HD Index remembered() const { return keys() < most() ? keys() : most(); }
@@ -80,8 +81,8 @@ inline constexpr Index keys_of_a_chain = 256;
 /// Calls f(block) for blocks of attention scores that cover the rows of `sequences` sequences, in order. A block has
 /// all keys in the windows of its rows. It consists of several short sequences, or of rows of a long one. The first key
 /// of an item's block does not depend on the number of later items. If the window and the rows of a block fit in one
-/// chain (keys_of_a_chain), no bit depends on the first key either. If the window is chunked, the block of an item in a
-/// sum of several chains begins with the first key of its chunk.
+/// chain (keys_of_a_chain), no bit depends on the first key either. If the window is chunked and the sums have several
+/// chains, the block of an item begins with the first key of the item's chunk.
 void for_each_window_block(const Window& window, Index sequences, const auto& f) {
   constexpr BlockSize size;
   constexpr Index area = size.rows * size.keys;

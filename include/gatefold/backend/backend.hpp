@@ -16,11 +16,12 @@
 ///                                        f(at, i) instead: f loads and stores through the accessor `at`, on the CPU
 ///                                        whole SIMD registers (epilogue.hpp)
 ///     for_rows(ctx, n, f)                calls f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
-///     for_tasks(ctx, n, f, work = 0)     f(context, first, count) for ranges that cover tasks 0 to n - 1; the backend
-///                                        chooses their lengths. A task calls primitives with the context that it
-///                                        gets, and writes only memory that no other task reads or writes, because
-///                                        tasks can run at the same time. `work` is the number of multiply-adds of all
-///                                        tasks (0: many); a backend can run tasks with few on one thread
+///     for_tasks(ctx, n, f, work = 0)     calls f(context, first, count) for ranges that cover tasks 0 to n - 1. The
+///                                        backend chooses the lengths of the ranges. A task calls primitives with the
+///                                        context that it gets, and writes only memory that no other task reads or
+///                                        writes, because tasks can run at the same time. `work` is the number of
+///                                        multiply-adds of all tasks (0: many). If it is small, a backend can use
+///                                        fewer threads
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) a stable sort: `order` lists the positions i with keys[i] = 0, then those
 ///                                        with keys[i] = 1, and so on; offsets [G + 1] has the first position of each
@@ -29,10 +30,11 @@
 ///                                        group_by of a table [N, K] of keys in [0, G), and its inverse: rows[s] is the
 ///                                        row of slot s; row_slots has the slots of row n, ascending, from index
 ///                                        row_offsets[n] on
-///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
+///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); the epilogue must not read c
 ///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), then f(lanes, n, row) for each complete row
-///                                        of c: `row` points to its values, in c or in a copy in a cache. If c is null
-///                                        (with its extents), c is not stored, and f can change the values of `row`
+///                                        of c: `row` points to its values, in c or in a copy in a cache. If the
+///                                        pointer of c is null (its extents are used), c is not stored, and f can
+///                                        change the values of `row`
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]); transpose is a bool, or
 ///                                        `as_transposed` or `as_stored` (groups.hpp), here and below
 ///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c as in grouped_gemm, then f(lanes, s, row) for slots s
@@ -57,7 +59,7 @@
 ///                                        trainers and zeros_like hold this object from their first line on
 ///
 /// @order  results are bitwise the same for any number of threads; an element of a product depends only on its own row
-///         of the left factor and on the weights
+///         of the left factor and on the weights (with cuBLAS, also on the sizes of a gemm: cuda/plain_product.cuh)
 namespace gatefold {
 
 namespace detail_::backend {

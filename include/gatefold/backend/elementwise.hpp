@@ -109,8 +109,8 @@ struct InTurn {
 };
 template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
-/// Stores element i of a result in out[i]. It is passed as the argument `take` to functors that hand over their results
-/// instead of storing them (see for_rows below), if nothing else is done with the results.
+/// Stores element i of a result in out[i]. Some functors pass each result to an argument `take` instead of storing it
+/// (see for_rows below). They get this functor as `take` if the results only need to be stored.
 template <class T>
 struct ToItsPlace {
   T* out;

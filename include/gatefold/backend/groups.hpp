@@ -42,7 +42,7 @@ struct Groups {
   }
 
   /// Returns the position of a slot in a random stream: item · E + expert, for E experts. If these groups have only a
-  /// part of all items or experts, the position is counted over all of them and read from `numbers`.
+  /// part of all items or experts, the position refers to all items and experts, and is read from `numbers`.
   GATEFOLD_HD Index number(Index slot, Index expert) const {
     return numbers.empty() ? row(slot) * experts() + expert : numbers(slot);
   }
@@ -121,8 +121,8 @@ struct SlotsOfRow {
 /// @param keys   [N, K] in   the keys, each in [0, G)
 /// @param offsets, order      [G + 1], [N · K] out  the first slot of each key, and the table's entry of each slot
 /// @param rows   [N · K] out  the row of each slot
-/// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending, and the index of its first
-///         slot
+/// @param row_offsets, row_slots  [N + 1], [N · K] out  for each row, the index of its first slot in row_slots, and its
+///         slots in ascending order
 /// @throws ArgumentError, on a host, unless every key is in [0, G)
 /// @cost   a group_by and 2·N·K moves, up to N·K² comparisons; scratch [N · K]
 template <class B>

@@ -138,7 +138,7 @@ Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const 
 }
 /// Returns a new tensor of the given extents with initial biases: random values if of.law is Initial::Law::fan_in,
 /// otherwise zeros.
-/// @param in  the number of inputs of each output to which a bias is added
+/// @param in  the number of inputs of the linear map to whose outputs the biases are added
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
                                                                  Extent... extents) {

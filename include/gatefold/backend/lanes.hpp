@@ -177,8 +177,8 @@ struct SumPositions {
     });
   }
 };
-/// The backward pass of SumPositions (total[n] = share · Σ_l x[n, l]): adds the gradient of `total` to that of x, dx[n,
-/// l] += share · dtotal[n] for l < count.
+/// The backward pass of SumPositions (total[n] = share · Σ_l x[n, l]): adds the gradient of `total` to the gradient of
+/// x, dx[n, l] += share · dtotal[n] for l < count.
 template <class T, class B>
 struct SumPositionsBackward {
   Index count;

@@ -5,8 +5,8 @@
 #include "gatefold/core/config.hpp"
 
 /// Functions of one float or double, for example exp. SIMD registers (backend/cpu/register.hpp) have functions with the
-/// same names. A functor can therefore write `using functor::math::exp; exp(v)` once for a float, a double and a
-/// register of either.
+/// same names. A functor can therefore write `using functor::math::exp; exp(v)` once for a float, a double and a SIMD
+/// register of floats or doubles.
 namespace gatefold::functor::math {
 
 template <class T>

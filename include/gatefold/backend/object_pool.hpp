@@ -21,7 +21,7 @@ class ObjectPool {
   }
 
   /// A handle to an object borrowed from the pool. The destructor gives the object back. The object has the values of
-  /// its earlier use, or those of its default constructor if it is new.
+  /// its earlier use or, if it is new, the values that its default constructor sets.
   template <class S>
   class Borrowed {
    public:

@@ -112,7 +112,7 @@ GATEFOLD_HD void heap_sort(Index* list, Index count, const auto& before) {
 
 /// Adds an index to a list that keeps only the first `room` of all added indices, in the order of `before(a, b)`.
 /// `held` is the present length of the list. The list is not sorted; call heap_sort(list, held, before) at the end.
-/// @cost 2·log₂ room comparisons if the list is full, otherwise 0; the offer that fills the list costs 2·room
+/// @cost up to 2·log₂ room comparisons if the list is full, up to 2·room in the call that fills it, otherwise none
 GATEFOLD_HD void offer(Index* list, Index room, Index& held, Index candidate, const auto& before) {
   if (held < room) {
     list[held++] = candidate;

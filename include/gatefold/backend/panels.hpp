@@ -28,9 +28,9 @@ namespace gatefold {
 ///     int4, mxfp4       32               [width] bfloat16, [4, width, 4] bytes
 ///
 /// A unit of a quantised form begins with one scale for each column: s, or s / 2 in mxfp4. Then come the numbers q.
-/// Four consecutive rows of a column are next to each other. A byte of int8 is q. A byte of int4 and mxfp4 belongs to
-/// row r in its lower half and to row r + 16 in its upper half: q + 8 in int4, and the code of q in mxfp4
-/// (weight_rounding.hpp).
+/// Four consecutive rows of a column are next to each other. In int8, a byte is the number q of one weight. In int4 and
+/// mxfp4, a byte has two numbers: the number of row r in its lower half, and the number of row r + 16 in its upper
+/// half. int4 stores q + 8, and mxfp4 stores the code of q (weight_rounding.hpp).
 ///
 /// The last panel and the last unit are padded with weights of value 0. Processors with a matrix unit (AMX) also pad
 /// the pairs of a column to a multiple of 16.
@@ -126,8 +126,8 @@ struct Panels {
             of_byte == row ? 0 : 4};
   }
   std::byte mask() const { return WeightRounding{form}.halves() ? std::byte{15} : std::byte{255}; }
-  /// Returns a byte of numbers q = 0. int4 stores q + 8, which is the four bits of q with the highest bit inverted, so
-  /// an exclusive or with this byte converts in both directions.
+  /// Returns the byte in which all numbers q are 0. int4 stores q + 8, which is the four bits of q with the highest bit
+  /// inverted, so an exclusive or with this byte converts in both directions.
   std::byte zero() const { return form == Weights::int4 ? std::byte{0x88} : std::byte{0}; }
   Bfloat16 scaled(Bfloat16 scale, float factor) const {
     return form == Weights::mxfp4 ? Bfloat16::from(float(scale) * factor) : scale;

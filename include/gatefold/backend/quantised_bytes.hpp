@@ -36,16 +36,16 @@ struct QuantisedBytes {
   Index scale_at(Index e, Index row, Index column) const {
     return (e * scale_rows() + row / WeightRounding::size) * columns + column;
   }
-  /// Returns the lowest bit of the number of a weight in its byte.
+  /// Returns the position of the lowest bit of a weight's number in its byte: 0 or 4.
   int shift(Index row) const { return halves() && row % 2 == 1 ? 4 : 0; }
 
-  /// Returns the weight ŵ.
+  /// Returns the rounded weight ŵ in a row and column of expert e.
   float value(const std::byte* numbers, const Bfloat16* scales, Index e, Index row, Index column) const {
     const auto byte = std::to_integer<std::uint32_t>(numbers[number_at(e, row, column)]);
     const WeightRounding rounding{form};
     return rounding.value(rounding.stored(byte >> shift(row)), float(scales[scale_at(e, row, column)]));
   }
-  /// Returns the position of a number that the form does not have: −128 in int8. Returns −1 if there is none.
+  /// Returns the position of the first invalid number, or −1 if there is none. Only int8 has an invalid number, −128.
   Index wrong_number(const std::byte* numbers) const {
     if (halves()) return -1;
     const std::byte* const end = numbers + this->numbers();

@@ -43,14 +43,14 @@ inline void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_
 /// Makes sure that only one thread at a time uses an object, for example a context with its temporary memory. A thread
 /// that uses the object holds a Scope.
 /// @throws ArgumentError, from the constructor of Scope, if a different thread has a Scope of the same object
-/// @cost  one atomic exchange for the outermost Scope of a thread, one load for each Scope inside it
+/// @cost  one atomic exchange for the outermost Scope of a thread, one atomic load for each nested Scope
 class OneThread {
  public:
   /// @param name  the name of the object in the error message
   /// @param own   the advice in the error message: the object that each thread should have, for example "one context"
   explicit OneThread(const char* name = "Context", const char* own = "one context") : name_(name), own_(own) {}
   /// A thread holds a Scope while it uses the object. Other threads then get an error if they make a Scope of the same
-  /// object; the same thread can make more.
+  /// object. The same thread can make further, nested Scopes.
   class Scope {
    public:
     explicit Scope(OneThread& of) : of_(of) { of_.enter(); }
@@ -85,8 +85,8 @@ class OneThread {
 ///
 /// - The arena consists of chunks that never move, so views stay valid while it grows. A view must not outlive the Mark
 ///   (a scope of scratch memory) in which it was taken.
-/// - Memory is taken from the first chunk with enough unused room at its end, and only otherwise from a new chunk. A
-///   training step therefore reuses the chunks of the step before.
+/// - Memory is taken from the first chunk with enough unused room at its end. If no chunk has enough, a new chunk is
+///   allocated. A training step therefore reuses the chunks of the step before it.
 /// - If an arena in host memory had to add chunks, they are replaced by one chunk as soon as all memory is given back.
 ///   This chunk is as large as the largest total in use, because several chunks would waste the memory at their ends.
 /// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible.

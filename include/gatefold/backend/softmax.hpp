@@ -42,7 +42,7 @@ struct Softmax {
 ///
 ///     log p[n,:] = (z[n,:] − max z[n,:]) − log Σ_e exp(z[n,e] − max z[n,:])
 ///
-/// The result is accurate even if p underflows, or if max z is so large that its sum with log Σ would be max z again.
+/// The result is accurate even if p underflows, or if max z is so large that max z + log Σ would be rounded to max z.
 template <class T, class B>
 struct LogSoftmax {
   View<const T, 2, B> z;

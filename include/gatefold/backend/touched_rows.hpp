@@ -5,7 +5,7 @@
 #include "gatefold/tensor/table.hpp"
 
 /// Loops over the elements of a gradient: setting to zero, elementwise steps, sums. If the gradient is a Table (a
-/// matrix that records the rows that a backward pass has written), they skip all other rows, because these are 0.
+/// matrix that records the rows that a backward pass has written), the loops skip all other rows, because these are 0.
 namespace gatefold {
 
 namespace functor {

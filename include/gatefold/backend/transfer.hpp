@@ -19,7 +19,7 @@ using HostView = View<T, Rank, Host>;
 
 /// Copies the elements of the view `from` to the view `to`. One of them is in memory of the context's backend, the
 /// other in host memory.
-/// @throws ArgumentError, before anything is written, unless the shapes agree
+/// @throws ArgumentError if the shapes differ; nothing is written then
 /// @cost   one copy, finished on return
 template <class C, class T, int Rank, class From, class To>
 void transfer(C& ctx, View<const T, Rank, From> from, View<T, Rank, To> to) {

@@ -23,17 +23,18 @@ namespace gatefold {
 /// A code of mxfp4 has a bit of sign, two bits of exponent and a bit of mantissa.
 struct WeightRounding {
   static constexpr int size = 32;
-  // Groups of int8 and int4, and groups of items (eq. (4)), get the scale 0 if their largest magnitude is below this.
+  // Groups of int8 and int4, and groups of items (eq. (4)), get the scale 0 if their largest magnitude is below
+  // `least`.
   static constexpr float least = 0x1p-100F;
   Weights form;
 
   /// Returns whether a number takes four bits, so that a byte contains two of them.
   GATEFOLD_HD bool halves() const { return form != Weights::int8; }
 
-  /// Returns whether the magnitude of w is larger. NaN is larger than all numbers.
+  /// Returns whether the magnitude of w is larger than the magnitude of `most`. NaN is larger than all numbers.
   GATEFOLD_HD static bool is_larger(float w, float most) { return magnitude(w) > magnitude(most); }
 
-  /// Returns the scale s of a group, a number that bfloat16 has.
+  /// Returns the scale s of a group. bfloat16 represents it exactly.
   /// @param most  the first weight of the group with the largest magnitude, m
   GATEFOLD_HD float scale(float most) const {
     const std::uint32_t a = magnitude(most);

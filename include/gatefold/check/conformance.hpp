@@ -33,7 +33,7 @@ struct ConformanceReport {
   GradientReport gradients{};
   std::vector<std::string> sentences{};
   std::vector<NamedHooks>
-      // The optional members that the library has found in the policy. It never calls a member that is not listed here.
+      // The optional members that the library has found in the policy. The library calls no other optional member.
       hooks{};
 
   explicit operator bool() const { return sentences.empty() && static_cast<bool>(gradients); }
@@ -60,7 +60,7 @@ struct EmptyExtra {};
 /// - a batch without items is valid;
 /// - `forward` and `rows` of mixings and selections give the same results (rows_unlike_forward);
 /// - scratch memory is given back, and does not grow after the first step;
-/// - optionally, an item's output does not depend on the batch around it;
+/// - optionally, an item's output does not depend on the other items of the batch;
 /// - optionally, its parts have the expected optional members (policy/hooks.hpp). This finds misspelt members, which
 ///   the library never calls.
 ///
@@ -158,7 +158,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 /// True for a gate whose mixing and selection both have `rows`, the implementation for one item at a time. Such a gate
-/// does not call their `forward`. Also requires that no part of the gate needs extra inputs.
+/// does not call `forward` of its mixing and selection. Also requires that no part of the gate needs extra inputs.
 template <class G, class T, class B>
 concept RoutesByRows = requires(const G& gate) {
   gate.scores;

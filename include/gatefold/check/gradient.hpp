@@ -76,13 +76,13 @@ struct GradientSlot {
 /// and counted. NaN fails.
 ///
 /// A gradient that is zero everywhere fails unless options.zero names it. A gradient that is zero up to rounding fails
-/// too. This means that all differences and all analytic values are at most
+/// too, that is, a gradient for which all differences and all analytic values are at most
 ///
 ///     floor = 2 ε max(|f|, terms) / h,   ε = 2⁻⁵²                                                       (2)
 ///
 /// If f has a relative error of ε, the error of (1) is at most (8 + 8 + 1 + 1) / 12 h times the error of f, which is
-/// below the floor. Below the floor, (1) cannot distinguish a right gradient from a wrong one, so the two are not
-/// compared.
+/// below the floor. Below the floor, (1) cannot distinguish a right gradient from a wrong one, so the numeric and the
+/// analytic values are not compared.
 /// @param terms  used in (2): the sum of the absolute values of the terms of the loss. Pass it if these terms nearly
 ///         cancel
 /// @cost   four evaluations of the loss per value, up to twelve if the first difference is too coarse

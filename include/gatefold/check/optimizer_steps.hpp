@@ -28,8 +28,8 @@ namespace gatefold::check {
 ///
 /// @tparam B  a host backend whose contexts can be made with a number of threads
 /// @param model  a layer, a branch or an expert. The optimizer updates its parameters
-/// @param steps  number of steps before the interruption, and after it; it must exceed the period of the state, if
-///               there is one
+/// @param steps  number of steps before the interruption, and number of steps after it. If the state has a period,
+///               `steps` must exceed this period
 /// @return a sentence for each failure; empty if all checks pass
 template <class B, class O, class L>
 std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed = Seed{1}, Index steps = 12);
@@ -85,8 +85,8 @@ struct Optimized {
       gives_back = gives_back && ctx.taken() == before;
     }
   }
-  /// Copies the values that a checkpoint contains from another run: the tensors and the numbers of parameters and
-  /// state.
+  /// Copies from another run the values that a checkpoint contains: the tensors of the parameters, and the tensors and
+  /// numbers of the state.
   void restore(auto& ctx, Optimized& from) {
     copy_pack(ctx, from.params, params);
     copy_pack(ctx, from.state, state);

@@ -16,8 +16,8 @@
 
 /// Marks a type or variable that must exist only once in a process. This matters if several shared objects of the
 /// process were compiled with -fvisibility=hidden. Without the attribute, each shared object has its own copy: an
-/// exception that one of them throws is not caught by its type in another, and each copy of a counter counts
-/// separately. On Windows, every DLL has its own copy, and exceptions are compared by name.
+/// exception that one shared object throws is not caught by its type in another shared object, and each copy of a
+/// counter counts separately. On Windows, every DLL has its own copy, and exceptions are compared by name.
 #if defined(__ELF__) || defined(__APPLE__)
 #define GATEFOLD_UNIQUE [[gnu::visibility("default")]]
 #else
@@ -88,7 +88,8 @@
 #define GATEFOLD_TEMPLATE_NEXT() GATEFOLD_TEMPLATE_OF
 #define GATEFOLD_BARE(...) __VA_ARGS__
 
-// Expands a macro that names itself through GATEFOLD_PARENTHESES, and so handles a list of up to 64 names.
+// Expands a recursive macro: it uses GATEFOLD_PARENTHESES to call itself again for the rest of a list of up to 64
+// names.
 #define GATEFOLD_PARENTHESES ()
 #define GATEFOLD_EXPAND(...) GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(__VA_ARGS__))))
 #define GATEFOLD_EXPAND_16(...) GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(__VA_ARGS__))))
@@ -97,7 +98,7 @@
 
 namespace gatefold::detail_ {
 
-/// A text as a template argument.
+/// A string literal that can be passed as a template argument.
 template <std::size_t Size>
 struct Sentence {
   char text[Size]{};

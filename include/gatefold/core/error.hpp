@@ -17,7 +17,7 @@ struct GATEFOLD_UNIQUE Error : std::runtime_error {
 };
 
 /// Thrown if a shape or option is not valid, before the policy (for example a gate or an expert) that checks it writes
-/// anything. In a larger model, policies that ran before it have already written their results: in forward their saved
+/// anything. In a larger model, policies that ran earlier have already written their results: in forward their saved
 /// values, in backward the gradients of later layers.
 struct GATEFOLD_UNIQUE ArgumentError : Error {
   using Error::Error;

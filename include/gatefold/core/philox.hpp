@@ -39,8 +39,8 @@ struct Philox {
     }
     return {{r0, l0, r1, l1}};
   }
-  /// Converts two random words of 32 bits to a number in [0, 1): float uses the upper 24 bits of w1, double 53 bits of
-  /// both.
+  /// Converts two random words of 32 bits to a number in [0, 1): float uses the upper 24 bits of w1, and double uses
+  /// all 32 bits of w1 and the upper 21 bits of w0.
   template <class T>
   GATEFOLD_HD static T uniform(std::uint32_t w0, std::uint32_t w1) {
     if constexpr (sizeof(T) == 4) {

@@ -57,13 +57,13 @@ class RegularFile {
     if (got < count) fail(offset + got, "truncated: expected " + std::to_string(count - got) + " more bytes");
   }
 
-  /// Returns memory with all bytes of the file, at a multiple of 64 bytes. On POSIX systems it is a private mapping
-  /// (mmap): a page is read when it is first used, and processes share it. A write to the memory copies the page and
-  /// does not change the file. If the system cannot map the file, the function reads it.
+  /// Returns memory that holds all bytes of the file. Its address is a multiple of 64. On POSIX systems it is a private
+  /// mapping (mmap): the system reads a page when it is first used, and processes share the page. A write to the memory
+  /// copies the page and does not change the file. If the system cannot map the file, the function reads it.
   ///
-  /// The memory stays valid after this object is destroyed and after the file is deleted. No program may truncate or
-  /// overwrite the file before that; a file that replaces it by a rename is harmless. Threads must not call this
-  /// function together.
+  /// The memory stays valid after this object is destroyed and after the file is deleted. While the memory is in use,
+  /// no program may truncate or overwrite the file, but a program may replace the file by a rename. Two threads must
+  /// not call this function at the same time.
   /// @throws FileError if the file has become shorter since it was opened
   std::shared_ptr<std::byte> map();
 
@@ -79,7 +79,7 @@ class RegularFile {
 
   std::string path_;
   std::uint64_t size_ = 0;
-  std::shared_ptr<std::byte> mapped_{};  // what map() has returned
+  std::shared_ptr<std::byte> mapped_{};  // the memory that map() has returned, or null
 #if defined(__unix__) || defined(__APPLE__)
   int file_ = -1;
 #else

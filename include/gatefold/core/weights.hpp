@@ -23,20 +23,20 @@ namespace gatefold {
 /// least 2⁻¹²⁷.
 ///
 /// The errors |w − ŵ| are at most s / 2 in int8, 1.04 |s| in int4 (|s| / 2 unless w / s > 7.5) and s in mxfp4; |x − x̂|
-/// is at most 0.5001 t. The inner sums of eq. (5) are exact. The outer sums are floats: a chain for each 256 rows, and
-/// the sums of these chains in order. The bits of a result depend on the item and the weights, not on the number of
-/// items or threads.
+/// is at most 0.5001 t. The inner sums of eq. (5) are exact. The outer sums are computed in float: first one sum for
+/// each block of 256 rows, and then the sum of these sums in order. The bits of a result depend on the item and the
+/// weights, not on the number of items or threads.
 ///
 /// A backward pass computes dx = dy ŵᵀ in float. It ignores the rounding of eq. (4). Products on a GPU do not round the
 /// items: y = x ŵ (layer/frozen.hpp).
 ///
-/// A group of zeros has the scale 0. In int8, int4 and eq. (4), each group with a < 2⁻¹⁰⁰ becomes such a group. A group
-/// that contains an infinity or NaN has the scale NaN.
+/// A group of zeros has the scale 0. In int8, int4 and eq. (4), each group with a < 2⁻¹⁰⁰ becomes a group of zeros. A
+/// group that contains an infinity or NaN has the scale NaN.
 ///
 /// Source: OCP Microscaling Formats 1.0 (eq. (3)); eq. (1), (2) and (4) are those of ggml's q8_0 and q4_0, whose scales
 /// are float16.
 enum class Weights : char {
-  unchanged,  // in the type of the parameters, with the same results
+  unchanged,  // the type of the parameters is kept; results do not change
   bfloat16,   // floats rounded to bfloat16: 2 bytes for each weight
   int8,       // 34 bytes for 32 weights
   int4,       // 18 bytes for 32 weights

@@ -37,8 +37,8 @@ struct Corpus {
   };
 
   Index columns() const { return batch_size > 0 ? static_cast<Index>(ids.size()) / batch_size : 0; }
-  /// Returns the number of blocks in the first pass over the text, which reads all blocks that fit, each once. An
-  /// evaluation reads this pass.
+  /// Returns the number of blocks in the first pass over the text, which begins at column 0. An evaluation reads this
+  /// pass.
   Index blocks() const {
     validate();
     return blocks_from(0);
@@ -56,7 +56,7 @@ struct Corpus {
   }
 
   /// Returns the position of the block that a step reads, and whether a pass over the text begins there.
-  /// @throws ArgumentError unless step >= 0 and the options fit
+  /// @throws ArgumentError unless step >= 0 and `validate` accepts the options
   /// @cost   one random number per pass before this step
   Place place(Index step) const {
     validate();

@@ -172,8 +172,8 @@ struct Header {
 ///         bytes, is truncated or corrupt, is longer than its header declares, or is followed by data that is not
 ///         gzip; also if its extents, with 1 in place of 0, declare more than 1 MiB plus 100 times the size of the
 ///         file
-/// @cost   memory grows with the bytes that are read, not with the size in the header, and is bounded by the size of
-///         the file
+/// @cost   memory grows with the bytes that are read, not with the size in the header. At most 1 MiB plus 100 times the
+///         size of the file is read
 inline IdxImages read_idx_images(const std::filesystem::path& path) {
   idx::Reader file(path);
   const idx::Header<3> header(file);

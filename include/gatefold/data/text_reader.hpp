@@ -43,8 +43,8 @@ class TextReader {
 
   explicit TextReader(const std::filesystem::path& path) : file_(path), piece_(kPiece) {}
 
-  /// Returns the next character of the file. At the end of the file, its bytes are empty. The bytes are valid until the
-  /// next call.
+  /// Returns the next character of the file. At the end of the file, returns a character without bytes. The bytes are
+  /// valid until the next call.
   Character next() {
     if (end_ - at_ < kLongestCodePoint) refill();
     if (at_ == end_) return {};
@@ -140,7 +140,7 @@ struct Split {
     expect(stretches >= 1, "Split", "stretches", "at least 1", stretches);
   }
 
-  /// Returns the part (training, validation or test) to which line `line` of a text belongs. Its lines are numbered 0 …
+  /// Returns the part (training, validation or test) to which line `line` of a text belongs. The lines are numbered 0 …
   /// lines − 1.
   Part part(Index line, Index lines) const {
     validate();

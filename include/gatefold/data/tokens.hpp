@@ -8,7 +8,8 @@
 
 namespace gatefold::data {
 
-/// Selects how a text is divided into tokens: into words between white space, unchanged, or into single characters.
+/// Selects how a text is divided into tokens: into words (the text between white space, unchanged) or into single
+/// characters.
 enum class Unit { word, character };
 
 /// The token that marks the end of every line, also of a last line without a line feed.

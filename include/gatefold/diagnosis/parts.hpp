@@ -5,7 +5,7 @@
 #include "gatefold/diagnosis/layer.hpp"
 
 /// Checks at compile time the parts of each layer and branch that is made of other parts, for example Residual{rule,
-/// branch}. A static_assert with its own message reports a wrong number of parts, or a part that does not fit. init,
+/// branch}. A static_assert with its own message reports a wrong number of parts, or a part of a wrong kind. init,
 /// Trainer and the free functions call these checks.
 namespace gatefold {
 

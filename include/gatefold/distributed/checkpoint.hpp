@@ -43,8 +43,8 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 /// process.
 /// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards. The run is then
 ///         unchanged on every shard, and the shards stay in step
-/// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor is
-///         written. Different values of tensors that all shards hold are detected after loading; the run has then
+/// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor of the
+///         run changes. Different values of tensors that all shards hold are detected after loading; the run has then
 ///         changed
 /// @cost   every shard reads its own experts and the tensors that all shards hold, and holds them in host memory until
 ///         the call returns
@@ -80,7 +80,7 @@ Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, cons
   return {std::move(save), same::hash(0, told.data(), told.size())};
 }
 /// Finishes a save: calls write() on every shard, then renames the files into place on shard 0. write() writes the part
-/// of its shard, or waits until a thread has written it. All shards must call it together.
+/// of its shard, or waits until a thread has written this part. All shards must call commit together.
 /// @throws ArgumentError on all shards if they finish different saves, for example because two checkpoints are
 ///         unfinished
 template <class ShardT, class WriteF>
@@ -160,10 +160,10 @@ io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R
 ///     checkpoint.wait();                             // returns when the files are complete
 ///
 /// All shards make these calls together and in the same order. Shards communicate only inside these calls. The files
-/// are renamed into place in the first call after the last shard has written its part. An error on the thread of a
-/// shard is thrown on all shards by the next call that waits; a program that catches it can continue training. The
-/// destructor also waits and throws. If an exception destroys the object, the destructor does not wait or throw, and
-/// the files do not appear.
+/// are renamed into place in the first call after the last shard has written its part. If the thread of a shard has
+/// failed, this call throws the error on all shards instead. A program that catches the error can continue training.
+/// The destructor also waits and throws. If an exception destroys the object, the destructor does not wait or throw,
+/// and the files do not appear.
 template <class ShardT>
 class AsyncCheckpoint {
  public:

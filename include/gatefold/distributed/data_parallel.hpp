@@ -80,7 +80,7 @@ template <class OptimizerT, class ShardT>
 struct SyncNorm;
 
 /// Compile-time properties of optimizers that compute a norm of gradients. On several shards, an optimizer must not
-/// compute the norm itself, because it would include only the gradients of one shard.
+/// compute the norm itself, because this norm would include only the gradients of one shard.
 namespace norms {
 
 template <class O>

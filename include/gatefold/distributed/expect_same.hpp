@@ -50,8 +50,8 @@ inline std::uint64_t hash(const std::vector<Index>& list) {
 inline std::uint64_t hash(const Placement& p) {
   return hash(hash(p.shard_of), p.copies.data(), p.copies.size() * sizeof(Copy));
 }
-/// Returns a hash of the extra inputs of a gate (router) that must be the same on all shards: the random numbers of its
-/// noise, k, the length of sequences, and the temperature tau.
+/// Returns a hash of the extra inputs of a gate (router) that must be the same on all shards: the seed and the step of
+/// its noise, k, the length of sequences, and the temperature tau.
 std::uint64_t number_of_extra(const auto& extra) {
   std::uint64_t number = 0;
   const auto add = [&number](auto value) {
@@ -109,9 +109,9 @@ struct NumbersOfPack : Numbers {
   }
 };
 
-/// The message that starts a comparison between shards: how many numbers a shard compares, and in which call. It is
-/// padded to be longer than other small messages. If a shard makes a different call, it therefore sends a message of a
-/// different size, and the error is detected.
+/// The message that starts a comparison between shards: how many numbers a shard compares, and a hash of `where`, the
+/// name of the calling function. The message is padded to be longer than other small messages. If a shard makes a
+/// different call, it therefore sends a message of a different size, and the error is detected.
 struct Call {
   std::uint64_t count, where, mark[5];
   static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }

@@ -23,9 +23,9 @@ namespace dist {
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
 ///
-/// It is used in a model like the Mixture inside, and computes the same values as this Mixture in one process with the
-/// whole batch. The values are equal bit for bit if the gate picks some experts for each item (a sparse plan). All
-/// shards call it together, each with its own items; a shard can have 0 items.
+/// ExpertParallel replaces its member `mixture` in a model, and computes the same values as this Mixture in one process
+/// with the whole batch. The values are equal bit for bit if the gate picks some experts for each item (a sparse plan).
+/// All shards call it together, each with its own items; a shard can have 0 items.
 ///
 /// Items are sent to the shards of their experts, and the results are sent back (SlotExchange). The gate routes the
 /// items of all shards as one batch (GlobalGate). Each shard computes one term of the gradient of the gate;
@@ -38,12 +38,12 @@ namespace dist {
 /// change the bits of the results.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws the errors of Mixture; ArgumentError unless the placement is empty (even) or has a shard for each expert;
-///         ArgumentError if there are several shards, each sequence must be on one shard (SoftMoe, similarity), and the
+///         ArgumentError on several shards if the gate needs each sequence on one shard (SoftMoe, similarity), but the
 ///         extra inputs have no sequence length; ArgumentError on all shards if a gate gets different noise, k or
 ///         length on different shards; DeviceError if another shard has failed
-/// @cost   the experts' work on the slots of this shard's experts. Forward transfers a row for each item and shard of
-///         its experts, and a row back for each slot. Backward transfers as many rows, or, if the experts do not apply
-///         the weights, a row for each slot in both directions
+/// @cost   the experts' work on the slots of this shard's experts. Forward sends one row for each pair of an item and a
+///         shard that holds experts of the item, and returns one row for each slot. Backward transfers as many rows; if
+///         the experts do not apply the weights, it transfers one row for each slot in both directions
 /// @order  the order of Mixture
 template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {

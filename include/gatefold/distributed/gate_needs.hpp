@@ -20,8 +20,8 @@
 #include "gatefold/routing/sparse_plan.hpp"
 
 /// Finds out which values from other shards a gate (router) needs to route the items of its own shard. Also checks the
-/// gates of mixtures outside of an ExpertParallel. Every shard holds all experts of such a mixture, and its gate routes
-/// only the items of its shard. This is an error for gates that must compare all items of the batch.
+/// gates of mixtures outside of an ExpertParallel. Every shard holds all experts of such a mixture, and the gate on a
+/// shard routes only the items of this shard. This is an error for gates that must compare all items of the batch.
 namespace gatefold::dist {
 
 struct GivenScores;
@@ -78,8 +78,8 @@ template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
   /// True if B is a device and the scores have forward_rows, a matrix product that routes each row as soon as its
-  /// logits are ready. The scores of the inner gate are then GivenRows, which also routes each row as part of a matrix
-  /// product. Sums over a row then have the same order as in a run of one process.
+  /// logits are ready. The scores of the inner gate (see Inner) are then GivenRows, which also routes each row as part
+  /// of a matrix product. Sums over a row then have the same order as in a run of one process.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
@@ -151,7 +151,7 @@ struct Composed {
   static constexpr bool is_enough = false;
 };
 /// For a gate that is made of parts, `is_enough` is true if every part routes each item independently of the other
-/// items.
+/// items, and the gate has no auxiliary losses.
 template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
   static constexpr bool is_enough = sizeof...(A) == 0 && !detail_::named::Extra<S>() &&
@@ -195,7 +195,7 @@ void check_gates(const P& params) {
 }  // namespace local
 
 // Parts of a gate (router) that return values which each shard has already computed for its own items, for example
-// logits. These values are the items of the parts, so backward gives the gradients of the values as those of the items.
+// logits. The parts get these values as their items x. backward therefore adds the gradients of the values to dx.
 
 /// A scores policy (the part of a gate that computes logits) for items that are already rows of logits. It returns
 /// these rows.
@@ -291,8 +291,8 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// A mixing (the part of a gate that computes ranks and probabilities) that reads both from rows with the layout
-/// MixedRows. Padding gets the same probability for every expert, because the gate has set the rows of padding to 0.
+/// A mixing (a part of a gate) that reads ranks and probabilities from rows with the layout MixedRows. The gate has set
+/// the rows of padding to 0, so forward writes the same probability for every expert to these rows.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {

@@ -46,8 +46,9 @@ void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<co
 ///
 /// The plan and the auxiliary losses are the same as in one process. Pass padding masks and an attention trace for this
 /// shard's items. Noise, k, length and tau must be the same on all shards.
-/// @cost   if logits are gathered: transfers of N·E values (3·N·E with a mixing), and the selection for N items on
-///         every shard. If items are gathered: transfers of N·D values, and the gate for N items on every shard
+/// @cost   for N items on all shards together: if logits are gathered, transfers of N·E values (3·N·E for a gate with
+///         mixes_within_sequences), and the selection for N items on every shard. If items are gathered, transfers of
+///         N·D values, and the gate for N items on every shard
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();

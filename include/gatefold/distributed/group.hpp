@@ -16,7 +16,7 @@
 #include "gatefold/distributed/processes.hpp"
 
 /// Data exchange between shards. The shards of a process are threads that copy bytes from each other. For each
-/// exchange, one of these threads also exchanges the bytes of all of them with the other processes.
+/// exchange, one of these threads also exchanges the bytes of all shards of the process with the other processes.
 namespace gatefold::dist {
 
 /// Statistics of a shard's data exchanges: their number, bytes and seconds.
@@ -24,9 +24,9 @@ struct Traffic {
   Index exchanges = 0;
   std::uint64_t given = 0;  // number of bytes given to other shards
   std::uint64_t sent = 0;   // number of these bytes that went to other processes
-  /// Seconds in exchanges: waiting for later shards and moving bytes, without the time of work().
+  /// Seconds in exchanges, with the time of waiting for other shards and without the time of work().
   double seconds = 0;
-  /// Seconds until all shards have arrived at an exchange. Waiting for other processes counts only with
+  /// Seconds of waiting until all shards have arrived at an exchange. Waiting for other processes counts only with
   /// measure_waiting.
   double waiting = 0;
 };
@@ -63,9 +63,10 @@ class Group {
   Index shards() const { return shards_; }
   const Range& here() const { return here_; }
 
-  /// Sends bytes out[j] to each shard j and receives in[j] from it, while work() runs. All shards of all processes must
-  /// call it in the same order. work() must not start another exchange, and must not touch these bytes. If W is a
-  /// StartingWorld, bytes on the host are transferred to other processes while work() runs, unless `meets` is true.
+  /// Sends the bytes out[j] to each shard j, receives in[j] from it, and runs work(). All shards of all processes must
+  /// call exchange in the same order. work() must not start another exchange, and must not touch these bytes. If W is a
+  /// StartingWorld, bytes on the host are transferred to other processes while work() runs, unless `meets` is true. All
+  /// other bytes are transferred after work().
   /// @param memory  the memory of the bytes. Bytes for other processes are on the host, unless W is a DeviceWorld
   template <class M, class Work = NoWork>
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
@@ -199,8 +200,8 @@ class Group {
     changed_.notify_all();
   }
 
-  /// Checks that each shard of this process sends as many bytes as the receiving shard expects. All sizes are checked
-  /// before any shard reads, because a shard that throws frees its bytes.
+  /// Checks that the shards of this process send each other as many bytes as the receiving shards expect. All sizes are
+  /// checked before any shard reads, because a shard that throws frees its bytes.
   void expect_sizes() {
     for (Index i = here_.first; i < here_.first + here_.count; ++i)
       for (Index j = here_.first; j < here_.first + here_.count; ++j) {

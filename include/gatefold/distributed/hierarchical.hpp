@@ -22,12 +22,13 @@ namespace gatefold::dist {
 ///
 /// A node has m of the R ranks; rank (a, i) is rank number i of node a. To send bytes to rank (b, j), it first sends
 /// them to rank (a, j). Rank (a, j) then sends the bytes of all ranks of node a for (b, j) as one message. A rank
-/// therefore sends R/m − 1 messages to other nodes instead of R − m, each m times as long. In exchange, every byte for
-/// another node is first transferred within the node of its sender. This is faster if messages are many and short. The
-/// bits of a run stay the same.
+/// therefore sends R/m − 1 messages to other nodes instead of R − m, each m times as long. However, bytes for another
+/// node are first transferred within the node of the sender, unless sender and receiver have the same number i within
+/// their nodes. Hierarchical is faster if messages are many and short. The bits of a run stay the same.
 /// @cost   an exchange is three exchanges of `world`: m − 1 short messages with sizes within the node, the forwarded
 ///         bytes within the node, and the messages between nodes. Memory for the bytes that a rank sends to other
-///         nodes, forwards and receives from them; no allocation after a first call with as many bytes
+///         nodes, for the bytes that it forwards, and for the bytes that it receives from other nodes; no allocation
+///         after a first call with as many bytes
 template <World W>
 class Hierarchical {
  public:

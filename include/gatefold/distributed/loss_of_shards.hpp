@@ -11,7 +11,7 @@ namespace gatefold::dist {
 /// The value is L on every shard. On a shard, the gradients of parameters are one term of the gradient of L;
 /// DataParallel adds the terms of all shards. A shard can have no items or no counted targets; its own loss is then
 /// ignored. All shards must call the functions together.
-/// @tparam learns  whether the loss inside has parameters, which all shards share
+/// @tparam learns  whether the wrapped loss has parameters, which all shards share
 /// @cost   an exchange of a few numbers forward and backward; for a loss with parameters also two scalings of all
 ///         gradients
 template <class LossT, class ShardT, bool learns = detail_::named::Params<LossT>()>
@@ -103,7 +103,7 @@ struct LossOfShards<LossT, ShardT, true> {
     means().template sum<T, B>(ctx, target, value);
   }
   /// Adds this shard's part of the gradient to `grads` and `dmodel`: share · ∇(mean over this shard's targets).
-  /// backward of the loss inside adds this gradient without the factor `share`. The values that are already in `grads`
+  /// backward of the wrapped loss adds this gradient without the factor `share`. The values that are already in `grads`
   /// and `dmodel` are therefore divided by `share` before the call, and all values are multiplied by `share` after it.
   template <class T, class B, class ModelP>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,

@@ -148,8 +148,8 @@ class Staged {
   std::vector<std::byte> bytes_;
 };
 
-/// Functions that copy some of the rows of a tensor. A row is the part with one index of the first dimension. Rows are
-/// for example experts, or the rows whose optimizer step one shard computes.
+/// Functions that copy some of the rows of a tensor. A row is the part with one index of the first dimension. For
+/// example, a row has the weights of one expert, or a shard computes the optimizer step of some rows.
 namespace rows {
 
 /// Returns the number of values in one row of a tensor.
@@ -179,7 +179,7 @@ void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Inde
   }
 }
 /// The inverse of pick: copies consecutive rows of `from` to the rows of `all` with the given numbers. Returns the
-/// first row of `from` that it has not read.
+/// address of the first row of `from` that it has not read.
 template <class M, class T>
 const T* place(const M& memory, const T* from, const std::vector<Index>& numbers, Index width, T* all) {
   for (const Index row : numbers) {

@@ -19,9 +19,9 @@ namespace gatefold::dist {
 /// shards must call it together, between two steps. The results and checkpoints of the run have the same bits as if no
 /// expert had moved.
 /// @param run  a Trainer, or a class with these members: `each` lists the packs that move, `params` are the parameters
-///         of the model, and `context()` returns the context. The packs must be made like the parameters (zeros_like,
-///         the optimizers' begin). Gradients of experts are zeros afterwards. Packs outside `run` do not move; using
-///         them together with the moved packs throws ArgumentError
+///         of the model, and `context()` returns the context. The packs must be made from the parameters, with
+///         zeros_like or the begin of an optimizer. Gradients of experts are zeros afterwards. Packs outside `run` do
+///         not move; using them together with the moved packs throws ArgumentError
 /// @param to  the new placement of each ExpertParallel, in the order of placements(run); a placement without entries is
 ///         even
 /// @return the number of experts that have moved
@@ -42,7 +42,7 @@ struct Change {
 };
 
 /// A visitor that calls f(name, pack, change) for every pack (struct of tensors) of experts that move.
-/// @throws ArgumentError if a pack was not made like the parameters
+/// @throws ArgumentError if a pack was not made from the parameters of the run
 template <class F>
 struct EachPack {
   const std::vector<Change>& changes;
@@ -63,10 +63,11 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
   for_each_tensor(visitor, run);
 }
 
-/// Returns one bool for each tensor of the experts that move, in order: true if any shard holds rows of the tensor. It
-/// is false if the tensor belongs to the state of an optimizer that does not update it (another group of InGroups).
-/// @throws ArgumentError on all shards if a shard does not hold one row for each expert that its deal (the assignment
-///         of experts to shards) gives it
+/// Returns one bool for each tensor of the experts that move, in order: true if any shard holds rows of the tensor. The
+/// bool is false for a tensor in the state of an optimizer that does not update this tensor (another group of
+/// InGroups).
+/// @throws ArgumentError on all shards if a shard does not hold one row for each expert that the deal (the assignment
+///         of experts to shards) gives to this shard
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
   std::vector<Index> mine;
@@ -186,7 +187,8 @@ class Move {
 };
 
 /// Returns the old and the new deal (assignment of experts to shards) of each ExpertParallel of a model.
-/// @throws ArgumentError on all shards if the placements do not fit or differ between shards
+/// @throws ArgumentError on all shards if `to` does not match the ExpertParallel of the model and the shards, or
+///         differs between shards
 std::vector<Change> changes_of(auto& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
                                const std::vector<Placement>& to) {
   expect_same(shard, where, "placements", to);

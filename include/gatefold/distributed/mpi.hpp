@@ -26,7 +26,7 @@ struct MpiOptions {
 ///       ...                            // dist::run(world, shards, program)
 ///     } catch (const std::exception& error) {
 ///       world.fail(error.what());      // the other ranks stop waiting
-///       std::cerr << error.what();     // while the world exists: the launcher ends the rest when one rank returns
+///       std::cerr << error.what();     // before ~Mpi: when one rank returns, the launcher ends the other ranks
 ///       return 1;
 ///     }
 ///
@@ -38,9 +38,10 @@ struct MpiOptions {
 /// a rank is killed, the launcher detects this and ends the other ranks. If a rank hangs or has left early, exchange
 /// throws after the timeout and names the rank. After a failure of any rank, the world refuses further exchanges.
 ///
-/// The destructor waits for the destructors of the other ranks. After a failure it waits for 5 seconds, so that the
-/// other ranks can report it; otherwise it waits for the timeout and 5 seconds. If a rank is still missing then, the
-/// destructor ends all processes (MPI_Abort). If an exception destroys the world, this rank counts as failed.
+/// The destructor waits for the destructors of the other ranks. After a failure, it waits for at most 5 seconds, so
+/// that the other ranks can report the failure; otherwise it waits for at most the timeout plus 5 seconds. If a rank is
+/// still missing then, the destructor ends all processes (MPI_Abort). If an exception destroys the world, this rank
+/// counts as failed.
 class Mpi {
  public:
   /// Connects to the other processes, and starts MPI unless the program has started it.
@@ -86,8 +87,8 @@ class Mpi {
   /// Starts an exchange of messages; this process can compute until it calls finish(). The messages are delivered when
   /// finish() returns. Until then no other exchange can start, and the memory of the messages must stay valid. If an
   /// exception is thrown, the memory must stay valid until fail() or the destructor has cancelled the messages. With
-  /// the option `progress`, another thread calls MPI meanwhile, so a program that calls MPI itself then needs
-  /// MPI_THREAD_MULTIPLE.
+  /// the option `progress`, another thread calls MPI between begin and finish. A program that itself calls MPI in this
+  /// time needs MPI_THREAD_MULTIPLE.
   /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");

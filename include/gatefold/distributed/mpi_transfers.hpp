@@ -79,8 +79,8 @@ class Transfers {
   bool complete() const { return complete_; }
 
   /// Returns, for an error message, the ranks that this exchange waits for, for example `nothing from rank 1, 3`. If
-  /// all messages to this rank have arrived, lists the ranks that have not received theirs: `nothing received by rank
-  /// 2`.
+  /// all messages to this rank have arrived, lists the ranks that have not received their messages from this rank:
+  /// `nothing received by rank 2`.
   std::string missing() const {
     std::set<int> from, to;
     for (std::size_t i = 0; i < requests_.size(); ++i)
@@ -93,8 +93,8 @@ class Transfers {
     return text;
   }
 
-  /// Cancels the messages of the exchange. Waits up to `limit` for transfers that both sides have started. Once all
-  /// ranks have called abandon, other transfers never access the messages again.
+  /// Cancels the messages of the exchange. Waits up to `limit` for transfers that both sides have started. Transfers
+  /// that only one side has started never access the messages again once all ranks have called abandon.
   /// @return true if MPI will not write into the memory of the messages any more
   bool abandon(Seconds limit) noexcept {
     for (std::size_t i = 0; i < requests_.size(); ++i)

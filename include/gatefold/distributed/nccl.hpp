@@ -21,7 +21,7 @@ namespace gatefold::dist {
 
 /// Options for waiting in dist::Nccl, a connection of processes by NCCL.
 struct NcclOptions {
-  double timeout = 300;  // seconds after which an exchange that NCCL has not finished ends the run
+  double timeout = 300;  // seconds after which an exchange throws if NCCL has not finished it
 };
 
 /// A world (connection between processes) of processes with one device each. They exchange data on these devices with

@@ -26,14 +26,14 @@
 /// so that they do not wait forever.
 namespace gatefold::dist {
 
-/// A message to another process: its rank (number), and the bytes to send.
+/// A message to another process: the rank (number) of that process, and the bytes to send.
 struct Outgoing {
   int rank;
   const std::byte* data;
   std::size_t bytes;
 };
-/// A message from another process: its rank (number), and memory for the bytes. `bytes` is the number of bytes that the
-/// other process sends.
+/// A message from another process: the rank (number) of that process, and memory for the bytes. `bytes` is the number
+/// of bytes that the other process sends.
 struct Incoming {
   int rank;
   std::byte* data;

@@ -17,10 +17,11 @@ namespace gatefold::dist {
 ///
 ///     dist::ExpertLoads loads;
 ///     trainer.step(x, target);
-///     loads.add(shard, trainer);                    // after each step, or after some
+///     loads.add(shard, trainer);                    // after each step, or after some of the steps
 ///     const auto moved = dist::rebalance(shard, trainer, loads);
 ///
-/// @cost   add: O(E) for each ExpertParallel with E experts, without transfers; of_all: an exchange of Σ E numbers
+/// @cost   add: O(E) for each ExpertParallel with E experts, without transfers; of_all: one Shard::sum of E numbers for
+///         each ExpertParallel
 struct ExpertLoads {
   /// [branches][E] The number of slots that this shard has computed for each of the E experts of each mixture. The
   /// number is 0 if the expert is on another shard.
@@ -84,7 +85,7 @@ struct Rebalanced {
 ///         experts), the same on all shards. A Placement without entries means an even division of the experts
 /// @return the imbalance (1) of each ExpertParallel, and the number of experts that have moved
 /// @throws the errors of move_experts; ArgumentError if no loads were measured, in which case no expert moves
-/// @cost   an exchange of E numbers for each ExpertParallel of the model, and the cost of move_experts
+/// @cost   one Shard::sum of E numbers for each ExpertParallel of the model, and the cost of move_experts
 template <class ShardT, class R, class PlannerT = LongestFirst>
 Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& planner = {}) {
   const std::vector<Placement> now = placements(run);
@@ -106,9 +107,11 @@ Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& 
 
 namespace planning {
 
-/// Assigns experts to shards: by decreasing load per place, each on the shards with the smallest load. A place is room
-/// for one expert on a shard. Returns for each expert the numbers of its shards, ascending.
-/// @param places  [E] number of shards for each of the E experts; no more than fit are assigned
+/// Assigns experts to shards, in the order of decreasing load per place. Each expert goes to the shards that have the
+/// smallest load so far. A place is room for one expert on a shard. Returns for each expert the numbers of its shards,
+/// ascending.
+/// @param places  [E] number of shards for each of the E experts; an expert gets fewer shards if the other shards have
+///         no room
 /// @param room    largest number of experts on a shard
 inline std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, const std::vector<Index>& places,
                                               Index shards, Index room) {
@@ -150,8 +153,9 @@ inline std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, c
 /// optimum, if the number of experts per shard is not limited. An expert is never divided: if an expert has more than
 /// the mean load, its shard also has more.
 /// @order  among experts with equal loads, the lower one first; among shards with equal loads, the one with fewer
-///         experts first, then the lower one. The resulting parts are then assigned to shards: first the pair of part
-///         and shard that has the most experts in common, then the lower part, then the lower shard
+///         experts first, then the lower one. The resulting sets of experts (parts) are then assigned to shards: first
+///         the pair of a part and a shard that has the most experts in common; among equal pairs, first the lower part,
+///         then the lower shard
 struct LongestFirst {
   Index most = 0;      // largest number of experts on a shard; 0 means ⌈experts/shards⌉
   double gain = 0.05;  // experts move only if the imbalance (maximum / mean load) falls by at least this fraction

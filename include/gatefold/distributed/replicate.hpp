@@ -21,10 +21,11 @@ namespace gatefold::dist {
 ///         a copy (zeros_like, copy_pack), or read a checkpoint
 /// @param to  the new placement of each ExpertParallel, in the order of the parameters
 /// @return the number of copies
-/// @throws ArgumentError on all shards if placements do not fit or differ; DeviceError if another shard has failed. In
-///         these cases, and after bad_alloc, the parameters are unchanged
-/// @cost   rows that arrive are transferred once, in an exchange for each tensor; meanwhile this shard's experts are in
-///         memory twice. Afterwards each forward has one more exchange, of E numbers for E experts
+/// @throws ArgumentError on all shards if `to` does not match the model and the shards, or differs between shards;
+///         DeviceError if another shard has failed. In these cases, and after bad_alloc, the parameters are unchanged
+/// @cost   rows that arrive are transferred once, in an exchange for each tensor. During the call, this shard's experts
+///         are in memory twice. Afterwards, each forward of an ExpertParallel with copies has one more exchange, of one
+///         number for each expert
 template <class ShardT, class C, class P>
 Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Placement>& to) {
   const auto here = ctx.here();
@@ -60,8 +61,8 @@ struct Replicated {
 /// @param planner  an object whose place(loads [E], shards, now) returns a Placement (which shards hold which of the E
 ///         experts), the same on all shards
 /// @return the imbalance of each ExpertParallel, and the number of copies
-/// @throws the errors of replicate_experts; ArgumentError on all shards unless `loads` fit the experts of each
-///         ExpertParallel, are at least 0, and are the same on all shards
+/// @throws the errors of replicate_experts; ArgumentError on all shards unless `loads` has one load for each expert of
+///         each ExpertParallel, and all loads are at least 0 and the same on all shards
 template <class ShardT, class C, class P, class PlannerT = HottestFirst>
 Replicated replicate(ShardT& shard, C& ctx, P& params, const std::vector<std::vector<Index>>& loads,
                      const PlannerT& planner = {}) {

@@ -21,7 +21,8 @@ struct PackedRows {
   std::vector<Range> of_shard;
 
   /// Joins the ranges of rows of neighbouring shards, if they are adjacent, into longer runs. Calls f(rows, tensor,
-  /// packed) for each run. `rows` are the row numbers, and `packed` the rows of the run in the buffer of packed rows.
+  /// packed) for each run. `rows` are the row numbers in `tensor`, and `packed` the rows of the run in the buffer of
+  /// packed rows. If `rows` is empty, `tensor` has only the rows of the run.
   template <class A, class P, class F>
   void each_run(const A& of, const P& packed, const F& f) const {
     Range run;

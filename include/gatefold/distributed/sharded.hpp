@@ -192,8 +192,8 @@ void take_experts(C& ctx, const E& expert, const Placement& placement, Index sha
   mine.deal = std::move(deal);
 }
 
-/// The number of rows that each shard holds of each distributed tensor, for example one row per expert. All shards know
-/// these numbers.
+/// The number of rows that each shard holds of each distributed tensor, for example one row per expert. Every shard has
+/// these numbers of all shards.
 class HeldRows {
  public:
   /// Gathers the numbers of rows from all shards.
@@ -213,9 +213,9 @@ class HeldRows {
   Index before(std::size_t tensor, Index shard) const {
     return std::accumulate(of(tensor).begin(), of(tensor).begin() + shard, Index(0));
   }
-  /// Checks that every shard holds as many rows of a tensor as experts are assigned to it. It is also correct if no
-  /// shard holds any rows. This is so in the state of an optimizer that does not update the tensor (another group of
-  /// InGroups).
+  /// Checks that every shard holds as many rows of a tensor as experts are assigned to the shard. The check also
+  /// succeeds if no shard holds any rows, for example in the state of an optimizer that does not update the tensor
+  /// (another group of InGroups).
   /// @throws ArgumentError on all shards, with the name of the tensor, if the check fails
   void expect_dealt(const char* where, const std::string& name, std::size_t tensor, const DealtRows& rows) const {
     if (!rows.deal || count(tensor) == 0) return;

@@ -42,8 +42,8 @@ class Shard {
   /// Sends the bytes out[j] to each shard j and receives in[j] from it, in host memory.
   void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
   /// Sends the bytes out[j] to each shard j and receives in[j] from it, in the given kind of memory, for example
-  /// memory_of(ctx). work() runs while the bytes are transferred. It must not start another exchange, and must not
-  /// touch the bytes.
+  /// memory_of(ctx). work() runs during the exchange, and overlaps transfers through host memory to other processes if
+  /// the world has begin and finish. work() must not start another exchange, and must not touch the bytes.
   /// @cost   on a device, the host waits for the context twice without `work`, or three times with `work`. It waits
   ///         once more if the bytes are copied through host memory
   template <class M, class Work = NoWork>
@@ -120,7 +120,8 @@ class Shard {
   }
 
   /// Replaces each of the n values by its sum over the shards, on all shards (all-reduce).
-  /// @cost   with C shards, each shard sends and receives 2 (C − 1)/C of the values, and adds C parts of 1/C of them
+  /// @cost   with C shards, each shard sends and receives 2 (C − 1)/C of the values, and adds up C parts, each with 1/C
+  ///         of the values
   /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whichever processes run them
   template <class T>
   void sum(T* values, Index n) {
@@ -204,7 +205,7 @@ struct RunOptions {
   bool measure_waiting = false;
 };
 
-/// Runs program(shard) for every shard, the parts of a batch. Each shard is a thread of one of the processes of
+/// Runs program(shard) for every shard (a part of the batch). Each shard is a thread of one of the processes of
 /// `world`. The shards of a process have consecutive indices.
 ///
 ///     dist::Mpi world;

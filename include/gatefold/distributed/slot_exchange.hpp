@@ -17,7 +17,7 @@ namespace gatefold::dist {
 /// Options for the transfer of rows between shards. The rows are items, outputs of experts, and their gradients.
 struct ExchangeOptions {
   bool bfloat16 = false;  // rounds floats to bfloat16, which halves the bytes; doubles are not rounded
-  Index chunks = 1;       // parts of each shard's experts: one part is transferred while another computes
+  Index chunks = 1;       // parts of each shard's experts: rows of one part are transferred while another part computes
 };
 
 /// Transfers the slots of all shards' items to the shards of their experts, and the results back. A slot is one row of
@@ -125,7 +125,8 @@ class SlotExchange {
   Index rows() const { return rows_here_; }
 
   /// Transfers the rows that experts read to the shards of the experts. `from` [N, W] has the rows of this shard's
-  /// items. Writes to `to` [rows(), W] the rows that this shard's experts read. work() runs meanwhile.
+  /// items. Writes to `to` [rows(), W] the rows that this shard's experts read. work() runs during the exchange
+  /// (Shard::exchange).
   /// @param chunk  a chunk of the experts. Transfers only the rows that this chunk reads and no earlier chunk has read
   template <class ShardT, class Work = NoWork>
   void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
@@ -134,14 +135,15 @@ class SlotExchange {
                      {{}, rows_here_, rows_of(take_, chunk)}, to, work);
   }
   /// Transfers one row for each slot to the shard of the slot's expert. `from` [own slots, W] has the rows of this
-  /// shard's own slots. Writes to `to` [groups().slots, W] the rows of the received slots. work() runs meanwhile.
+  /// shard's own slots. Writes to `to` [groups().slots, W] the rows of the received slots. work() runs during the
+  /// exchange (Shard::exchange).
   template <class ShardT, class Work = NoWork>
   void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                    Index chunk = all, const Work& work = {}) const {
     carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
   }
-  /// The inverse of bring_slots: sends one row for each received slot back to the shard of its item, and runs work()
-  /// meanwhile.
+  /// The inverse of bring_slots: sends one row for each received slot back to the shard of its item. work() runs during
+  /// the exchange.
   /// @param from  [groups().slots, W] in   values of the received slots
   /// @param to    [own slots, W]      out  values of this shard's own slots
   /// @tparam Z  the type of the slots' values: T or SlotValue<T, B>
@@ -158,8 +160,8 @@ class SlotExchange {
     Range rows, slots;
     std::vector<Range> rows_of{}, slots_of{};
   };
-  /// Running totals over the experts that one shard holds, in order: the number of rows that the experts up to here
-  /// read, and the number of their slots.
+  /// Running totals over the experts that one shard holds, in order: the number of rows that the experts so far read,
+  /// and the number of slots of these experts.
   struct Ends {
     std::vector<Index> rows{0}, slots{0};
   };
@@ -192,8 +194,9 @@ class SlotExchange {
   }
   PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
 
-  /// Finds, for each shard, which slots of this shard's items belong to its experts. Also finds the rows that these
-  /// slots read, in the order of first use. Fills `told` with the numbers of rows and slots to send to each shard.
+  /// Finds, for each receiving shard, which slots of this shard's items belong to the experts of the receiving shard.
+  /// Also finds the rows that these slots read, in the order of first use. Fills `told` with the numbers of rows and
+  /// slots to send to each shard.
   template <class ShardT, class M>
   void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
                  std::vector<Index>& told, std::vector<Range>& told_to) {
@@ -318,7 +321,7 @@ class SlotExchange {
   Index experts_ = 0;  // number of experts of this shard
   Index chunks_ = 1;
   std::vector<Range> slots_of_{};  // [chunks] ranges of the received slots, sorted by expert
-  std::vector<Index> counts_{};    // [experts] slots
+  std::vector<Index> counts_{};    // [experts] the number of received slots of each expert
   // [experts] If an expert has copies: how many of its slots are computed by shards before this one.
   std::vector<Index> before_here_{};
   std::vector<Part> give_{}, take_{};  // by shard

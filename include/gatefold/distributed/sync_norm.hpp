@@ -21,13 +21,14 @@ namespace gatefold::dist {
 ///
 ///     ‖u‖² = Σ_j ‖u_j‖²,   ⟨n, dz⟩ = Σ_j ⟨n_j, dz_j⟩   over the shards j                                (1)
 ///
-/// The rows of shard j are u_j, n_j and dz_j (see SharpnessAware for n and dz). SyncBatchNorm does the same for the
-/// means of a batch. All shards call it together, also shards without items. Forward, infer and backward each sum one
-/// number over the shards. With norms of single items, no exchange is needed.
+/// The rows of shard j are u_j, n_j and dz_j (see SharpnessAware for n and dz). SyncBatchNorm of PyTorch does the same
+/// for the means of a batch. All shards call it together, also shards without items. Forward, infer and backward each
+/// sum one number over the shards. With norms of single items, no exchange is needed.
 /// @tparam RuleT  a rule without parameters and carry; the last argument of its functions is a sum over the batch
 ///         (WholeBatch)
 /// @throws the errors of the rule; ArgumentError if `shard` is null
-/// @order  the order of Shard::sum: the values of one process up to rounding; the bits depend on the number of shards
+/// @order  the order of Shard::sum. The values equal the values of one process up to rounding; the bits depend on the
+///         number of shards
 template <class RuleT, class ShardT>
 struct SyncNorm {
   static constexpr bool takes_norm = requires(RuleT r) { requires std::is_same_v<decltype(r.norm), update::Norm>; };
@@ -111,10 +112,10 @@ namespace dist {
 /// Slice e of a tensor is the gradient G_t,e of expert e. With per_expert = false, there is one norm over all gradients
 /// of all shards. All shards call it together.
 /// @throws the errors of NormalizedGd, on all shards
-/// @cost   the cost of NormalizedGd, and two exchanges: of one number for each tensor, and of one number for each
+/// @cost   the cost of NormalizedGd, an exchange of one number for each tensor, and a Shard::sum of one number for each
 ///         expert of each tensor
-/// @order  by expert and then by tensor, independent of the placement. With per_expert, the bits of one process with
-///         the same gradients; otherwise its values up to rounding
+/// @order  by expert and then by tensor, independent of the placement. With per_expert, the results have the same bits
+///         as in one process with the same gradients; otherwise they are equal up to rounding
 template <class ShardT>
 struct SyncNorm<optim::NormalizedGd, ShardT> {
   using IsOptimizer = void;

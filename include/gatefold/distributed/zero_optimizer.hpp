@@ -33,10 +33,11 @@ struct Places;
 ///
 ///     DataParallel{Clipped{Zero{AdamW{…}, &shard}}, &shard}
 ///
-/// Source: ZeRO stage 1, Rajbhandari et al. 2019, arXiv:1910.02054, sec. 5.1. The optimizer inside must work element by
-/// element (Sgd, AdamW, InGroups of them). Results and checkpoints then have the same bits as without Zero.
+/// Source: ZeRO stage 1, Rajbhandari et al. 2019, arXiv:1910.02054, sec. 5.1. The wrapped optimizer must work element
+/// by element (Sgd, AdamW, or InGroups of these). Results and checkpoints then have the same bits as without Zero.
 /// @cost   with C shards, memory for 1/C of the state, and for copies of 1/C of the parameters and gradients that all
-///         shards hold. One exchange, in which a shard receives (C − 1)/C of these parameters
+///         shards hold. A step needs scratch for 1 + 1/C copies of these parameters, and for each element type one
+///         exchange, in which a shard receives (C − 1)/C of these parameters
 template <class OptimizerT, class ShardT>
 struct Zero {
   using IsOptimizer = void;

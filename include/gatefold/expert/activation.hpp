@@ -111,9 +111,9 @@ struct Relu2 {
   }
 };
 
-/// The activation c · sigmoid(1.702 c), with c = min(v, 7), of the gate of gpt-oss. It returns NaN if v is NaN. Its
-/// slope is 0 for v > 7. Source: GptOssExperts of transformers' modeling_gpt_oss.py, with the default values of
-/// swiglu_alpha and swiglu_limit.
+/// The activation c · sigmoid(1.702 c), with c = min(v, 7), of the first factor in gpt-oss (see GatedMlp). It returns
+/// NaN if v is NaN. Its slope is 0 for v > 7. Source: GptOssExperts of transformers' modeling_gpt_oss.py, with the
+/// default values of swiglu_alpha and swiglu_limit.
 struct ClampedSilu {
   static constexpr double alpha = 1.702, limit = 7;
   template <class V>

@@ -15,9 +15,9 @@ namespace gatefold {
 GATEFOLD_FUNCTORS((class T, class B), ReceiveAttention, PoolPositions, PoolPositionsBackward, ReceiveAttentionBackward,
                   AddPooled);
 
-/// An expert that is one attention layer, without softmax scaling, whose outputs are summed over the queries. An item
-/// is a sequence X of L vectors. K_e is the product of the query and key matrices of expert e, and W_e the product of
-/// its value and output matrices.
+/// An expert that is one attention layer. Its scores are not scaled by 1/√d, and its outputs are summed over the
+/// queries. An item is a sequence X of L vectors. K_e is the product of the query and key matrices of expert e, and W_e
+/// the product of its value and output matrices.
 ///
 ///     f_e(X) = Σ_l W_eᵀ X softmax(Xᵀ K_e X_l),   X = (X_1, …, X_L) ∈ R^{d×L}                             (1)
 ///
@@ -32,7 +32,8 @@ GATEFOLD_FUNCTORS((class T, class B), ReceiveAttention, PoolPositions, PoolPosit
 /// @param saved  X K [S · L, d], Σ_l p_l [S, L] (the attention that each position receives), and X Σ_l p_l [S, d]; the
 ///               probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1
-/// @cost   2·S·L·d·(d + L) flop; scratch S·L·d forward and S·L·(3d + 1) backward, plus one block per thread
+/// @cost   2·S·L·d·(d + L) flop; scratch S·L·d forward and S·L·(3d + 1) backward, plus one block of probabilities per
+///         thread
 struct AttentionExpert {
   Index model_dim = 0, length = 1, outputs = 1;
   Initial initial{.law = Initial::Law::normal_fan_in};
@@ -126,7 +127,7 @@ struct AttentionExpert {
 
  private:
   /// Computes the attention probabilities p = softmax(x keyᵀ) in blocks of rows, to limit the scratch memory. Calls
-  /// f(context, block, products, p) for each block. `products` is the type whose functions f calls to multiply p by
+  /// f(context, block, products, p) for each block. `products` is an object whose functions f calls to multiply p by
   /// other matrices.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {

@@ -22,9 +22,10 @@ namespace gatefold {
 /// Source: none; users of two other libraries asked for this feature (issue 6 of scattermoe, issue 1342 of
 /// Megatron-LM).
 /// @param x [N, in_dim] in items, z [S, out_dim] out
-/// @throws ArgumentError unless all kinds have the same in_dim and out_dim, and the counts sum to the gate's experts
-/// @cost   the sum of the costs of the kinds; each kind allocates arrays for all S slots, but uses only the part of the
-///         slots of its experts
+/// @throws ArgumentError unless all kinds have the same in_dim and out_dim, no count is negative, and the counts add up
+///         to the gate's number of experts
+/// @cost   the sum of the costs of the kinds; each kind allocates arrays for all S slots, but uses only the rows of its
+///         own slots
 template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);

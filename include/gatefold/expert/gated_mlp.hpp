@@ -135,8 +135,8 @@ struct GatedMlp {
     const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
     const auto dup_out = made_of<T, B>(ctx, r, groups.slots);
     // Unrounded gradients dgate and dup of the values before the activations. The gradients of gate_bias and up_bias
-    // are sums of them. If B multiplies in a narrower type (for example bfloat16), dgate_out and dup_out are rounded,
-    // so that these views are needed.
+    // are sums of these unrounded gradients. If B multiplies in a narrower type (for example bfloat16), dgate_out and
+    // dup_out are rounded and cannot replace these views.
     View<T, 2, B> exact_dgate{}, exact_dup{};
     if constexpr (!std::is_same_v<T, Factor>)
       if (bias)
@@ -193,8 +193,8 @@ struct GateUp {
   }
 };
 /// The backward pass of a hidden value h = ξ act(g) · up(u) of a gated linear unit. ξ is the factor of dropout. Forward
-/// has stored g and u in `gate` and `up`. The gradient of h is w r, with w the weight of the slot and r = ⟨du, row of
-/// W_down⟩. The product w h is written too, because the gradient of W_down needs it.
+/// has stored g and u in `gate` and `up`. The gradient of h is w r, with w the weight of the slot and r = ⟨du, row j of
+/// V_e⟩ for hidden value j. The product w h is written too, because the gradient of V_e needs it.
 ///
 ///     hidden = w h,   dgate = w r ξ · up(u) · act'(g),   dup = w r ξ · act(g) · up'(u)
 template <class Act, class Up, class T, class B>
@@ -203,8 +203,8 @@ struct GateUpBackward {
   static constexpr bool scalar_only = is_scalar_only<Act> || is_scalar_only<Up>;
   View<const Stored<T, B>, 2, B> gate, up;  // [S, H]
   View<const T, 2, B> factor;               // [S, H] ξ; empty: ξ = 1
-  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dup` may use the same memory as r, an
-  // argument of the functor.
+  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dup` may be the memory from which the caller
+  // loads the argument `given` (r).
   View<Multiplied<T, B>, 2, B> hidden, dgate, dup;
   View<T, 2, B> exact_dgate, exact_dup;  // [S, H] unrounded dgate and dup; empty: not stored
 

@@ -25,8 +25,8 @@ constexpr bool check_takes_factor();
 /// Source: the code of papers 001 and 002, whose experts are W₂ Drop(ReLU(W₁ x + b₁)) + b₂, in mixtures and in dense
 /// layers.
 ///
-/// Without noise (random numbers), or with rate 0, the result has the same bits as that of the wrapped expert. The
-/// parameters and their names are also the same.
+/// Without noise (random numbers), or with rate 0, the result has the same bits as the result of the wrapped expert.
+/// The parameters and their names are always those of the wrapped expert.
 /// @param x [N, D] in items, z [S, D] out
 /// @param noise  the random numbers of one call. A Mixture or OneExpert with this expert has the noise as extra input,
 ///               and passes it on
@@ -34,8 +34,8 @@ constexpr bool check_takes_factor();
 /// @throws ArgumentError unless 0 <= rate < 1; Trainer.step and ThreeStage.step also throw it if there is no noise and
 ///         rate is not 0
 /// @cost   S·H random numbers and S·H values of scratch, in forward and again in backward
-/// @order  ξ of hidden value j of item n at expert e is random number (n·E + e)·H + j, for any slot s. Therefore ξ does
-///         not depend on the number of threads and shards, nor on the routing of other items
+/// @order  ξ of hidden value j of item n at expert e is drawn with random number (n·E + e)·H + j, for any slot s.
+///         Therefore ξ does not depend on the number of threads and shards, nor on the routing of other items
 template <class ExpertT>
 struct HiddenDropout {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,

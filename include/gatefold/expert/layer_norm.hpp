@@ -22,8 +22,8 @@ GATEFOLD_FUNCTORS((class T, class B), Normalise, GainBias, NormaliseBackward);
 /// overflow (|x| > 1e19 in float), x̂ is 0. If the sum of the values overflows, x̂ is NaN.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
-/// @throws ArgumentError unless model_dim >= 1 (layers such as PreNorm replace 0 by their width), shapes fit, and
-///         epsilon > 0, which keeps the result for a constant item finite
+/// @throws ArgumentError unless model_dim >= 1 (layers such as PreNorm replace 0 by their width), gain and bias are
+///         [E, D], and epsilon is finite and > 0. A positive epsilon keeps the result for a constant item finite
 /// @cost   about 8·S·D flop
 struct LayerNorm {
   Index model_dim = 0;

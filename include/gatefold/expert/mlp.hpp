@@ -176,8 +176,8 @@ struct ActivateBackward {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> pre;  // [S, H]
   View<const T, 2, B> factor;          // [S, H] ξ; empty: ξ = 1
-  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dpre` may use the same memory as r, an
-  // argument of the functor.
+  // The outputs of this functor, [S, H] each (S slots, H hidden values). `dpre` may be the memory from which the caller
+  // loads the argument r.
   View<Multiplied<T, B>, 2, B> hidden, dpre;
   View<T, 2, B> as_it_is;  // [S, H] unrounded dpre; empty: not stored
 

@@ -22,7 +22,8 @@ namespace gatefold {
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
 /// @param causal  if true, a position attends only to itself and earlier positions; in forward, no bit of its output
 ///                depends on later positions
-/// @param saved  Q, K, V, context [S · L, D] and a log-sum-exp per row and head; the probabilities are not saved
+/// @param saved  Q, K, V and the context A_h V_h of all heads [S · L, D], and one log-sum-exp per position and head
+///               [S · L, H]; the probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1 and heads divides model_dim
 /// @cost   8·S·L·D² + 4·S·L²·D flop; scratch as in attention/attend.hpp, plus 4·S·L·D backward
 struct MultiHeadExpert {

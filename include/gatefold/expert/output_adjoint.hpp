@@ -22,7 +22,7 @@ namespace gatefold {
 template <class T, class B>
 struct OutputAdjoint {
   View<const T, 2, B> du;       // [N, columns] gradient of u, or [S, columns] gradient of z
-  Groups<B> groups;             // rows of du
+  Groups<B> groups;             // slot s reads row groups.row(s) of du
   SlotWeights<T, B> weights{};  // empty: w = 1
   View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without bias
   // [S] Memory for a copy of the weights w in slot order, which run() writes. Empty unless the product has a bias.
@@ -111,8 +111,8 @@ struct SlotAdjoint {
 
 }  // namespace functor
 
-/// Computes the product r of the output gradients and the transposed matrices V_e of the last product. From r it
-/// computes the gradients of the hidden values h [S, columns] and of the weights, (2) and (3).
+/// Computes r [S, columns], the product of the output gradients and the transposed matrices V_e, as in (1). Calls
+/// `hidden` for each element of r, and computes the gradients (2) of the slot weights w.
 /// @param hidden  the expert's functor for hidden values, see `Hidden` above
 /// @param v [E, columns, out] in, the matrices V_e of the last product
 /// @param r [S, columns]  memory for r. It is empty if B multiplies in a narrower type than T, because r is then used

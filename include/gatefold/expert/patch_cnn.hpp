@@ -18,7 +18,8 @@ namespace gatefold {
 /// @param saved  the values before the activation [S · patches, J]
 /// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
 /// @cost   2·S·P·d·J flop, with P patches and d = model_dim
-/// @order  an output is summed patch by patch, with filters in ascending order
+/// @order  an output is summed patch by patch, with filters in ascending order; on CUDA, each lane sums some of the
+///         filters, and the sums of the lanes are then added
 template <class Act = Cubic>
 struct PatchCnn {
   Index model_dim = 0, patches = 1, filters = 0, outputs = 1;

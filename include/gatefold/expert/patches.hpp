@@ -21,9 +21,11 @@ inline void expect_patch_options(const char* where, Index model_dim, Index patch
   expect(outputs >= 1 && filters % outputs == 0, where, "outputs", Joined{"a divisor of filters = ", filters}, outputs);
 }
 
-/// Computes output o of slot s (one item for one expert) by applying filters w_{j,p} to its patches x^(p): z[s,o] =
-/// Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}). The first sum is over the filters j that belong to o.
-/// @param weight [groups of patches, d, J] in, the filters; bias [groups of patches, J], or [·, 0] without bias
+/// Computes the outputs of all slots. Output o of slot s (one item for one expert) applies filters w_{j,p} to the
+/// patches x^(p) of the item: z[s,o] = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}). The first sum is over the
+/// filters j that belong to o.
+/// @param weight [G, d, J] in, the filters; bias [G, J] in, or [G, 0] without bias. G is E, or E · P if every patch has
+///              separate filters
 /// @param pre    [S · P, J] out, resized; the values before the activation
 template <class Act, class C, class T, class B>
 void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight, In<T, 2, B> bias,

@@ -98,8 +98,8 @@ Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   return {offsets, rows, rows.size()};
 }
 
-/// Copies the items that the slots read to slot order: y[s] = columns [first, first + columns of y) of x[row(s)]. Skips
-/// slots that belong to no expert.
+/// Copies the items that the slots read to y, in slot order: y[s] = columns [first, first + columns of y) of x[row(s)].
+/// Skips slots that belong to no expert.
 template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, false, y});
@@ -112,8 +112,8 @@ View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2
   take_rows(ctx, groups, x, rows);
   return rows;
 }
-/// Adds the items that the slots read to y, which is in slot order: y[s] += columns [first, first + columns of y) of
-/// x[row(s)]. Skips slots that belong to no expert.
+/// Adds to y, in slot order, the items that the slots read: y[s] += columns [first, first + columns of y) of x[row(s)].
+/// Skips slots that belong to no expert.
 template <class C, class T, class B>
 void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, true, y});

@@ -20,11 +20,11 @@ GATEFOLD_FUNCTORS((class T, class B), RootMeanSquare, RootMeanSquareBackward);
 /// torch.nn.RMSNorm, whose default ε is 1.2e-7 for float.
 ///
 /// RmsNorm is an expert policy. As a layer, or in PreNorm, it has one expert. If the squares of an item's values
-/// overflow (|x| > 1e19 in float), the item becomes 0.
+/// overflow (|x| > 1e19 in float), the output z[s] is 0.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1
 /// @param saved  1 / √(mean x² + ε) [S]
-/// @throws ArgumentError unless model_dim >= 1 (layers such as PreNorm replace 0 by their width), shapes fit, and
-///         epsilon > 0, which keeps the result for an item of zeros finite
+/// @throws ArgumentError unless model_dim >= 1 (layers such as PreNorm replace 0 by their width), the gain is [E, D],
+///         and epsilon is finite and > 0. A positive epsilon keeps the result for an item of zeros finite
 /// @cost   about 5·S·D flop
 struct RmsNorm {
   Index model_dim = 0;

@@ -19,9 +19,9 @@ GATEFOLD_FUNCTORS((class T, class B), SigmoidGate, SigmoidGateBackward, AddScore
 /// Source: the shared expert of Qwen1.5-MoE and Qwen2-MoE (shared_expert_gate of transformers' modeling_qwen2_moe.py):
 /// `WithShared{Mixture{…}, SigmoidGated{GatedMlp<Silu>{…}}}`.
 /// @param x [N, D] in items, z [S, out_dim] out
-/// @param saved  the saved values of the inner expert, its output [S, out_dim], the sigmoid [S]
-/// @throws ArgumentError as the inner expert
-/// @cost   the inner expert + 2·S·D flop
+/// @param saved  the saved values of the inner expert, its output before the gate [S, out_dim], and the sigmoid [S]
+/// @throws ArgumentError if the inner expert throws it, and unless g is [E, D, 1]
+/// @cost   the cost of the inner expert, and 2·S·D flop
 template <class ExpertT>
 struct SigmoidGated {
   GATEFOLD_REQUIRE(

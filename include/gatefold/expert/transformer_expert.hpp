@@ -19,10 +19,10 @@ namespace gatefold {
 /// TransformerExpert<Gelu>{…}}}.
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
 /// @param bias  if true, the Mlp has a bias; attention never has a bias
-/// @param saved  6 arrays [S · L, model_dim], [S · L, hidden_dim], [S · L, heads] and 2 [S · L]; the attention
-///               probabilities are not saved
+/// @param saved  six arrays [S · L, model_dim], one [S · L, hidden_dim], one [S · L, heads] and two [S · L]; the
+///               attention probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1, heads divides model_dim and epsilon > 0
-/// @cost   8·S·L·D² + 4·S·L²·D + 4·S·L·D·H flop
+/// @cost   8·S·L·D² + 4·S·L²·D + 4·S·L·D·H flop, with D = model_dim and H = hidden_dim
 template <class Act = Gelu>
 struct TransformerExpert {
   Index model_dim = 0, hidden_dim = 0, heads = 1, length = 1;

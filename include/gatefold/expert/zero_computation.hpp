@@ -77,8 +77,8 @@ struct CopyExpert {
   }
 };
 
-/// An expert that mixes its input x and a learned constant v_e. The shares of both are a softmax of two scores of the
-/// input, with weights W_e [2, D].
+/// An expert that mixes its input x and a learned constant v_e. Their shares α₁ and α₂ are the softmax of two scores,
+/// which a learned matrix W_e [2, D] computes from x.
 ///
 ///     z[s] = α₁ x[row(s)] + α₂ v_e,   (α₁, α₂) = softmax(W_e x[row(s)])                                 (3)
 ///

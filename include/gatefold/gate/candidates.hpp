@@ -30,17 +30,18 @@
 /// while a row is in cache (`rows`, `rows_backward` of policy/hooks.hpp). A mixing with `rows` must rank by z. For item
 /// n, a selection with `rows` reads row n of rank and q, and its backward adds only to the gradient of q.
 ///
-/// If the scores have forward_rows, a backend keeps the logits of a few items in cache and routes them there. This
-/// needs functors that take rows at any address: f.row(lanes, n, z_row, q_row) of the mixing, and f.choose(lanes, n,
-/// rank_row) and f.weigh(lanes, n, q_row) of the selection. These functions are optional. If the parts have them, rank
-/// and q of the candidates can be views that have extents but no memory.
+/// If the scores have forward_rows, a backend can compute the logits of a few items and choose the experts of these
+/// items while the logits are in cache. This needs functors that accept a row at any address: f.row(lanes, n, z_row,
+/// q_row) of the mixing, and f.choose(lanes, n, rank_row) and f.weigh(lanes, n, q_row) of the selection. These
+/// functions are optional. If the parts have them, rank and q of the candidates can be views that have extents but no
+/// memory.
 ///
 /// In these functors, several lanes (threads) can compute one row together. Lane 0 writes and reads the chosen experts.
-/// Lane e mod size writes and reads element e of a row.
+/// Lane e mod size, with `size` the number of lanes, writes and reads element e of a row.
 ///
-/// Picks p of the plan can have any order. TopK and similar selections write pick j of item n at n·K + j, best first.
+/// The picks of a plan can have any order. TopK and similar selections write pick j of item n at n·K + j, best first.
 /// Capacity and some losses need this order. Selections with a different order have `picks_by_item = false`. A pick
-/// that was chosen and then dropped is stored as ~expert, and a place that no pick uses as no_pick.
+/// that was chosen and then dropped is stored as ~expert. In an unused entry of the plan, the expert is no_pick.
 ///
 /// Each part can have validate: scores.validate(params), mixing.validate(params, items, extra) and
 /// selection.validate(params, items, extra). A selection can also have validate_options(experts). Options of a part
@@ -54,7 +55,7 @@ struct Candidates {
   View<const T, 2, B> rank;      // [N, E] larger is better: logits, or log-probabilities after a mixing
   View<const T, 2, B> q;         // [N, E] probabilities
   View<const T, 1, B> valid{};   // [N] 1 = item, 0 = padding; empty: no padding. Read by selections that compare items
-  bool first_evaluation = true;  // false if an update rule evaluates a layer again in a step, which must not be counted
+  bool first_evaluation = true;  // false if an update rule evaluates the layer again in a step; loads then do not count
 };
 
 /// The noisy values by which a selection ordered the experts, value = rank + deviation · noise, and the deviations.
@@ -217,7 +218,7 @@ constexpr bool check_parts() {
 namespace functor {
 
 /// Runs the mixing and the selection of a gate for item n. The experts are chosen from the ranks before the mixing
-/// writes the probabilities, so that both can be in the same memory.
+/// writes the probabilities, so that ranks and probabilities can be in the same memory.
 template <class MixT, class PickT>
 struct RouteRow {
   MixT mix;

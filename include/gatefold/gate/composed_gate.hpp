@@ -83,7 +83,7 @@ struct ComposedGate {
     Tensor<T, 2, B> logits, probabilities;  // [N, E]
     gatefold::Saved<Mixing, T, B> mixing;
     gatefold::Saved<Selection, T, B> selection;
-    Tensor<T, 1, B> auxiliary;  // weighted value of each auxiliary loss; empty if the layer is evaluated again
+    Tensor<T, 1, B> auxiliary;  // weighted value of each auxiliary loss; empty unless extra.count_auxiliary
   };
   /// Additional inputs of the parts of a gate, and the mask `valid` of padding. An item that is padding goes to no
   /// expert, so the mixture writes 0 for it. Auxiliary losses do not count it. Its values affect no other item and no

@@ -118,10 +118,10 @@ Index item_width(const auto& scores) {
 }
 
 /// Returns the number of experts that compute each item, before a capacity limit drops some of them:
-/// - option `k` of the gate, of the gate inside, or of its selection (the part that chooses experts), or the constant
-///   `picks` if there is no `k`;
+/// - option `k` of the gate, of the gate that it wraps, or of its selection (the part that chooses experts), or the
+///   constant `picks` if there is no `k`;
 /// - option `factor` of ExpertChoice, rounded up, because an item has `factor` experts on average;
-/// - the product of both levels of a gate with groups of experts (HierarchicalGate);
+/// - the product of the numbers of the two levels of a gate with groups of experts (HierarchicalGate);
 /// - all experts for any other gate (Dense, SoftMoe).
 /// @param part  a gate or a selection
 template <class P>

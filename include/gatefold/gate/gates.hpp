@@ -151,8 +151,8 @@ struct VMoeOptions {
   double factor = 1.05;
   Index group = 0;
 };
-/// Returns the gate of V-MoE: no router bias, noise with a fixed deviation of 1/E for E experts, and as weights the
-/// softmax over all experts. The weights of the importance and load losses are 0.005. The capacity is `factor` times
+/// Returns the gate of V-MoE. It has no router bias, noise with a fixed deviation of 1/E for E experts, and the softmax
+/// over all experts as weights. The weights of the importance and load losses are 0.005. The capacity is `factor` times
 /// the even share of `group` items (0: all items), rounded up to a multiple of 4. The paper has a factor of 1.05 in
 /// training and 4 in evaluation. The losses are computed over the whole batch; they are not the mean over groups.
 inline VMoe vmoe(VMoeOptions o = {}) {
@@ -185,8 +185,8 @@ inline GShardTop2 gshard(GShardOptions o = {}) {
 struct AuxLossFreeOptions {
   Index experts = 0, k = 6;
 };
-/// Returns the gate of Wang et al. 2024, which needs no auxiliary loss: no router bias, the sigmoids of the logits as
-/// weights without renormalisation, and steps of 0.001 for the bias that balances the load.
+/// Returns the gate of Wang et al. 2024, which needs no auxiliary loss. It has no router bias, the sigmoids of the
+/// logits as weights without renormalisation, and steps of 0.001 for the bias that balances the load.
 inline SigmoidTopK aux_loss_free(AuxLossFreeOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .renormalise = false, .speed = 0.001}};
@@ -197,8 +197,8 @@ struct DeepSeekV3Options {
   double scale = 2.5;
 };
 /// Returns the gate of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to `scale`, experts only from
-/// the best 4 of 8 groups, and steps of 0.001 for the bias that balances the load. Its balance loss over sequences is
-/// not included.
+/// the best 4 of 8 groups, and steps of 0.001 for the bias that balances the load. The balance loss of DeepSeek-V3 over
+/// sequences (SequenceBalance) is not included.
 inline SigmoidTopK deepseek_v3(DeepSeekV3Options o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .scale = o.scale, .speed = 0.001, .groups = o.groups, .top_groups = o.top_groups}};
@@ -207,8 +207,8 @@ inline SigmoidTopK deepseek_v3(DeepSeekV3Options o = {}) {
 struct Llama4Options {
   Index experts = 16, k = 1;
 };
-/// Returns the gate of Llama 4: no router bias, and as weights of the experts' inputs the sigmoids of the logits,
-/// without renormalisation.
+/// Returns the gate of Llama 4. It has no router bias, and multiplies the inputs of the experts by the sigmoids of the
+/// logits, without renormalisation.
 inline SigmoidOnInput llama4(Llama4Options o = {}) {
   return {{.scores = {.experts = o.experts, .bias = false}, .selection = {.k = o.k, .renormalise = false}}};
 }

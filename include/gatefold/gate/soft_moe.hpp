@@ -21,19 +21,20 @@ GATEFOLD_FUNCTORS((class T, class B), SoftmaxOfItems, SoftmaxOfItemsBackward);
 ///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)
 ///     combine[n,s]  = exp z[n,s] / Σ_t exp z[n,t]                                                       (3)
 ///
-/// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` selects how ‖·‖ is kept
-/// away from 0: the paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, and
-/// `SoftMoe::reference()` (bwconrad/soft-moe, the base of paper 001's code) `clamped`. `reference()` also dispatches x̂
-/// instead of x. SoftMoe does not suit causal models, because every item of a sequence affects all items of the
-/// sequence, also the earlier ones.
-/// @param count  number of experts
-/// @param slots  number of slots of each expert for each sequence
+/// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` selects how a division by a
+/// length ‖·‖ near 0 is avoided. The paper's listing uses `outside`, `SoftMoe::vmoe()` (google-research/vmoe) uses
+/// `inside`, and `SoftMoe::reference()` (bwconrad/soft-moe, the base of paper 001's code) uses `clamped`. `reference()`
+/// also dispatches x̂ instead of x. SoftMoe does not suit causal models, because every item of a sequence affects all
+/// items of the sequence, also the earlier ones.
+/// @param count  E, the number of experts
+/// @param slots  P, the number of slots of each expert for each sequence
 /// @param unit_dispatch  if true, the slots get means of x̂ instead of x
 /// @param x      [N, D] in   items
 /// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
 /// @param extra  Sequence: length, padding. Items of different sequences do not affect each other. Padding affects no
 ///               item, whatever its values are; its output is 0
-/// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0, and shapes and length fit
+/// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0, the parameters have the shapes of Params,
+///         and the length divides N
 /// @cost   2·N·E·P·D flop in addition to the cost of the plan. `init` sets σ to 1 and draws φ from N(0, 1/D)
 struct SoftMoe {
   Index model_dim = 0, count = 0, slots = 1;

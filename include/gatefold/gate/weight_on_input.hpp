@@ -17,15 +17,15 @@ struct WeightedInputPlan;
 ///
 ///     u[n] = Σ_e expert_e(w[n,e] · x[n]) over the picks of item n,   w from the gate                    (1)
 ///
-/// The experts of an item and the weights are those of the gate inside. An expert that is not picked contributes
-/// nothing, also if expert(0) is not 0.
+/// The wrapped gate chooses the experts of an item and their weights. An expert that is not picked contributes nothing,
+/// even if expert(0) is not 0.
 ///
-/// Source: Llama 4 (transformers' modeling_llama4.py). Its code also computes the experts that an item did not pick,
-/// with input 0. The result is equal, because its experts have no bias.
+/// Source: Llama 4 (transformers' modeling_llama4.py). The code of Llama 4 also computes the experts that an item did
+/// not pick, with input 0. The result is equal, because the experts of Llama 4 have no bias.
 /// @param x     [N, D] in   items
 /// @param plan  out         WeightedInputPlan: the picks of the gate, and the inputs [S, D] of the experts
-/// @throws ArgumentError as the gate inside
-/// @cost   the gate inside, and S·D values that dispatching writes. A Mixture also keeps the outputs of the experts
+/// @throws ArgumentError in the cases in which the wrapped gate throws
+/// @cost   the wrapped gate, and S·D values that dispatching writes. A Mixture also keeps the outputs of the experts
 ///         [S, out_dim] until backward
 template <class GateT>
 struct WeightOnInput {
@@ -81,15 +81,15 @@ struct WeightOnInput {
 template <class G>
 WeightOnInput(G) -> WeightOnInput<G>;
 
-/// A routing plan that multiplies the inputs of the experts by the weights of the picks. A SparsePlan multiplies their
-/// outputs. For slot s with pick p(s) of item n(s):
+/// A routing plan that multiplies the inputs of the experts by the weights of the picks. A SparsePlan multiplies the
+/// outputs instead. For slot s with pick p(s) of item n(s):
 ///
 ///     in[s] = weight[p(s)] · x[n(s)],   out[n] = Σ_{slots s of item n} z[s]                              (1)
 ///     dweight[p(s)] = ⟨din[s], x[n(s)]⟩,   dx[n] = Σ_{slots s of item n} weight[p(s)] · din[s]            (2)
 ///
-/// WeightOnInput is the gate that writes this plan. The picks and their order are those of SparsePlan.
+/// WeightOnInput is the gate that writes this plan. It stores the picks in the same way as a SparsePlan.
 /// @cost   dispatching writes S·D values, which the plan keeps for backward
-/// @order  slots of an item are summed by ascending slot, so by expert
+/// @order  the outputs of an item's slots are added by ascending slot, and therefore by ascending expert
 template <class T, class B>
 struct WeightedInputPlan : SparsePlan<T, B> {
   static constexpr bool weights_inputs = true;

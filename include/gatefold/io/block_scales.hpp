@@ -7,25 +7,26 @@
 #include <cstdint>
 #include <limits>
 
-/// Numbers of eight and four bits with a scale for each block, as published models store weights. They stand for
-/// floats:
+/// Decodes and encodes weights of eight and four bits with a scale for each block, as in files of published models. The
+/// values w of the weights are:
 ///
 ///     FP8 (DeepSeek-V3)  w[o,i] = e4m3(byte[o,i]) · scale[o / 128, i / 128]                             (1)
 ///     MXFP4 (gpt-oss)    w[j]   = e2m1(nibble j) · 2^(scale[j / 32] − 127)                              (2)
 ///
 /// Source: Micikevicius et al. 2022, arXiv:2209.05433 (e4m3); OCP Microscaling Formats 1.0 (e2m1, e8m0, blocks of 32);
-/// transformers' integrations for fp8 (weight_scale_inv) and mxfp4 (_blocks, _scales). In reading, all products are
-/// exact in float unless they overflow or underflow, except (1) with scales of more than 20 bits, which are rounded to
-/// nearest.
+/// transformers' integrations for fp8 (weight_scale_inv) and mxfp4 (_blocks, _scales). When the library reads a file,
+/// all products are exact in float unless they overflow or underflow. The exception is a product (1) whose scale has
+/// more than 20 significant bits: it is rounded to nearest.
 ///
-/// In writing, a block that still has the values of an earlier encoding keeps its bytes and its scale. In any other
-/// block, a is the largest finite magnitude, and each value w becomes the code nearest to w / scale, ties to even:
+/// When the library writes a file, a block whose values equal those of an earlier encoding keeps the bytes and the
+/// scale of that encoding. In any other block, a is the largest finite magnitude, and each value w becomes the code
+/// nearest to w / scale, ties to even:
 ///
 ///     FP8    scale as before if 224 · scale < a ≤ 448 · scale, otherwise a / 448                       (3)
 ///     MXFP4  the smallest power of two, from 2⁻¹²⁷ to 2¹²⁷, that is at least a / 6                     (4)
 ///
 /// 448 and 6 are the largest numbers of e4m3 and e2m1. Larger quotients become these numbers. NaN and infinity become
-/// NaN; in MXFP4 the whole block does, because only its scale can be NaN.
+/// NaN; in MXFP4 all values of the block become NaN, because only the scale of a block can be NaN.
 namespace gatefold::io::block_scales {
 
 inline constexpr std::uint64_t kSquare = 128;  // rows and columns of a block with one scale in (1)
@@ -50,13 +51,13 @@ inline float e8m0(std::uint8_t bits) {
   return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, static_cast<int>(bits) - 127);
 }
 
-/// Returns the number of the row of scales in (1) that belongs to row number `row`. A matrix has `rows` rows. Rows are
-/// numbered through all matrices, and so are rows of scales.
+/// Returns the number of the row of scales in (1) that belongs to row number `row`. Each matrix has `rows` rows. Rows
+/// are numbered consecutively over all matrices, and so are rows of scales.
 inline std::uint64_t scale_row(std::uint64_t row, std::uint64_t rows) {
   return row / rows * ((rows + kSquare - 1) / kSquare) + row % rows / kSquare;
 }
-/// Decodes some rows of matrices [rows, columns] by (1). The matrices follow each other, and their rows are numbered
-/// through all matrices. The decoded rows are number first, …, first + count − 1.
+/// Decodes rows first, …, first + count − 1 of matrices [rows, columns] by (1). The matrices follow each other in
+/// memory, and rows are numbered consecutively over all matrices.
 /// @param from   [count, columns] the bytes of these rows
 /// @param scale  [rows of scales, ⌈columns / 128⌉] the scales, beginning with row number scale_row(first, rows)
 inline void decode_fp8(const std::byte* from, const float* scale, std::uint64_t first, std::uint64_t count,
@@ -114,7 +115,7 @@ inline bool is_same(float a, float b) {
 
 /// Encodes matrices [rows, columns] of floats by (1) and (3).
 /// @param bytes         [matrices, rows, columns] in, out: in, an earlier encoding; out, the new encoding
-/// @param scale         [matrices, ⌈rows / 128⌉, ⌈columns / 128⌉] in, out: its scales
+/// @param scale         [matrices, ⌈rows / 128⌉, ⌈columns / 128⌉] in, out: the scales of the encoding
 /// @param stored_scale  returns the float to which the file rounds a scale
 void encode_fp8(const float* from, std::uint64_t matrices, std::uint64_t rows, std::uint64_t columns, std::byte* bytes,
                 float* scale, const auto& stored_scale) {
@@ -141,7 +142,7 @@ void encode_fp8(const float* from, std::uint64_t matrices, std::uint64_t rows, s
 }
 /// Encodes blocks of 32 floats by (2) and (4).
 /// @param to     [blocks, 16] in, out: in, an earlier encoding; out, the new encoding
-/// @param scale  [blocks] in, out: its scales
+/// @param scale  [blocks] in, out: the scales of the encoding
 inline void encode_mxfp4(const float* from, std::uint64_t blocks, std::byte* to, std::byte* scale) {
   float before[kRow];
   for (std::uint64_t b = 0; b < blocks; ++b, from += kRow, to += kRow / 2, ++scale) {

@@ -17,13 +17,14 @@ namespace gatefold::io {
 ///     …
 ///     folder.commit();
 ///
-/// An existing target is replaced only if the new folder has all its files, so that no file is lost. The replacement
-/// consists of two renames. Between them, for an instant, no folder has the name of the target; its previous content is
-/// in TARGET.gatefold.old. A killed writer leaves TARGET.gatefold.tmp, or both. The next FolderReplacement of the same
-/// target removes them. Only one program at a time may write to a target.
+/// An existing target is replaced only if `names` contains the names of all its files, so that no file is lost. The
+/// replacement consists of two renames. Between them, for an instant, no folder has the name of the target; its
+/// previous content is in TARGET.gatefold.old. A killed writer leaves TARGET.gatefold.tmp, TARGET.gatefold.old, or
+/// both. The next FolderReplacement of the same target removes these folders. Only one program at a time may write to a
+/// target.
 ///
-/// @throws FileError with path and reason if the target is not a folder or has other files. Then nothing has been
-///         written
+/// @throws FileError with path and reason if the target is not a folder, or has files that are not in `names`. Nothing
+///         has been written then
 class FolderReplacement {
  public:
   /// @param names  names of the files that the new folder will have

@@ -34,7 +34,7 @@ namespace safetensors {
 
 /// Lists the files that a save writes, and the file and offset of each tensor.
 struct Layout {
-  /// The header of one file, and its sizes in bytes.
+  /// The header of one file, and sizes and offsets in this file, in bytes.
   struct File {
     std::string header{};        // size of the JSON text (8 bytes), then the JSON text
     std::uint64_t begin = 0;     // offset of the elements
@@ -67,7 +67,7 @@ inline std::string content_text(std::uint64_t content) {
 
 /// Returns the layout of a save: the headers of its files, and the file and offset of each tensor.
 /// @throws ArgumentError if an option is invalid, or a name or metadata text is not UTF-8
-/// @order  tensors of Entry::aligned first, then by decreasing size of an element (I64, F64, F32, F16, BF16, I8, U8),
+/// @order  tensors with Entry::aligned first, then by decreasing size of an element (I64, F64, F32, F16, BF16, I8, U8),
 ///         then by name, so each tensor is aligned; a new file begins if the next tensor does not fit into the current
 ///         one
 template <class Json = nlohmann::json>

@@ -85,7 +85,7 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
     for (const auto& [key, value] : kept->items())
       if (value.is_string()) opened.metadata[key] = value.template get<std::string>();
   for (const auto& of_part : by_part) {
-    const std::vector<std::string>& wanted = of_part.second;  // sorted like the index
+    const std::vector<std::string>& wanted = of_part.second;  // sorted, because the JSON object of the index is sorted
     OpenFile& part = opened.files.emplace_back(path.parent_path() / of_part.first, known);
     std::vector<bool> found(wanted.size());
     std::erase_if(part.header.tensors, [&](const Described& t) {

@@ -22,8 +22,8 @@ enum class ExpertStorage { one_by_one, fused, mxfp4 };
 namespace maps {
 
 /// Adds map entries for the weights gate, up and down of gated experts without bias. `theirs` is the prefix of the
-/// names in the file. If it contains `{}`, the file has separate tensors for each expert; otherwise it has a single
-/// expert.
+/// names in the file. If it contains `{}`, the file has separate tensors for each expert; otherwise the tensors belong
+/// to a single expert.
 inline void gated(TensorMap& map, const std::string& ours, const std::string& theirs,
                   const std::string& gate = "gate_proj", const std::string& up = "up_proj",
                   const std::string& down = "down_proj") {

@@ -238,7 +238,7 @@ GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path
 ///                  params})`. If the tensors are larger, `NAME.safetensors` becomes
 ///                  `NAME-CONTENT-00001-of-00003.safetensors`, …, and the index `NAME.safetensors.index.json`. The
 ///                  index is replaced in one step after all parts are on the disk. Until then the previous save of the
-///                  path is complete, whether it is one file or parts; afterwards it is deleted
+///                  path (one file or several parts) is complete; afterwards the previous save is deleted
 /// @throws ArgumentError if two tensors have the same name or a text is not UTF-8; FileError if the files cannot be
 ///         written. An existing save is unchanged then, and no other file is left
 /// @cost   one copy in pieces of 4 MiB; a file appears in one step, by a rename, after it is on the disk

@@ -17,8 +17,8 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/json.hpp"
 
-/// Reads and writes the header of a safetensors file, a JSON text. Reading takes one pass, and about as much memory as
-/// the header is long.
+/// Reads and writes the header of a safetensors file, a JSON text. Reading takes one pass. For a header of n bytes, it
+/// takes about n bytes of memory in addition to the text.
 namespace gatefold::io {
 
 using Metadata = std::map<std::string, std::string>;
@@ -45,8 +45,8 @@ struct Entry {
   std::vector<std::uint64_t> shape;  // shape of the whole tensor
   std::uint64_t bytes;               // size of the whole tensor
   std::vector<Slice> here{};         // slices that this process has, in the order of its memory
-  bool skipped = false;              // no elements here (Tensor.skip), but perhaps in a file
-  bool aligned = false;              // before all others of its file, whose elements begin at a multiple of kLine
+  bool skipped = false;              // true: no elements in this process (Tensor.skip); a file may have some
+  bool aligned = false;              // true: stored first; the elements of its file begin at a multiple of kLine
 };
 
 /// Formats a text from a file for an error message: in quotes, cut after 200 bytes, with control characters escaped.
@@ -221,7 +221,8 @@ class HeaderReader {
     ++depth_;
     return true;
   }
-  // Checks that the data_offsets of a tensor fit its type and shape, after all three have been read.
+  // Checks that the data_offsets of a tensor span as many bytes as its type and shape require. The reader must have
+  // read all three members before.
   void expect_size() const {
     const std::uint64_t bits = tensor_.dtype->bits;
     if (!countable_ || elements_ > ~std::uint64_t(0) / bits) {

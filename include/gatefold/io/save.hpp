@@ -22,7 +22,7 @@
 namespace gatefold::io::safetensors {
 
 /// Describes where a process has the elements of a tensor that it saves, and how to copy them to host memory. If the
-/// process has only some slices of the tensor (Entry::here), they are one after the other.
+/// process has only some slices of the tensor (Entry::here), the slices follow each other in memory.
 struct Source {
   const void* data;
   Index size;
@@ -43,8 +43,8 @@ void expect_no_index(const std::filesystem::path& path);
 ///
 /// Until commit, the previous save is complete and unchanged. Each file is replaced in one step. The name and the
 /// metadata of a part contain the content number (a hash of all bytes), so parts with a different content are not
-/// overwritten. The index is replaced in one step after all parts, and names the valid ones. Afterwards, the parts that
-/// the index does not name are removed. Only one program at a time can write to a path.
+/// overwritten. The index is replaced in one step after all parts, and names the valid parts. Afterwards, the parts
+/// that the index does not name are removed. Only one program at a time can write to a path.
 ///
 /// @throws FileError with the path that the caller gave and the reason of the system; the previous save is unchanged
 ///         then
@@ -62,7 +62,7 @@ class Save {
       write_at(f, layout_.files[f].header.data(), layout_.files[f].header.size(), 0);
     }
   }
-  /// Joins a save that another process has begun: opens the files that it has created.
+  /// Joins a save that another process has begun: opens the files that the other process has created.
   /// @param begun  the text that begun() has returned in the other process
   /// @throws ArgumentError if the layout of that process has a different number of files; FileError if this process
   ///         cannot open the files
@@ -96,8 +96,8 @@ class Save {
     return text;
   }
 
-  /// Writes the elements that this process has of each tensor, all or some slices. They are on the disk when the
-  /// function returns.
+  /// Writes the elements that this process has to the files: whole tensors, or some slices of them. The elements are on
+  /// the disk when the function returns.
   /// @param sources  the elements of this process, for each entry of Layout::list in order
   /// @cost   one copy in pieces of 4 MiB
   void write(void* context, const std::vector<Source>& sources) {
@@ -121,9 +121,10 @@ class Save {
     for (OutputFile& file : files_)
       if (!file.sync()) fail("cannot write");
   }
-  /// Returns the share of this process in the content number: a hash of the bytes that it has written and of their
-  /// offsets in the files. The content number of the whole save is the sum over all processes. The bytes of a header
-  /// that will hold the content number count as 0 in this hash. The result is 0 if there is only one file.
+  /// Returns the share of this process in the content number: a hash of the bytes that this process has written, and of
+  /// their offsets in the files. The content number of the whole save is the sum over all processes. The hash is
+  /// computed before the content number is written to the headers, which then have digits 0 in its place. The result is
+  /// 0 if there is only one file.
   std::uint64_t content() const { return content_; }
 
   /// Replaces the previous files by the new ones. The process that created the files calls this function, after all
@@ -175,7 +176,7 @@ class Save {
     if (layout_.in_parts()) content_ += content_of(file, bytes, count, offset);
   }
   // Returns a hash of some bytes of a file: the sum, over their 32-bit words, of a hash of the word, its file and its
-  // offset. Because it is a sum, it does not depend on which process writes which word.
+  // offset. Because the hash is a sum, it does not depend on which process writes which word.
   static std::uint64_t content_of(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
     std::uint64_t sum = 0, place = (std::uint64_t{file} << 46) + offset / sizeof(std::uint32_t);
     for (std::size_t i = 0; i + sizeof(std::uint32_t) <= count; i += sizeof(std::uint32_t)) {

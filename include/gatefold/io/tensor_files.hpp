@@ -35,11 +35,12 @@ struct TensorInfo {
 /// Source: https://github.com/huggingface/safetensors; the index as Hugging Face's transformers write it: `weight_map`
 /// gives for each tensor the name of a file in the same folder. Other tensors of these files are ignored.
 ///
-/// A tensor with scales for its blocks (block_scales.hpp) appears as the F32 tensor of its values: FP8 weights
-/// `NAME` with `NAME_scale_inv`, and MXFP4 weights `NAME_blocks` with `NAME_scales`, which appear as `NAME`.
+/// A tensor with scales for its blocks (block_scales.hpp) appears as one F32 tensor `NAME` with its values. In the
+/// files, FP8 weights are the tensors `NAME` and `NAME_scale_inv`, and MXFP4 weights are `NAME_blocks` and
+/// `NAME_scales`.
 /// @throws FileError with path and reason: if read_metadata refuses a part; if the index is not JSON, names a file
 ///         outside its folder, or names a tensor that its file lacks
-/// @cost   reads only headers; keeps one open file for each part
+/// @cost   the constructor reads only headers, and keeps one open file for each part
 class TensorFiles {
  public:
   explicit TensorFiles(const std::filesystem::path& path)
@@ -103,8 +104,9 @@ class TensorFiles {
     return raw_bytes(place, place.begin, place.end - place.begin);
   }
   /// Returns the bytes of a tensor as they are in the file, in the memory of RegularFile::map: on POSIX systems, pages
-  /// of the file instead of a copy. The pointer keeps this memory valid. Threads must not call this function together.
-  /// @throws FileError if the tensor has scales, because its bytes are not those of its values
+  /// of the file instead of a copy. The pointer keeps this memory valid. Two threads must not call this function at the
+  /// same time.
+  /// @throws FileError if the tensor has scales, because the file does not contain the bytes of its values
   std::shared_ptr<std::byte> map(std::string_view name) const {
     const Place& place = at(name);
     if (!place.scales.empty()) fail(name, "has scales, so it cannot be mapped");
@@ -116,10 +118,10 @@ class TensorFiles {
   struct Part {
     std::uint64_t run, part, parts;
   };
-  /// Returns the bytes of some elements of a part of a tensor: of `elements` elements of the part, beginning with its
-  /// element number `first`. If `elements` is not given, returns all elements from there to the end of the part.
+  /// Returns the bytes of `elements` elements of a part of a tensor, beginning with element number `first` of the part.
+  /// If the part has fewer elements after `first`, or `elements` is not given, returns all elements up to its end.
   /// @throws ArgumentError unless part < parts, the number of elements of the tensor is a multiple of run · parts, and
-  ///         the part has the elements
+  ///         `first` is at most the number of elements of the part
   std::vector<std::byte> read_part(std::string_view name, const Part& of, std::uint64_t first = 0,
                                    std::uint64_t elements = ~std::uint64_t(0)) const {
     const Place& place = at(name);
@@ -183,7 +185,7 @@ class TensorFiles {
     RegularFile* file;
     std::uint64_t begin, end;
     std::string scales{};  // name of a tensor's scales in scales_; for scales, the name of their tensor; else empty
-    TensorInfo stored{};   // a tensor with scales: its numbers as they are in the file
+    TensorInfo stored{};   // for a tensor with scales: type and shape of its numbers in the file
   };
 
   std::vector<std::byte> raw_bytes(const Place& place, std::uint64_t begin, std::uint64_t count) const {

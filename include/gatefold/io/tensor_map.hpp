@@ -53,8 +53,8 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
 /// @param stored  the type in which floats and doubles are written; types of 16 bits are rounded to nearest, ties to
 ///                even
 /// @throws ArgumentError in the same cases as load; for the path of an index (`.json`); if two tensors get the same
-///         name, a part lacks the other parts of its tensor, or a text is not UTF-8. FileError in the same cases as
-///         `save` of parts: an existing file is then unchanged, and no other file is left
+///         name, the map lacks a part of a tensor, or a text is not UTF-8. FileError in the same cases as `save` of
+///         parts: an existing file is then unchanged, and no other file is left
 /// @cost   host memory of twice the largest tensor
 /// @order  tensors by decreasing size of an element, then by name
 template <class C, class P>
@@ -209,7 +209,7 @@ class Converted {
 
 /// Reads all tensors that store the pack, some elements at a time, and calls put(tensor, first, count, values) for
 /// elements [first, first + count) of each tensor. For tensors of rank 3, these are whole matrices.
-/// @cost  host memory of four copies of kReadAtOnce bytes, or of one matrix
+/// @cost  host memory of four blocks; a block has kReadAtOnce bytes, or one matrix if that is larger
 template <class P, class F>
 void for_each_block(const TensorFiles& files, const TensorMap& map, P& pack, const F& put) {
   visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B> tensor, const auto& pieces) {
@@ -228,7 +228,7 @@ void for_each_block(const TensorFiles& files, const TensorMap& map, P& pack, con
   });
 }
 /// Fills a pack from files, as load does, but needs memory only for some elements at a time. If the system cannot read
-/// the elements, a part of the pack has been written.
+/// some elements, a part of the pack may already have been written.
 template <class C, class P>
 void fill(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   expect_stored(files, map, pack);

@@ -66,7 +66,8 @@ struct Piece {
 
 /// Returns the tensors in the file that store one gatefold tensor: a single one, or one for each expert.
 /// @param shape  the shape of the gatefold tensor
-/// @throws ArgumentError if the map entry does not fit the shape
+/// @throws ArgumentError if the map entry cannot be applied to the shape, for example if one_expert is set for 2
+///         experts
 inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_t> shape, const char* where) {
   const std::string at = "map: " + entry.ours;
   const std::size_t hole = entry.theirs.find("{}");

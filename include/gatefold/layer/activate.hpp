@@ -18,7 +18,7 @@ GATEFOLD_FUNCTORS((class Act, class T, class B), ActivateRow, ActivateRowBackwar
 ///
 /// Source: torch.nn.GELU and the other activation modules of PyTorch.
 /// @param x [N, D] in, u [N, D] out
-/// @throws ArgumentError unless model_dim >= 1 (a Chain replaces 0 by the width of the layer before) and shapes fit
+/// @throws ArgumentError if model_dim < 1 (a Chain replaces 0 by the width of the layer before) or a shape is wrong
 /// @cost   N·D evaluations of the activation
 template <class Act>
 struct Activate {
@@ -56,7 +56,7 @@ struct Activate {
 namespace functor {
 
 /// Calls f(at, j) for the columns j < n of a row. The accessor `at` loads and stores one value, or a SIMD register of
-/// neighbouring columns. It is always one value if the activation Act takes only one value at a time.
+/// neighbouring columns. The accessor always handles one value if the activation Act takes only one value at a time.
 template <class Act, class T, class Lanes, class F>
 GATEFOLD_HD void each_column_for(const Lanes& lanes, Index n, const F& f) {
   if constexpr (is_scalar_only<Act>) {

@@ -29,8 +29,9 @@ namespace gatefold {
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (with a causal mask, half of the second term if L is much larger than a block of 128
 ///         items); keeps 4·N·D + 2·N·heads values
-/// @order  see attention/attend.hpp: with a causal mask, no bit of an item depends on later items. In forward, an item
-///         that holds NaN reaches only items that attend to it. Padding reaches no item, in forward and in backward
+/// @order  see attention/attend.hpp: with a causal mask, no bit of the output of an item depends on later items. In
+///         forward, an item that holds NaN affects only items that attend to it. Padding affects no item, in forward
+///         and in backward
 struct Attention {
   Index model_dim = 0, heads = 1;
   bool causal = true;

@@ -24,8 +24,9 @@ namespace gatefold {
 /// @param x [N, D] in, y [N, out_dim] out
 /// @param extra  `.attention`: the extra inputs of the attention; Block sets their flag `traced` if they have it.
 ///         `.layer`: the extra inputs of the layer, without the trace
-/// @throws ArgumentError unless out_dim of the attention equals in_dim of the layer, and options and shapes fit
-/// @cost   the attention and the layer; keeps the N·D values between them
+/// @throws ArgumentError if out_dim of the attention differs from in_dim of the layer, or a shape or an option is
+///         invalid
+/// @cost   the costs of the attention and the layer; forward keeps the output of the attention
 template <class AttentionT, class LayerT>
 struct Block {
   AttentionT attention;

@@ -45,8 +45,8 @@ constexpr L chain_part(P part) {
 /// reads ids. If a later norm or attention has model dimension 0, for example `LayerNorm{}`, the chain sets it to the
 /// output width of the layer before. Experts (Linear, Mlp) must have their dimensions set.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
-/// @throws ArgumentError before the first layer writes anything
-/// @cost   the sum of the costs of the layers; keeps the items between them
+/// @throws ArgumentError if a shape or an option is invalid, before the first layer writes anything
+/// @cost   the sum of the costs of the layers; forward keeps the items between the layers
 template <class... L>
 struct Chain {
   std::tuple<L...> layers;
@@ -254,8 +254,8 @@ template <class... L>
 Chain(L...) -> Chain<detail_::lookup::ChainPart<L>...>;
 
 /// Joins two chains to one chain that runs the layers of `a`, then the layers of `b`. Layers of `a` and `b` with the
-/// same type of carry (for example momentum) share one state. If `b` were a layer of a chain instead, they would have
-/// separate states.
+/// same type of carry (for example momentum) share one state. If you pass `b` as one layer of a chain instead, the
+/// layers of `b` share a separate state.
 template <class... A, class... B>
 Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },

@@ -7,11 +7,11 @@
 
 #include "gatefold/layer/layer.hpp"
 
-/// What compositions share: layers and branches that are made of other parts, for example PreNorm{norm, branch}. The
-/// macros define the members of a composition that follow from its parts. The functions run the parts.
-// Defines the nested types and the functions in_dim() and out_dim() of a layer that contains one other layer (a
-// composition). Types and widths are equal to those of the inner layer. GATEFOLD_AROUND_LAYER also defines begin().
-// `layer` is the name of the data member in the composition and in its Params.
+/// Tools for compositions. A composition is a layer or branch that is made of other parts, for example PreNorm{norm,
+/// branch}. The macros define the members of a composition that follow from its parts. The functions run the parts.
+// Defines the nested types and the functions in_dim() and out_dim() of a composition that contains one layer. Types and
+// widths are equal to those of the inner layer. GATEFOLD_AROUND_LAYER also defines begin(). `layer` is the name of the
+// data member in the composition and in its Params.
 #define GATEFOLD_TYPES_OF_LAYER(LayerT, layer)                \
   template <class T, class B>                                 \
   using Inner = ::gatefold::AsLayer<LayerT, T, B>;            \
@@ -42,16 +42,17 @@
   ::gatefold::Index in_dim() const { return branch.in_dim(); } \
   ::gatefold::Index out_dim() const { return branch.out_dim(); }
 
-// Defines Params of a composition whose parameters are those of its part `part`, under the same names. The second
-// argument is the type of the part.
+// Defines Params of a composition whose only parameters are the parameters of its part `part`, with unchanged names.
+// The second argument is the type of the part.
 #define GATEFOLD_PARAMS_OF(part, ...)                            \
   template <class T, class B>                                    \
   struct Params {                                                \
     ::gatefold::Params<__VA_ARGS__, T, B> part;                  \
     static void each(auto&& f, auto&... p) { f("", p.part...); } \
   };
-// Defines Params and Saved of a composition that runs two parts, one after the other. Saved also has the values between
-// the parts [N, …]. Each part is named and has an alias template <T, B> of its type.
+// Defines Params and Saved of a composition that runs two parts, one after the other. Saved also has the tensor
+// `between` [N, …], the output of the part that runs first. For each part, the macro takes the name of the data member
+// and an alias template <T, B> of its type.
 #define GATEFOLD_TWO_PARTS(first, First, second, Second, between) \
   template <class T, class B>                                     \
   struct Params {                                                 \
@@ -96,9 +97,9 @@
 // GATEFOLD_BRANCH_PASSES and GATEFOLD_LAYER_PASSES define the functions forward, infer and backward of a branch or
 // layer, and overloads that report calls with a wrong number of arguments (policy/misuse.hpp). The functions check
 // their arguments. Then forward and infer call run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), and backward
-// calls run_backward<T, B> with its own arguments; the branch or layer must have both (GATEFOLD_RUN_BRANCH,
-// GATEFOLD_RUN_LAYER). The argument `keep` is &saved in forward and nullptr in infer. `run` passes it on to
-// keep_or_scratch, part_of, run_branch and run_layer.
+// calls run_backward<T, B> with its own arguments; the branch or layer must define run and run_backward
+// (GATEFOLD_RUN_BRANCH, GATEFOLD_RUN_LAYER). The argument `keep` is &saved in forward and nullptr in infer. `run`
+// passes it on to keep_or_scratch, part_of, run_branch and run_layer.
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
   GATEFOLD_BRANCH_CALLS;                                                                                          \
   GATEFOLD_CHECKED_HERE(Branch)                                                                                   \
@@ -152,7 +153,7 @@
   void run_backward(typename B::Context& ctx, const Params<T, B>& p, auto x, const Saved<T, B>& saved,       \
                     ::gatefold::In<T, 2, B> dy, [[maybe_unused]] auto& dcarry, auto dx, Params<T, B>& grads, \
                     const auto& extra, auto& dextra) const
-// Declares the functions run and run_backward of a branch that are defined after its class.
+// Declares the functions run and run_backward of a branch, for branches that define these functions after the class.
 #define GATEFOLD_DECLARE_RUN                                                                                       \
   template <class T, class B, class Keep, class Step>                                                              \
   void run(typename B::Context& ctx, const Params<T, B>& p, ::gatefold::In<T, 2, B> x, ::gatefold::Out<T, 2, B> u, \
@@ -199,15 +200,16 @@ namespace gatefold {
 
 namespace detail_::passes {
 
-/// Returns the parameters P of a composition with initial values, from its parts. A single part gets `seed`, part i of
-/// several gets seed.fork(i).
+/// Initialises the parameters of each part of a composition, and returns them as its parameters P. A single part gets
+/// `seed`, part i of several gets seed.fork(i).
 template <class P, class T, class B, class... Part>
 P init_parts(typename B::Context& ctx, Seed seed, const Part&... part) {
   [[maybe_unused]] std::uint64_t next = 0;
   return {init_params<T, B>(part, ctx, sizeof...(Part) > 1 ? seed.fork(next++) : seed)...};
 }
-/// Calls the private functions run and run_backward of a composition that is part of another one. They do not check
-/// their arguments, because the outermost composition has checked those of all its parts (`validate`).
+/// Calls the private functions run and run_backward of a composition that is part of another one. These functions do
+/// not check their arguments, because the outermost composition has checked the arguments of all its parts
+/// (`validate`).
 struct Inside {
   template <class T, class B>
   static void run(const auto& part, auto&... arguments) {
@@ -218,8 +220,8 @@ struct Inside {
     part.template run_backward<T, B>(arguments...);
   }
 };
-/// True for a branch or layer whose forward, infer and backward are those of GATEFOLD_BRANCH_PASSES or
-/// GATEFOLD_LAYER_PASSES. A derived class is none, because it can have other functions.
+/// True for a branch or layer that contains GATEFOLD_CHECKED_HERE, for example through GATEFOLD_BRANCH_PASSES or
+/// GATEFOLD_LAYER_PASSES. False for classes derived from it, because they can define other functions.
 template <class L>
 concept ChecksHere = requires {
   requires std::is_same_v<typename L::CheckedHere, L>;

@@ -26,7 +26,7 @@ namespace gatefold {
 /// @throws ArgumentError unless 0 <= rate < 1. Trainer.step and ThreeStage.step also throw it if there is no noise and
 ///         rate is not 0
 /// @cost   N·out_dim random numbers in forward, and again in backward
-/// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
+/// @order  element (n, d) of ξ uses random number n·out_dim + d of the stream, on any number of threads
 template <class BranchT>
 struct Dropout {
   double rate = 0.1;

@@ -17,21 +17,21 @@ GATEFOLD_FUNCTORS((class T, class B), TakeById, AddById, AddByPlace);
 ///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
 ///     u[n] = W[id[n]] + P[n mod length]              with positions P [L, D], L ≥ length                  (2)
 ///
-/// If the gradient is sparse, backward, zeroing, norms and optimizers access only the rows whose gradient is not 0.
-/// They find these rows by a mark of one byte per row. The gradient of an id that occurs only in padding is 0. An
-/// optimizer does not change rows with gradient 0: their weights and moments stay, without decay (optim/adamw.hpp). If
-/// a loss shares W (loss/streamed_cross_entropy.hpp), it writes all rows, so the gradient is dense.
+/// If the gradient is sparse, backward, zeroing, norms and optimizers access only the rows whose gradient is not 0. A
+/// mark of one byte per row identifies these rows. The gradient of an id that occurs only in padding is 0. An optimizer
+/// does not change rows with gradient 0: their weights and moments stay, without decay (optim/adamw.hpp). If a loss
+/// shares W (loss/streamed_cross_entropy.hpp), the loss writes all rows, so the gradient is dense.
 ///
 /// Source: torch.nn.Embedding, also with its option `sparse`; (2) has the learned positions of Radford et al. 2018
 /// (GPT).
 /// @param x [N] in ids, u [N, D] out
-/// @param places   L, the length of the longest sequence; each place has a row in P, with a dense gradient. With 0,
-///         there is no P, and extra inputs are not read
+/// @param places   L, the largest length of a sequence. Each position has a row in P, and the gradient of P is dense.
+///         If places is 0, there is no P, and extra inputs are not read
 /// @param extra    `.length`, the number of items of each sequence (0: all items are one sequence)
 /// @param sparse   if false, every step updates all rows of W, including rows whose gradient is 0
 /// @param initial  initial values of W and P; their fan-in is their number of rows
-/// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, no sequence is longer than
-///         `places`, and (on a host) ids are in [0, vocabulary)
+/// @throws ArgumentError if vocabulary < 1, model_dim < 1, places < 0, a shape is wrong, a sequence is longer than
+///         `places` (unless places is 0), or (on a host) an id is not in [0, vocabulary)
 /// @cost   forward copies N·D values; backward makes N·D additions and a counting sort, O(N + V)
 /// @order  the gradients of an id are summed in the order of the items; bitwise equal for every thread count
 struct Embedding {
@@ -136,7 +136,7 @@ struct AddById {
   View<const Index, 1, B> id, offsets, order;
   View<const T, 2, B> dy;
   TableRows<T> dweight;
-  Index first = 0;  // the gradient has the columns `first`, first + 1, … of dy
+  Index first = 0;  // the columns `first`, first + 1, … of dy are added to dweight
 
   GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     const Index v = from_first(lanes, [&] { return id(n); });

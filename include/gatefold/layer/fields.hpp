@@ -48,14 +48,15 @@ class Vocabularies {
 /// a missing value an id of its own. Numeric columns are copied unchanged, so scale them to about ±1 before.
 ///
 /// Source: Guo and Berkhahn 2016, "Entity Embeddings of Categorical Variables", arXiv:1604.06737.
-/// @param x [N, F + C] in, u [N, F · dim + C] out; dx of the id columns is 0
+/// @param x [N, F + C] in, u [N, F · dim + C] out; the gradient of the id columns is 0
 /// @param vocabularies  V_f, the number of ids of each field; ids of field f are in [0, V_f)
 /// @param dim      values per id
 /// @param numeric  C, the number of numeric columns
 /// @param sparse   if true, a training step accesses only the rows of W_f whose gradient is not 0, as in Embedding
 /// @param initial  initial values of W_f; the fan-in is V_f
-/// @throws ArgumentError unless options and shapes fit, 1 <= V_f <= 2^24 for float (2^53 for double), and (on a host)
-///         each id is a whole number in [0, V_f). On a device, an id outside this range gives NaN
+/// @throws ArgumentError if a shape or an option is invalid, V_f is less than 1 or more than 2^24 for float (2^53 for
+///         double), or (on a host) an id is not a whole number in [0, V_f). On a device, an id outside this range gives
+///         NaN
 /// @cost   forward copies N·(F·dim + C) values; backward makes N·F·dim additions and F counting sorts, O(N + V_f)
 /// @order  the gradients of an id are summed in the order of the items; bitwise equal for every thread count
 struct Fields {
@@ -77,7 +78,7 @@ struct Fields {
 
   /// Returns rows [N, F + C] from ids [N, F] and numbers [N, C] in host memory:
   /// `fields.rows<float, Cpu>(ids, numbers)`. If F or C is 0, pass `{}` for it.
-  /// @throws ArgumentError unless shapes fit and the ids of field f are in [0, V_f)
+  /// @throws ArgumentError if a shape is wrong or an id of field f is not in [0, V_f)
   template <class T, class B>
   Tensor<T, 2, B> rows(In<Index, 2, B> ids, In<T, 2, B> numbers) const {
     static_assert(B::is_host);
@@ -159,7 +160,7 @@ struct Fields {
       expect(1 <= vocabularies[f] && vocabularies[f] <= largest, where, Joined{"vocabularies[", f, "]"},
              Joined{"1 to ", largest, " (ids are stored in the element type)"}, vocabularies[f]);
   }
-  /// Requires that the ids are whole numbers of their vocabularies. Ids on a device are not checked.
+  /// Requires that each id of field f is a whole number in [0, V_f). Ids on a device are not checked.
   template <class T, class B>
   void expect_ids(const char* where, View<const T, 2, B> x) const {
     if constexpr (B::is_host)

@@ -31,13 +31,14 @@ struct FreezeOptions {
   };
   Weights weights = Weights::unchanged;  // the form in which the weights of matrix products are stored
   std::vector<Exception> except{};
-  bool keep_plain = true;  // if false, tensors of 8 or 4 bits have only their packed copy, and their memory is released
+  bool keep_plain = true;  // if false, tensors of 8 or 4 bits keep only the packed copy; their elements are freed
 };
 
 namespace detail_::lookup {
 
-/// Appends for each tensor of a pack, in the order of for_each_tensor, whether only products read its weights: the pack
-/// declares `only_multiplied`, and the matrices have more than one column. SigmoidGated reads matrices of one column.
+/// Appends one value for each tensor of a pack, in the order of for_each_tensor: true if only products read the
+/// weights. This is so if the pack declares `only_multiplied`, unless the tensor holds matrices of one column, because
+/// SigmoidGated reads their elements.
 template <class P>
 void add_only_multiplied(const P& params, bool only, std::vector<bool>& all);
 struct AddOnlyMultipliedOfPart {
@@ -66,9 +67,9 @@ std::vector<bool> only_products_read(const P& params) {
   return all;
 }
 
-/// Returns the form of each tensor of a pack, in the order of for_each_tensor. Tensors [E, rows, columns] that not only
-/// products read are unchanged.
-/// @param prefix  removed from the names that begin with it, before patterns are compared with them
+/// Returns the form of each tensor of a pack, in the order of for_each_tensor. The form of a tensor [E, rows, columns]
+/// is Weights::unchanged if not only products read the tensor.
+/// @param prefix  is removed from the beginning of tensor names before they are compared with patterns
 /// @throws ArgumentError if a pattern selects no tensor
 template <class P>
 [[gnu::noinline]] std::vector<Weights> forms(const FreezeOptions& options, const P& params,
@@ -151,19 +152,19 @@ FrozenParams<P, typename C::Backend> freeze_as(C& ctx, P&& params, const std::ve
 /// the backend read them. Takes ownership of the parameters: freeze(ctx, std::move(params)).
 ///
 /// The option `weights` selects the form of the copies. With Weights::unchanged, results have the same bits as with the
-/// original parameters. Weights::bfloat16 rounds weights to 8 significant bits, so by at most 2⁻⁸ of their value. The
-/// forms of 8 and 4 bits (core/weights.hpp) also round the items that they multiply. Fewer bytes are faster to read,
-/// which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. Those with one column
-/// are not rounded, because SigmoidGated reads their elements. A backend without packed weights neither packs nor
-/// rounds.
+/// original parameters. Weights::bfloat16 rounds weights to 8 significant bits, so by at most 2⁻⁸ of their value. With
+/// the forms of 8 and 4 bits (core/weights.hpp), products also round the items. Fewer bytes are faster to read, which
+/// helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. Tensors with one column are
+/// not rounded, because SigmoidGated reads their elements. A backend without packed weights neither packs nor rounds.
 ///
 /// Only tensors of packs that declare `only_multiplied` (tensor/pack.hpp) are rounded, because other policies read
 /// elements of their weights, for example SoftMoe. The experts of the library declare it, except ConstantExpert and
 /// PatchMlp. Your own expert must declare it, too.
 ///
 /// `Cuda` and `CudaBf16` store the same weights of 8 and 4 bits as `Cpu`, but their products do not round the items to
-/// 8 bits. Results have the bits of parameters with the weights ŵ, so they differ from those of `Cpu`. `Cuda` computes
-/// ŵ as a float while a product reads the copy. `CudaBf16` rounds ŵ to bfloat16 in scratch memory before each product.
+/// 8 bits. Results have the same bits as with unpacked parameters that have the values ŵ (core/weights.hpp), so they
+/// differ from results of `Cpu`. `Cuda` computes ŵ as a float while a product reads the copy. `CudaBf16` rounds ŵ to
+/// bfloat16 in scratch memory before each product.
 /// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double, or if a pattern of the
 ///         options selects no tensor
 /// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size), with columns

@@ -17,8 +17,9 @@
 
 namespace gatefold {
 
-/// Which values of queries and keys GroupedQueryAttention divides by their root mean square: none, each head (Qwen3),
-/// all heads of an item together (OLMoE), or each head after its rotation, without a gain (Llama 4).
+/// Selects how GroupedQueryAttention divides queries and keys by their root mean square: not at all, separately for
+/// each head (Qwen3), for all heads of an item together (OLMoE), or for each head after its rotation, without a gain
+/// (Llama 4).
 enum class QueryKeyNorm : char { none, head, all, rotated_head };
 
 /// Causal self-attention of published decoders, as a branch. Several query heads share one key and value head, and
@@ -29,9 +30,10 @@ enum class QueryKeyNorm : char { none, head, all, rotated_head };
 ///     u = concat_h(σ_h A_h v_g) W_o + b_o                                                               (3)
 ///
 /// R rotates by the position (Rotary); with rotary.partial_rotary_factor = 0, items have no positions. With
-/// QueryKeyNorm::rotated_head, the norm follows the rotation. τ is a factor of the position (QueryTemperature). An item
-/// attends to itself and to earlier items of its sequence, in the last `window` positions, or in its chunk of `chunk`
-/// positions. Without sinks σ_h is 1. With sinks, each head has a learned score s_h, whose weight belongs to no key:
+/// QueryKeyNorm::rotated_head, the norm follows the rotation. τ is a factor that depends on the position
+/// (QueryTemperature). An item attends to itself and to earlier items of its sequence. `window` limits these items to
+/// the last `window` positions, and `chunk` to the chunk of `chunk` positions that holds the item. Without sinks σ_h is
+/// 1. With sinks, each head has a learned score s_h, whose weight belongs to no key:
 /// σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
 ///
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries), and the models Mixtral, Qwen2-MoE, Qwen3-MoE,
@@ -39,16 +41,18 @@ enum class QueryKeyNorm : char { none, head, all, rotated_head };
 /// left begin with its first item that is not padding; here they begin with its first item.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
 /// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
-///               `cache` returns. Only `infer` takes a cache. It holds the items of the window or chunk, or all items,
-///               for example if other layers have no window. Padding has context 0
+///               `cache` returns. Only `infer` takes a cache. The cache holds the items of the window or chunk, or all
+///               items, for example if other layers have no window. Padding has context 0
 /// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
 ///               before their norm
-/// @throws ArgumentError unless heads is a multiple of kv_heads, the options of the positions fit, window or chunk is
-///         0, length divides N, and the extents of the cache fit
-/// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window). Without a
-///         cache, copies of keys and values for every query head; with a cache, only the rows of the N items are copied
-/// @order  see attention/attend_window.hpp: no bit of an item depends on later items or on the other sequences. Without
-///         a window, also with chunks, no bit depends on where the caller divides a sequence into segments
+/// @throws ArgumentError if heads is not a multiple of kv_heads, neither window nor chunk is 0, length does not divide
+///         N, or an option of the positions or an extent of the cache is invalid
+/// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window). Without a cache,
+///         keys and values are copied for every query head if heads are shared; with a cache, only the rows of the N
+///         items are copied
+/// @order  see attention/attend_window.hpp: no bit of the output of an item depends on later items or on other
+///         sequences. Without a window, also with chunks, no bit depends on where the caller divides a sequence into
+///         segments
 struct GroupedQueryAttention {
   Index model_dim = 0, heads = 1;
   Index kv_heads = 0;  // 0: heads
@@ -134,7 +138,7 @@ struct GroupedQueryAttention {
   Linear query() const { return {model_dim, heads * width(), bias}; }
   Linear key() const { return {model_dim, kv_dim(), bias}; }
   Linear output() const { return {heads * width(), model_dim, output_bias}; }
-  /// Returns the number of values of an item over which one learned norm is computed, or 0 if no norm has gains.
+  /// Returns the number of values that one norm with learned gains covers, or 0 if no norm has gains.
   /// @param all  number of values of all heads of an item
   Index normed(Index all) const { return norm == QueryKeyNorm::head ? width() : norm == QueryKeyNorm::all ? all : 0; }
   /// Returns the largest number of keys to which an item attends, or 0 if there is no limit.
@@ -214,8 +218,9 @@ struct GroupedQueryAttention {
   }
   /// Returns the gradient of the queries or keys before their rotation. With QueryKeyNorm::rotated_head, returns the
   /// gradient before both rotation and norm.
-  /// @param d  the gradient of the rotated queries or keys, in scratch memory. With rotated_head, the result has memory
-  ///         of its own; otherwise it overwrites d
+  /// @param d  the gradient of the queries or keys after rotation (with rotated_head, after rotation and norm), in
+  ///         scratch memory. With rotated_head, the result is in other scratch memory; otherwise the result overwrites
+  ///         d
   template <class T, class B>
   View<T, 2, B> rotate_back(typename B::Context& ctx, View<const T, 2, B> table, const Tensor<T, 2, B>& plain,
                             const RmsNorm::Saved<T, B>& inverse, View<T, 2, B> d) const {

@@ -32,8 +32,8 @@ struct TakePatchesBackward;
 /// (a, b) is the patch, (i, j) the pixel in the patch, c the channel. The linear map from patches to tokens is
 /// `PerToken{patches, Linear{…}}`. This is a branch; used as a layer, it is NoResidual{ImagePatches{…}}.
 /// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1.
-/// @param x [N, rows · columns · channels] in, u [N, P · patch² · channels] out with P patches, as many values per
-///         image as x
+/// @param x [N, rows · columns · channels] in, u [N, P · patch² · channels] out, with P patches per image and as many
+///         values as x
 /// @throws ArgumentError unless sizes are at least 1, patch divides rows and columns, mean is finite and deviation > 0
 /// @cost   one read and one write of each value
 struct ImagePatches {

@@ -30,15 +30,15 @@ namespace gatefold {
 /// Source: DeepSeek-AI 2024, arXiv:2405.04434, eq. (9) to (19); transformers' modeling_deepseek_v3.py.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
 /// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
-///               `cache` returns. Only `infer` takes a cache. Its rows are norm(c) and R(r): latent_dim + rotary_dim
-///               values. With `expanded_cache`, it has two rows for each head, a key and a value, both padded with
-///               zeros to the larger width
-/// @throws ArgumentError unless query_rank >= 0, all other widths and heads are at least 1, epsilon > 0, and the
-///         options of `rotary` and all shapes fit
+///               `cache` returns. Only `infer` takes a cache. A row of the cache is norm(c) and R(r): latent_dim +
+///               rotary_dim values. With `expanded_cache`, the cache has two rows for each head, a key and a value; the
+///               narrower row is padded with zeros
+/// @throws ArgumentError if query_rank < 0, another width or heads is less than 1, epsilon is not positive, or an
+///         option of `rotary` or a shape is invalid
 /// @cost   the linear maps, and 2·N·L·heads·(plain_dim + rotary_dim + value_dim) flop with L keys. In a step with a
 ///         cache, W_kv is applied to all earlier items again unless expanded_cache is true
-/// @order  see attention/attend_window.hpp. No bit depends on later items, or on where the caller divides a sequence
-///         into segments
+/// @order  see attention/attend_window.hpp. No bit of the output of an item depends on later items, or on where the
+///         caller divides a sequence into segments
 struct LatentAttention {
   Index model_dim = 0, heads = 1;
   Index query_rank = 0;  // width of x W_down (q_lora_rank); 0: no W_down
@@ -48,8 +48,8 @@ struct LatentAttention {
   Index value_dim = 0;   // width of a value (v_head_dim)
   Rotary rotary{.interleaved = true};
   bool bias = false;  // if true, W_down, W_latent and W_o have a bias
-  // If true, a KV cache holds the keys and values of all heads, so that a step does not compute those of earlier items
-  // from their latent vectors again.
+  // If true, a KV cache holds the keys and values of all heads. A step then does not compute the keys and values of
+  // earlier items from latent vectors again.
   bool expanded_cache = false;
   double epsilon = 1e-6;  // is added to the mean square in the norms
 

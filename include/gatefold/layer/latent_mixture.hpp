@@ -18,8 +18,8 @@ namespace gatefold {
 ///     h[n] = x[n] W_down,   v[n] = Σ_e w[n,e] · expert_e(h[n]),   u[n] = v[n] W_up                      (1)
 ///
 /// w are the weights of the gate for x[n], 0 for experts not picked. The width of h is the input width of the expert,
-/// for example a quarter of model_dim. Four times as many experts of the same hidden width then need the same memory.
-/// If the gate has model dimension 0, its dimension is set to model_dim.
+/// for example a quarter of model_dim. Four times as many experts of equal hidden width then need as much memory as
+/// experts of width model_dim. If the gate has model dimension 0, its dimension is set to model_dim.
 ///
 /// Source: LatentMoE, arXiv:2601.18089, as in NVIDIA Nemotron 3 (transformers' modeling_nemotron_h.py). For the shared
 /// expert of these models, which reads x, use WithShared{LatentMixture{…}, expert}.
@@ -27,7 +27,7 @@ namespace gatefold {
 /// @param bias     if true, both projections add a learned bias
 /// @param x [N, model_dim] in, u [N, model_dim] out
 /// @param extra  the extra inputs of the mixture
-/// @throws ArgumentError unless model_dim >= 1, and shapes and options fit, before anything is written
+/// @throws ArgumentError if model_dim < 1, or a shape or an option is invalid, before anything is written
 /// @cost   the gate, 2·N·D·(I + O) flop for the two projections, and the experts on S slots, with I = expert.in_dim and
 ///         O = expert.out_dim. forward keeps h [N, I] and v [N, O] for backward
 template <class GateT, class ExpertT>

@@ -14,19 +14,19 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Branches and layers, the parts of a model. A branch computes u = branch(x); a layer is a branch with its update
-/// rule, for example y = x + branch(x). Both map items [N, in_dim], one row per item, to items [N, out_dim], and both
-/// have init(ctx, seed). If a branch or layer reads ids [N] in [0, in_dim) instead of rows, as an Embedding does, it
-/// has a nested type `Items`, and its dx is Nothing.
+/// A model consists of branches and layers. A branch computes u = branch(x); a layer is a branch with its update rule,
+/// for example y = x + branch(x). Both map items [N, in_dim], one row per item, to items [N, out_dim], and both have
+/// init(ctx, seed). If a branch or layer reads ids [N] in [0, in_dim) instead of rows, as an Embedding does, it has a
+/// nested type `Items`, and its dx is Nothing.
 ///
 /// The functions of a branch:
 ///
-///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, then step(at, i) for every i
+///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, calls step(at, i) for all i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
-/// `step` has the type `class Step = functor::NoStep<T>`. It is an elementwise functor with which the update rule
-/// around the branch uses the values of u. If a branch cannot run the step while u is in the cache, its last statement
-/// is run_step(ctx, u, step).
+/// `step` is an elementwise functor with which the update rule around the branch uses the values of u. Its type is a
+/// template parameter with the default functor::NoStep<T>. If a branch cannot run the step while u is in the cache, its
+/// last statement is run_step(ctx, u, step).
 ///
 /// A layer has a carry, a state that travels through depth:
 ///
@@ -52,14 +52,14 @@ void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids
 
 /// Checks the arguments of a layer in O(1): the shapes of parameters and carry (the state passed from layer to layer),
 /// options, and extra inputs. A stack calls this function for all its layers before it writes anything.
-/// @throws ArgumentError that names the argument that does not fit
+/// @throws ArgumentError if an argument is invalid; the message names the argument
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Carry<L, T, B>& carry,
               const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
 /// Checks the arguments of a branch in O(1): the shapes of parameters, options, and extra inputs.
-/// @throws ArgumentError that names the argument that does not fit
+/// @throws ArgumentError if an argument is invalid; the message names the argument
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& branch, const ParamsT<T, B>& params, Index items, const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
@@ -110,9 +110,10 @@ void expect_forward(const char* where, const L& layer, const P& params, const X&
   expect_forward_shapes(where, layer, x, y_name, y);
   layer.validate(params, x.extent(0), with...);
 }
-/// Checks the arguments of a backward pass before it writes anything: first the shapes, then layer.validate(params, N,
-/// with...), and that grads is a separate pack with the shapes of params. The arguments `with` are the carry (only for
-/// a layer) and the extra inputs. The cost is O(1), or O(N) if x are ids on a host.
+/// Checks the arguments of a backward pass before the pass writes anything. Checks first the shapes, then calls
+/// layer.validate(params, N, with...), and then checks that grads is a separate pack with the shapes of params. The
+/// arguments `with` are the carry (only for a layer) and the extra inputs. The cost is O(1), or O(N) if x are ids on a
+/// host.
 /// @throws ArgumentError
 template <class L, class P, class X, class Dy, class Dx, class... With>
 void expect_backward(const char* where, const L& layer, const P& params, const X& x, const Dy& dy, const Dx& dx,
@@ -216,8 +217,8 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
 /// Runs the backward pass of a layer, but does not compute gradients of its extra inputs. Adds to dx and grads. dcarry
 /// is the gradient of the carry, the state that is passed from layer to layer. On entry, it is the gradient of the
 /// carry after the layer. On return, it is the gradient of the carry before the layer.
-/// @throws ArgumentError, before anything is written, unless shapes fit. Also throws it if dcarry is unchanged since a
-///         forward, or since an earlier backward with the same arguments (see update/pass.hpp)
+/// @throws ArgumentError, before anything is written, if a shape is wrong. Also throws ArgumentError if dcarry is
+///         unchanged since a forward, or since an earlier backward with the same arguments (see update/pass.hpp)
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,

@@ -15,8 +15,8 @@ namespace gatefold {
 
 namespace detail_::policy {
 
-/// True if a plan of type P (the experts chosen for each item) can sum expert outputs with elements of type Z, for
-/// example bfloat16.
+/// True if a plan of type P (the experts chosen for each item) accepts slots with elements of type Z, for example
+/// bfloat16: expert outputs in combine, and gradients of expert inputs in dispatch_backward.
 template <class P, class T, class B, class Z>
 concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
   plan.template combine<Z>(a.ctx, slots, a.out);
@@ -40,8 +40,8 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 /// @param saved  the plan, the saved values of gate and experts, and the outputs z [S, out_dim] of the experts if
 ///         backward needs them. backward does not need z if the experts have weighted_backward and the plan has
 ///         slot_weights
-/// @throws ArgumentError unless shapes and options fit, before anything is written
-/// @cost   the gate, the experts on S slots, and S·D multiply-adds to combine
+/// @throws ArgumentError if a shape or an option is invalid, before anything is written
+/// @cost   the costs of the gate and of the experts on S slots, and S·out_dim multiply-adds to combine the outputs
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct Mixture {
@@ -88,8 +88,8 @@ struct Mixture {
     }
   }
 
-  /// Returns the experts of one call. If they draw random numbers, for example for dropout, they get the noise of this
-  /// call.
+  /// Returns a copy of `expert` for one call. If the experts draw random numbers, for example for dropout, the copy has
+  /// the noise from `extra`.
   ExpertT drawing_experts(const auto& extra) const {
     if constexpr (draws) {
       return with_noise(expert, extra.noise);

@@ -25,18 +25,19 @@ GATEFOLD_FUNCTORS((class T, class B), CountPicks, JoinPicks, WeighSlots, GradOfP
 ///
 /// w_t are the weights of gate t, 0 for experts that gate t did not pick. An expert computes an item once, also if
 /// several gates pick this expert for the item. Auxiliary losses are added up over the gates. If a gate draws random
-/// numbers, each task has a separate random stream. As in a Mixture, a gate takes its model dimension and its number of
-/// experts from the experts if they are 0.
+/// numbers, each task has a separate random stream. As in a Mixture, if the model dimension or the number of experts of
+/// the gate is 0, the value comes from the experts.
 ///
 /// Source: Ma et al. 2018, "Modeling Task Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts",
 /// KDD, doi:10.1145/3219819.3220007, eq. (6) and (7), with SoftmaxDense as gate. The towers of the paper are the next
-/// layer, Towers{expert, tasks}. docs/how-to/tabular.md has a program.
+/// layer, Towers{expert, tasks}. docs/how-to/tabular.md has an example program.
 /// @param x [N, in_dim] in, u [N, tasks · expert.out_dim] out
 /// @param gate   the options of all gates: any gate except SoftMoe. Its plan (list of picks) must be a SparsePlan
 /// @param extra  the extra inputs of the gates, as in a Mixture
-/// @throws ArgumentError unless tasks >= 1, and shapes and options fit, before anything is written
-/// @cost   the gates, the experts on the S distinct pairs of item and expert, and tasks·S·O multiply-adds to combine.
-///         The rows z of the experts take memory for all picks of all gates
+/// @throws ArgumentError if tasks < 1, or a shape or an option is invalid, before anything is written
+/// @cost   the costs of the gates and of the experts on the S distinct pairs of item and expert, and
+///         tasks·S·expert.out_dim multiply-adds to combine the outputs. The outputs z of the experts take memory for
+///         all picks of all gates
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct MultiGate {
@@ -50,7 +51,7 @@ struct MultiGate {
     using TaskGate = GateT;
     std::vector<gatefold::Params<GateT, T, B>> gate;  // one pack per task
     gatefold::Params<ExpertT, T, B> expert;
-    [[no_unique_address]] ActiveExperts<B> active{};  // at least the number of experts of an item; `summary` reads it
+    [[no_unique_address]] ActiveExperts<B> active{};  // upper bound of the experts that compute an item; for `summary`
     GATEFOLD_PACK(gate, expert)
   };
   /// The picks of one task: the plan and the saved values of its gate.
@@ -207,8 +208,8 @@ struct MultiGate {
                                     plan.item_slots, plan.pick, plan.expert, saved.weight.view().rows(t, 1)});
     }
   }
-  /// Returns a Mixture with the gate of one task and the shared experts. MultiGate uses its functions that fill in
-  /// options of the gate and the experts.
+  /// Returns a Mixture with the gate of one task and the shared experts. MultiGate uses the functions of this Mixture
+  /// that fill in options of the gate and the experts.
   Mixture<GateT, ExpertT> of_one_task() const { return {gate, expert}; }
   template <class V>
   static auto& number(V& vector, Index t) {
@@ -305,8 +306,8 @@ struct GradOfPicks {
   }
 };
 /// Computes the outputs of item n for all tasks: u[n, t] = Σ_s weight[t, s] z[s] over the slots s of the item, in
-/// ascending order. A task does not read slots of weight 0. A value that is not finite therefore affects only tasks
-/// that picked it.
+/// ascending order. A task does not read slots of weight 0. A value of z that is not finite therefore affects only
+/// tasks that picked its expert.
 template <class T, class B>
 struct CombineTasks {
   View<const Index, 1, B> item_offsets, item_slots;

@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-/// Makes a layer from a branch without a residual connection: the output is y = u(x) instead of y = x + u(x). It may
+/// Makes a layer from a branch without a residual connection: the output is y = u(x) instead of y = x + u(x). y may
 /// have a different width than x.
 ///
 ///     y = u(x)                                                                                          (1)

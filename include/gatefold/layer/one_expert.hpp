@@ -14,7 +14,7 @@ namespace gatefold {
 ///
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @param extra  the Noise, if the expert draws random numbers (HiddenDropout); otherwise there are no extra inputs
-/// @throws ArgumentError unless shapes fit
+/// @throws ArgumentError if a shape is wrong
 template <class ExpertT>
 struct OneExpert {
   ExpertT expert;

@@ -14,8 +14,8 @@ namespace gatefold {
 ///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1]))                                                   (1)
 ///
 /// PerToken only changes the extents of the views, and copies no items. The layer gets N·length tokens as its items.
-/// Its carry (the state) has N·length rows. If an extra input of the layer has a sequence length of 0 (attention,
-/// mixings, Soft MoE), PerToken sets this length to `length`, so that each item of PerToken is a sequence.
+/// The carry of the layer (its state) has N·length rows. If an extra input of the layer has a sequence length of 0
+/// (attention, mixings, Soft MoE), PerToken sets this length to `length`, so that each item of PerToken is a sequence.
 /// @param x [N, length · D] in, y [N, length · D_out] out
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
@@ -32,7 +32,7 @@ struct PerToken {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  /// The carry of the layer inside (the state that an update rule passes from layer to layer), as a type of its own.
+  /// Wraps the carry of the inner layer (the state that an update rule passes from layer to layer) in a separate type.
   /// Layers of a Chain with the same type of carry share one state, but tokens and whole items need separate states.
   template <class T, class B>
   struct Carry {

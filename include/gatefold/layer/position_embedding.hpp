@@ -38,8 +38,8 @@ struct AddPlaces {
 ///
 /// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (1). This is a branch, whose items are sequences.
 /// @param x [N, tokens · D] in, u [N, L · D] out
-/// @param initial  initial values of P; the class token begins at 0
-/// @throws ArgumentError unless tokens, model_dim >= 1 and shapes fit
+/// @param initial  initial values of P; the initial class token is 0
+/// @throws ArgumentError if tokens < 1, model_dim < 1 or a shape is wrong
 /// @cost   N·L·D additions forward, 2·N·L·D backward
 /// @order  gradients are summed over blocks of items in a fixed order; bitwise equal for every thread count
 struct PositionEmbedding {

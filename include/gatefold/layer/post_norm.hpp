@@ -15,11 +15,11 @@ namespace gatefold {
 ///
 ///     y, carry ← norm(z), carry,   z, carry ← layer(x, carry)                                           (1)
 ///
-/// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, with a Residual inside: norm(x + u(x)). The norm is an
-/// expert or a branch (LayerNorm, RmsNorm). If the norm has model dimension 0, the dimension is filled from the layer.
-/// Extra inputs go to the layer. The carry, the state of the layer's update rule, is not normalised.
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, in which the layer is a Residual: norm(x + u(x)). The norm
+/// is an expert or a branch (LayerNorm, RmsNorm). If the norm has model dimension 0, the dimension is filled from the
+/// layer. Extra inputs go to the layer. The carry, the state of the layer's update rule, is not normalised.
 /// @param x [N, D] in, y [N, out_dim] out
-/// @throws ArgumentError unless the width of the norm is out_dim of the layer, and options and shapes fit
+/// @throws ArgumentError if the width of the norm is not out_dim of the layer, or a shape or an option is invalid
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>
 struct PostNorm {

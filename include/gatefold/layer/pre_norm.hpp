@@ -18,7 +18,7 @@ namespace gatefold {
 /// like other items. Padding contributes to the gradient of the gain, unless the dy of padding is 0 and the values of
 /// padding are finite.
 /// @param x [N, D] in, u [N, out_dim] out
-/// @throws ArgumentError unless norm and branch have the same width, and options and shapes fit
+/// @throws ArgumentError if norm and branch have different widths, or a shape or an option is invalid
 /// @cost   the norm and the branch; keeps the normalised items [N, D]
 template <class NormT, class BranchT>
 struct PreNorm {

@@ -34,8 +34,8 @@ void copy_layers_done(const C& from, C& to);
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @param enabled  if false, the layer runs without recomputation and keeps its values
 /// @param saved  the carry before the layer; empty for a layer without a carry
-/// @cost   forward twice instead of once. The saved values of one layer at a time exist, in memory of the context;
-///         without Recompute, a Stack has the saved values of each of its layers
+/// @cost   runs forward twice instead of once. Saved values exist for only one layer at a time, in memory of the
+///         context; without Recompute, a Stack has the saved values of all its layers
 template <class LayerT>
 struct Recompute {
   LayerT layer;

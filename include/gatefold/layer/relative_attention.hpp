@@ -20,29 +20,30 @@ namespace gatefold {
 ///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
 ///
-/// The sums have only the offsets o of items that exist; h is one of H heads. Padding and items do not attend to each
-/// other: u of padding is 0 for any values of the padding, and padding has no gradient. The position keys e [L, D/H]
-/// come from a RelativeKeys around this attention or around its stack, and all heads share them. Without RelativeKeys,
-/// the term with e is omitted. No gradient flows into remembered items.
+/// Softmax and sum use only the offsets o for which item i + o exists; h is one of H heads. Padding and items do not
+/// attend to each other: u of padding is 0 for any values of the padding, and padding has no gradient. The position
+/// keys e [L, D/H] come from a RelativeKeys around this attention or around its stack, and all heads share them.
+/// Without RelativeKeys, the term with e is omitted. No gradient flows into remembered items.
 ///
 /// Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers 001 and 002. `reference({…})` is
-/// the attention of their code: o = −L … −1, so an item does not attend to itself, and a stream begins with L items of
-/// zeros, which are keys like others (SegmentMemory::begin).
+/// the attention of their code: o = −L … −1, so an item does not attend to itself. In their code, a stream also begins
+/// with L items of zeros, to which items attend as to other keys (call SegmentMemory::begin with L).
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  items per sequence (0: all are one sequence), padding, position keys, memory of remembered items,
 ///         noise of dropout, and whether the caller reads the attention trace (a Block does). A memory of keys and
 ///         values is only for `infer`; forward needs a memory of items, because gradients flow through their keys and
 ///         values to W_k and W_v
-/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
-///         trace also entropies of the rows, and K, V without remembered items. The trace has the probabilities before
-///         dropout
-/// @param dextra  the memory to which the gradient of e is added, and the gradient of the trace, if a gate used the
+/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. If the
+///         trace is needed, also the entropy of each row, and K, V without remembered items. The trace describes the
+///         probabilities before dropout
+/// @param dextra  the view to which backward adds the gradient of e, and the gradient of the trace, if a gate used the
 ///         trace (see Block)
-/// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and the
-///         extents of memory and keys of positions fit
-/// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with a memory of keys and values, each further
-///         item costs 8·D² + 6·L·D
-/// @order  see attention/attend_window.hpp: no bit of an item depends on later items, on other sequences or on padding
+/// @throws ArgumentError if heads does not divide model_dim, window < 1, dropout is not in [0, 1), length does not
+///         divide N, or the memory or the position keys have wrong extents
+/// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with a memory of keys and values, remembered items
+///         add no flop, so each new item costs 8·D² + 6·L·D
+/// @order  see attention/attend_window.hpp: no bit of the output of an item depends on later items, other sequences or
+///         padding
 struct RelativeAttention {
   Index model_dim = 0, heads = 1;
   Index window = 0;    // L

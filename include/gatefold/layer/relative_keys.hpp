@@ -41,7 +41,7 @@ bool set_relative(E& extra, const V& keys) {
 /// @param x [N, D] in, y [N, out_dim] out
 /// @param window    window of the attentions inside, in items
 /// @param head_dim  D / heads of the attentions inside
-/// @throws ArgumentError unless a RelativeAttention is inside, and its window and heads fit
+/// @throws ArgumentError if the layer contains no RelativeAttention, or one with another window or another D / heads
 /// @cost   the layer, and window · head_dim parameters
 template <class LayerT>
 struct RelativeKeys {

@@ -23,7 +23,7 @@ namespace gatefold {
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
 /// @param carry  the state of the rule, in/out; dcarry is in/out in backward
 /// @param saved  the values that the rule keeps, and the saved values of the branch for each evaluation
-/// @throws ArgumentError unless in_dim of the branch equals its out_dim (otherwise use NoResidual) and shapes fit
+/// @throws ArgumentError if in_dim of the branch differs from its out_dim (then use NoResidual), or a shape is wrong
 /// @cost   rule.evaluations times the cost of the branch, plus the cost of the rule
 template <class RuleT, class BranchT>
 struct Residual {

@@ -30,11 +30,11 @@ struct FindCopies;
 ///
 /// Results have the same bits as without copies. A copy that was not refreshed after a write to the weights gives wrong
 /// results. Builds with assertions compare each copy that a product reads with the weights, except during graph
-/// capture, because a graph should itself refresh the copies that it reads. Only tensors [E, rows, columns] have
-/// copies, unless they have no elements (FreezeOptions::keep_plain). Products of the context that refreshed a copy find
-/// it by the address of the tensor. A Trainer has its own RoundedWeights.
+/// capture, because a graph should itself refresh the copies that it reads. Only tensors [E, rows, columns] with
+/// elements have copies (FreezeOptions::keep_plain can release the elements). A product finds the copy by the address
+/// of the tensor, if the product runs in the context that refreshed the copy. A Trainer has its own RoundedWeights.
 /// @cost  one pass over the weights for each refresh; half as much memory as the weights, with columns padded to a
-///         multiple of eight. After the first refresh of a pack, it does not allocate, and it never waits for the
+///         multiple of eight. After the first refresh of a pack, refresh allocates no memory. It never waits for the
 ///         device
 template <class B>
 struct RoundedWeights {

@@ -70,9 +70,10 @@ auto reference_mixture_layer(const RuleT& rule, const BranchT& branch) {
 ///
 ///     h₁ = LN₁(h + attention(h)),   z, carry ← rule(h₁, carry; branch),   h' = LN₃(h₁ + LN₂(z))         (1)
 ///
-/// Source: MomentumSMoE's `TransformerSeqLayer`. Its rules are `update::Plain{}` and `update::HeavyBall{.mu = 0.7,
-/// .gamma = -1}`, because its code subtracts momentum. Its branch is `Dropout{0.1, Mixture{…}}`, its attention
-/// `RelativeAttention::reference({…})`. The papers' own equation is `Residual{rule, PreNorm{LayerNorm{}, branch}}`.
+/// Source: MomentumSMoE's `TransformerSeqLayer`. Its update rule is `update::Plain{}` or `update::HeavyBall{.mu = 0.7,
+/// .gamma = -1}`; gamma is negative because the code subtracts the momentum. Its branch is `Dropout{0.1, Mixture{…}}`,
+/// and its attention is `RelativeAttention::reference({…})`. The equation in the papers is `Residual{rule,
+/// PreNorm{LayerNorm{}, branch}}`.
 template <class AttentionT, class RuleT, class BranchT>
 auto reference_layer(const AttentionT& attention, const RuleT& rule, const BranchT& branch) {
   return Chain{reference_attention_layer(attention), reference_mixture_layer(rule, branch)};

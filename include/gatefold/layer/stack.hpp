@@ -19,8 +19,8 @@ namespace gatefold {
 ///
 /// If the extra inputs have noise (random numbers), each layer gets separate random numbers.
 /// @param x [N, D] in, y [N, D] out
-/// @throws ArgumentError before the first layer writes anything
-/// @cost   depth times the cost of the layer; keeps N·D values between layers
+/// @throws ArgumentError if a shape or an option is invalid, before the first layer writes anything
+/// @cost   depth times the cost of the layer; forward keeps the output [N, D] of each layer except the last
 template <class LayerT>
 struct Stack {
   LayerT layer;

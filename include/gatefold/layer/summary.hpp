@@ -154,7 +154,7 @@ struct Rows {
 /// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that are used to
 /// compute one item. It allocates no parameters, so it works for a model that does not fit into memory.
 ///
-///     std::cout << summary(model);                 // of float
+///     std::cout << summary(model);                 // for parameters of type float
 ///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name
 ///
 ///     active = Σ values of tensors outside experts + Σ values of tensors of experts · K / E              (1)

@@ -14,7 +14,7 @@ namespace gatefold {
 /// global average pooling, Beyer et al. 2022, arXiv:2205.01580. This is a branch, whose items are sequences.
 /// @param x [N, length · D] in, u [N, D] out
 /// @param count  the number of tokens to average; 0 means all `length` tokens
-/// @throws ArgumentError unless length, model_dim >= 1, 0 <= count <= length and shapes fit
+/// @throws ArgumentError if length < 1, model_dim < 1, count is not in [0, length] or a shape is wrong
 /// @cost   N·count·D additions
 /// @order  tokens are summed in order
 struct TokenMean {

@@ -16,13 +16,13 @@ namespace gatefold {
 ///
 ///     u[n] = (expert_0(x_0[n]), …, expert_{tasks−1}(x_{tasks−1}[n])),   x[n] = (x_0[n], …, x_{tasks−1}[n])   (1)
 ///
-/// The towers have the same options and separate parameters: they are the experts of one bank, and tower t is expert t.
+/// The towers have the same options and separate parameters. Params has one expert for each task; tower t is expert t.
 /// For one tower that all tasks share, use PerToken{tasks, tower}.
 ///
 /// Source: Ma et al. 2018, KDD, doi:10.1145/3219819.3220007, eq. (6), h^k.
 /// @param x [N, tasks · expert.in_dim] in, u [N, tasks · expert.out_dim] out
 /// @param extra  the Noise, if the expert draws random numbers (HiddenDropout); otherwise there are no extra inputs
-/// @throws ArgumentError unless tasks >= 1 and shapes fit
+/// @throws ArgumentError if tasks < 1 or a shape is wrong
 /// @cost   the expert on N·tasks slots, and a copy of u
 template <class ExpertT>
 struct Towers {
@@ -73,7 +73,7 @@ struct Towers {
     add(ctx, drows.as(x.extent(0), in_dim()), dx);
   }
   /// Returns the slots of the towers, grouped by tower. Slot t·N + n is the input of tower t for item n: row n·tasks +
-  /// t if the input is seen as [N·tasks, in_dim].
+  /// t of the input, viewed as [N·tasks, expert.in_dim].
   template <class B>
   Groups<B> groups_of_towers(typename B::Context& ctx, Index items) const {
     const auto offsets = ctx.template scratch<Index>(tasks + 1), rows = ctx.template scratch<Index>(items * tasks);

@@ -15,13 +15,13 @@ namespace gatefold {
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
 /// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9). For several shared experts,
-/// use one wider expert, which computes the same. Extra inputs go to the branch. If the extra inputs mark padding,
+/// use one wider expert, which can compute their sum. Extra inputs go to the branch. If the extra inputs mark padding,
 /// branch(x) is 0 for padding. The shared expert treats padding like other items, so padding contributes to the
 /// gradient of the shared expert. While the branch waits for other shards (dist::ExpertParallel), the shared expert is
 /// computed.
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @throws ArgumentError unless branch and shared expert have the same in_dim and out_dim, and weight is finite
-/// @cost   branch and shared expert on N items
+/// @cost   the costs of the branch and of the shared expert, on N items
 template <class BranchT, class SharedT>
 struct WithShared {
   static_assert(detail_::policy::in_order<WithShared>);

@@ -21,7 +21,8 @@ GATEFOLD_FUNCTORS((class T, class B), NegativeLogLikelihood, NegativeLogLikeliho
 /// @param target  [N]    in   labels in [0, C)
 /// @param ignore  label of the items that do not count, for example −1 for padding. Their dy is 0, and N is the number
 ///                of items that count. By default no label is ignored. If no item counts, the loss is 0
-/// @throws ArgumentError unless there is one label per row, in range (on a device this is checked only in debug builds)
+/// @throws ArgumentError unless each row has one label, in [0, C) or `ignore` (on a device, only debug builds check the
+///         range)
 /// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward
 struct CrossEntropy {
   Index ignore = ignore_none;

@@ -62,7 +62,7 @@ void mean_loss(typename B::Context& ctx, Index terms, functor::ShareOfMean share
 
 /// Computes a loss without parameters: `forward(loss, ctx, y, target, value)` writes its mean to value [1]. T and B are
 /// deduced from the outputs.
-/// @throws ArgumentError unless shapes fit and labels are in range
+/// @throws ArgumentError if y, target or value has a wrong shape, or a label is out of range
 template <class L, template <class, int, class> class ViewT, class T, class B>
 void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
              const typename L::template Target<std::remove_const_t<T>, B>& target,
@@ -70,7 +70,7 @@ void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>
   of_outputs.template forward<std::remove_const_t<T>, B>(ctx, y, target, value);
 }
 /// Computes the gradient of a loss without parameters: `backward(loss, ctx, y, target, dy)` writes dy [N, out_dim].
-/// @throws ArgumentError unless shapes fit and labels are in range
+/// @throws ArgumentError if y, target or dy has a wrong shape, or a label is out of range
 template <class L, template <class, int, class> class ViewT, class T, class B>
 void backward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
               const typename L::template Target<std::remove_const_t<T>, B>& target,
@@ -215,7 +215,8 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
   }
 }
 
-/// Multiplies the learned tensors of a pack of gradients by a factor. In a Table, multiplies only the touched rows.
+/// Multiplies the learned tensors of a pack of gradients by a factor. In a Table, multiplies only the rows that
+/// backward wrote.
 template <class C, class P>
 void scale(C& ctx, double factor, P& grads) {
   for_each_learned(
@@ -226,8 +227,8 @@ void scale(C& ctx, double factor, P& grads) {
       grads);
 }
 
-/// Returns whether a loss has nothing to compute in this process, which has `items` items. This is the result of the
-/// loss's function `no_batch(items)` if it has one, otherwise items == 0.
+/// Returns whether the batch of a loss is empty. `items` is the number of its items in this process; other processes
+/// can have items too. This is the result of the loss's function `no_batch(items)` if it has one, otherwise items == 0.
 template <class LossT>
 bool no_batch(const LossT& of_outputs, Index items) {
   if constexpr (detail_::hook::loss::no_batch<LossT>()) {
@@ -237,7 +238,8 @@ bool no_batch(const LossT& of_outputs, Index items) {
   }
 }
 
-/// Checks that each item has a label in [0, classes) or the label `ignore`. Labels on a device are not checked.
+/// Checks that each item has a label in [0, classes) or the label `ignore`. On a device, only the number of labels is
+/// checked.
 /// @throws ArgumentError if the number of labels or a label is wrong
 template <class B>
 void expect_labels(const char* where, View<const Index, 1, B> target, Index items, Index classes, Index ignore) {

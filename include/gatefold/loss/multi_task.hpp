@@ -48,8 +48,9 @@ struct TaskLoss;
 /// because then all tasks count all items.
 /// @param y       [N, Σ columns] in
 /// @param target  one per task: trainer.step(x, {prices, labels})
-/// @throws ArgumentError unless columns add up to the columns of y, weights are finite, and each target fits its task;
-///         `counted` throws it unless all tasks have the same number of targets that count
+/// @throws ArgumentError unless columns add up to the columns of y, weights are finite, and each target is valid for
+///         the loss of its task; `counted` throws ArgumentError unless all tasks have the same number of targets that
+///         count
 /// @cost   the cost of each loss, and two copies of y; with MeanOver::items the host also waits for the backend,
 ///         because it needs n_t
 template <class... LossT>
@@ -86,7 +87,8 @@ struct MultiTask {
         },
         target);
   }
-  /// Returns the number of targets that are not ignored, which must be the same for every task.
+  /// Returns the number of targets that count, which must be the same for every task. With MeanOver::items, the targets
+  /// of all items count.
   template <class C, class TargetV>
   Index counted(C& ctx, const TargetV& target) const {
     Index of_first = 0;

@@ -31,10 +31,12 @@ GATEFOLD_FUNCTORS((class T, class B), StreamLogits, StreamedValue, SoftmaxScale,
 ///               of its Embedding. Embedding and loss add to the same gradient, which is dense
 /// @param ignore  label of the items that do not count, as in CrossEntropy
 /// @param initial  initial values of W and b, with fan-in model_dim
-/// @throws ArgumentError unless shapes fit, vocabulary and model_dim are at least 1, there is one label per row, in
-///         range (on a device this is checked only in debug builds), and, if tied, the model has a table [V, D]
-/// @cost   2·N·V·D flop and N·V exponentials forward; 6·N·V·D flop and N·V exponentials backward, because it computes
-///         the logits again; scratch for one block (Blocks), which does not depend on N and V
+/// @throws ArgumentError unless arrays have the shapes given here, vocabulary and model_dim are at least 1, each row
+///         has one label, in [0, V) or `ignore` (on a device, only debug builds check the range), and, if tied, the
+///         first Table of the model is [V, D]
+/// @cost   2·N·V·D flop and N·V exponentials forward; 6·N·V·D flop and N·V exponentials backward, because backward
+///         computes the logits again; scratch for one block of logits (Blocks, at most 16 MB in float) and for up to 3
+///         values per item, in backward also for N·D values if labels can be ignored
 /// @order  blocks in order of rows, then of the vocabulary. The bits are the same for every number of threads. On a
 ///         host, the value of an item does not depend on the other items
 struct StreamedCrossEntropy {

@@ -21,7 +21,7 @@ namespace metric {
 /// Returns a copy of the experts that a plan has for each item, to compare them later with other experts of the same
 /// items (`fluctuation`). A copy is needed because the next step overwrites the plan.
 /// @param k  number of picks to keep per item
-/// @return [N, k] experts of each item by decreasing weight, −1 if an item has fewer
+/// @return [N, k] experts of each item by decreasing weight, then −1 if an item has fewer than k
 /// @throws ArgumentError unless k >= 1
 /// @order  ties go to the lower expert index; NaN weights come last
 template <class T, class B>
@@ -53,7 +53,7 @@ struct Fluctuation {
 /// epochs. For K > 1, the paper does not define which of the three shares it counts; `set` is the literal reading.
 /// @param before, after [N, K] in  results of `picks`, which can have different K; a negative entry is not a pick
 /// @param valid         [N]    in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless shapes fit
+/// @throws ArgumentError unless `before` and `after` have the same N, and `valid` is empty or [N]
 template <class BeforeT, class AfterT, class B, class T = const float>
 Fluctuation fluctuation(typename B::Context& ctx, View<BeforeT, 2, B> before, View<AfterT, 2, B> after,
                         View<T, 1, B> valid = {}) {

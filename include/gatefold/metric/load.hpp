@@ -22,7 +22,7 @@ struct Load {
 
   Index picks() const { return std::accumulate(counts.begin(), counts.end(), Index(0)); }
 
-  /// Returns the coefficient of variation of c, the numbers of picks of the experts, with mean c̄.
+  /// Returns the coefficient of variation of the numbers c_e of picks per expert, with mean c̄.
   ///
   ///     cv = sqrt(Σ_e (c_e − c̄)² / (E − ddof)) / c̄                                                    (2)
   ///

@@ -15,8 +15,8 @@
 ///     double entropy(ctx, q, valid = {});
 ///
 /// Sums run on the backend, in double. Only small arrays are copied to the host. Items with valid[n] = 0 are padding
-/// and do not count; with an empty `valid`, all are items. Items with the label `ignore` do not count either, as in a
-/// loss. If no item counts, a mean is 0.
+/// and do not count; if `valid` is empty, no item is padding. Items with the label `ignore` do not count either, as in
+/// a loss. If no item counts, a mean is 0.
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), IsItem, IsLabelled);
@@ -69,7 +69,7 @@ double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> v
 
 /// Returns a histogram: for each g < groups, the number of keys key(0), …, key(n − 1) that equal g. Negative keys do
 /// not count.
-/// @cost O(n + groups), n keys of scratch
+/// @cost O(n + groups) time and scratch
 template <class B, class F>
 std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, Index groups) {
   auto mark = ctx.mark();
@@ -144,8 +144,8 @@ namespace metric {
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
 /// @param ignore  label of the items that do not count
-/// @throws ArgumentError unless 1 <= k <= C and the labels fit (on a device, only debug builds check the range of
-///         labels)
+/// @throws ArgumentError unless 1 <= k <= C and there is one label per item, in [0, C) if the item counts (on a device,
+///         only debug builds check the range)
 /// @cost  N·C comparisons
 /// @order ties go to the lower index
 template <class T, class B>
@@ -198,7 +198,8 @@ namespace metric {
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
 /// @param ignore  label of the items that do not count
-/// @throws ArgumentError unless the labels fit (on a device, only debug builds check their range)
+/// @throws ArgumentError unless there is one label per item, in [0, C) if the item counts (on a device, only debug
+///         builds check the range)
 /// @cost  N·C exponentials, in double
 template <class T, class B>
 double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,

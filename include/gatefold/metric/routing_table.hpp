@@ -64,7 +64,8 @@ struct RoutingTable {
 /// (7). Dropped picks do not count.
 /// @param labels [N] in  in [0, classes): classes, or the clusters from which the data were drawn
 /// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless classes >= 1 and the labels fit (on a device, only debug builds check their range)
+/// @throws ArgumentError unless classes >= 1 and there is one label per item, in [0, classes) unless the item is
+///         padding (on a device, only debug builds check the range)
 /// @cost  O(S + C·E)
 template <class T, class B>
 RoutingTable routing_table(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<Index, 1, B> labels,

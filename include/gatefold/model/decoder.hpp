@@ -31,8 +31,7 @@
 namespace gatefold {
 
 /// The sizes and options of a published decoder with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE,
-/// gpt-oss, DeepSeek-V2 and V3, Llama 4. They are the content of config.json, from which io::read_decoder_config makes
-/// them.
+/// gpt-oss, DeepSeek-V2 and V3, Llama 4. io::read_decoder_config reads them from the file config.json of a model.
 struct DecoderSizes {
   Index vocabulary = 0, model_dim = 0, depth = 0;
   GroupedQueryAttention attention{};  // its model_dim can be 0
@@ -47,15 +46,15 @@ struct DecoderSizes {
   bool clamped = false;                          // experts and router of gpt-oss: clamped SwiGLU, with biases
   bool weight_on_input = false;                  // the gate of Llama 4 (SigmoidOnInput) instead of SoftmaxTopK
   bool sigmoid_router = false;                   // the gate of DeepSeek-V3 (SigmoidTopK) instead of SoftmaxTopK
-  double router_scale = 1;                       // with latent attention: factor of all weights
-  Index groups = 1, top_groups = 1;              // with latent attention: groups of experts (SigmoidBias)
+  double router_scale = 1;                       // with latent attention, a factor for the weights of all picks
+  Index groups = 1, top_groups = 1;              // with latent attention, the options of SigmoidBias with these names
   Index shared_dim = 0;               // hidden width of the shared expert of each mixture; 0: no shared expert
   std::vector<Index> dense_layers{};  // layers with one dense expert instead of a mixture
   Index dense_dim = 0;                // hidden width of the dense experts
   double epsilon = 1e-6;              // is added to the mean square in the norms
   bool tied = false;                  // the output layer uses the weights of the embedding
 
-  /// Checks that the options fit each other.
+  /// Checks that the options do not contradict each other.
   /// @throws ArgumentError if they do not
   void validate() const {
     constexpr const char* where = "DecoderSizes";
@@ -82,10 +81,10 @@ struct DecoderSizes {
     expect(!weight_on_input || shared_dim >= 1, where, "shared_dim", "at least 1, because weight_on_input is given",
            shared_dim);
   }
-  /// Returns whether the gate of a decoder with latent attention is SigmoidTopK: the gate of DeepSeek-V3, or a softmax
-  /// with groups of experts or a factor, as in DeepSeek-V2.
+  /// Returns whether the gate of a decoder with latent attention is SigmoidTopK. SigmoidTopK is the gate of
+  /// DeepSeek-V3. With softmax scores, it is also used if there are groups of experts or a factor, as in DeepSeek-V2.
   bool has_sigmoid_top_k() const { return sigmoid_router || router_scale != 1 || top_groups < groups; }
-  /// Returns the attention of layer l, unless it is latent attention.
+  /// Returns the grouped-query attention of layer l. Do not call it for a decoder with latent attention.
   GroupedQueryAttention attention_of(Index l) const {
     GroupedQueryAttention of_layer = attention.with_model_dim(model_dim);
     if (!windows.empty()) of_layer.window = windows[static_cast<std::size_t>(l)];
@@ -155,7 +154,7 @@ auto of_parts(const DecoderSizes& s, const AttentionT& attention, const BranchT&
 ///
 /// Source: the files modeling_mixtral.py, …_qwen2_moe.py, …_qwen3_moe.py, …_olmoe.py, …_gpt_oss.py, …_deepseek_v2.py,
 /// …_deepseek_v3.py and …_llama4.py of Hugging Face's transformers.
-/// @throws ArgumentError as DecoderSizes::validate
+/// @throws ArgumentError if DecoderSizes::validate throws it
 decltype(auto) with_decoder(const DecoderSizes& s, auto&& f) {
   using detail_::decoder::of_parts;
   s.validate();
@@ -201,19 +200,21 @@ struct FrozenDecoder {
   LossP loss;
 };
 
-/// Prepares a language model for inference, as freeze of its parameters does, together with its output layer W [V, D]:
+/// Prepares a language model for inference: freezes the parameters of the model (layer/frozen.hpp), and packs the
+/// weights W [V, D] of its output layer:
 ///
 ///     auto frozen = freeze(ctx, std::move(trainer.params), {.weights = Weights::int8});
 ///     infer(model, ctx, frozen.model, ids, carry, y);
 ///     loss.logits(ctx, frozen.loss, frozen.model, y, z);                                 // z = y ŵᵀ + b
 ///
-/// Weights::bfloat16 and the forms of 8 and 4 bits add a packed copy of W. The groups of 32 weights are parts of a row
-/// of W, because D is the dimension over which the product sums. If the loss is tied, the embedding still reads its
-/// rows as they are, and the output layer reads the packed copy next to them. Weights::unchanged makes no copy of W,
-/// and on a backend without packed weights in host memory W is never copied. Patterns of the options are compared with
-/// names of the model's tensors, without `model.`. The name of W is `loss.weight`, also if the loss is tied.
-/// @throws ArgumentError as freeze
-/// @cost   as freeze; also memory for the packed copy of W
+/// Weights::bfloat16 and the forms of 8 and 4 bits add a packed copy of W. The groups of 32 weights with a common scale
+/// (core/weights.hpp) are parts of a row of W, because D is the dimension over which the product sums. If the loss is
+/// tied, the embedding still reads its rows as they are, and the output layer reads the packed copy. Weights::unchanged
+/// makes no copy of W. A backend without packed weights in host memory never copies W. Patterns of the options are
+/// compared with names of the model's tensors, without `model.`. The name of W is `loss.weight`, also if the loss is
+/// tied.
+/// @throws ArgumentError if freeze of the parameters (layer/frozen.hpp) throws it
+/// @cost   the cost of freeze of the parameters, and memory for the packed copy of W
 template <class C, class ModelP, class T, class B>
 FrozenDecoder<ModelP, StreamedCrossEntropy::Params<T, B>, B> freeze(
     C& ctx, ModelAndLoss<ModelP, StreamedCrossEntropy::Params<T, B>>&& params, FreezeOptions options = {});
@@ -227,7 +228,8 @@ std::vector<Weights> forms(const FreezeOptions& options, const P& params) {
   return detail_::lookup::forms(options, params, "model.");
 }
 
-/// Returns the weights of the output layer: those of the loss or, if the loss is tied, the table of the embedding.
+/// Returns the weights of the output layer: the weights of the loss or, if the loss is tied, the table of the
+/// embedding.
 template <class T, class B, class ModelP>
 View<const T, 2, B> output_weights(const ModelP& model, const StreamedCrossEntropy::Params<T, B>& loss) {
   const auto* table = loss.weight.extent(0) == 0 ? first_table<T, B>(model) : nullptr;

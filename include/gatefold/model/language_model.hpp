@@ -36,8 +36,8 @@ namespace gatefold {
 ///
 /// Source: papers 001 and 002 on WikiText-103 and their code. The mixtures of the code pick 2 of 16 experts, with a
 /// hidden width equal to model_dim. The code uses one dropout rate in three places: attention probabilities, outputs of
-/// mixtures, and hidden values of experts in mixtures and dense layers. `dropout` covers the first two. For hidden
-/// values, write `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` instead of the `Mlp`.
+/// mixtures, and hidden values of experts in mixtures and dense layers. The option `dropout` covers the first two
+/// places. For hidden values, write `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` instead of the `Mlp`.
 struct LanguageSizes {
   Index vocabulary = 0, model_dim = 0, heads = 8;
   Index window = 0;    // number of keys in the window of attention; in language::Traced, the length of a sequence
@@ -142,8 +142,8 @@ struct Reference {
 };
 
 /// A variant of a language model for AttentionAware gates, as papers 001 and 002 build their models. It is FormT
-/// (PreNormed or Reference) with attention in a window that passes its tensors (the attention trace) to the gate. Dense
-/// layers are the same as in FormT. The memory of such an attention must contain items, not keys and values, also in
+/// (PreNormed or Reference) with windowed attention that also passes its tensors (the attention trace) to the gate.
+/// Dense layers are the same as in FormT. The memory of this attention must contain items, not keys and values, also in
 /// `infer`.
 template <class FormT>
 struct WithTrace : FormT {
@@ -189,14 +189,14 @@ auto glam_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT& m
 }
 
 /// Returns a model that classifies sequences: a language model with a classification head, for fine-tuning. It computes
-/// logits y of the classes from the output x of the language model for each item. Only those of the last item of a
+/// logits y of the classes from the output x of the language model for each item. Only the logits of the last item of a
 /// sequence count.
 ///
 ///     f = x W + b,   y = dropout(f) V + c                                                               (1)
 ///
 /// Source: the code of papers 001 and 002 on SST-2, SST-5 and Banking-77. The language model is the first layer of the
-/// chain, so assign its pre-trained parameters to `std::get<0>(params.layers)`. The labels of `labels_of_last` fit the
-/// loss `CrossEntropy{.ignore = -1}`. The papers' code applies the softmax twice, as
+/// chain, so assign its pre-trained parameters to `std::get<0>(params.layers)`. Use the labels of `labels_of_last` with
+/// the loss `CrossEntropy{.ignore = -1}`. The papers' code applies the softmax twice, as
 /// `CrossEntropy::reference({.ignore = -1})` does. Pad sequences on the left, because the last item must not be
 /// padding. Steps of a Trainer must pass noise, unless dropout is 0.
 /// @throws ArgumentError unless classes >= 1

@@ -9,8 +9,9 @@
 
 namespace gatefold {
 
-/// Additional inputs of a sequence model for one segment (part of the length) of its sequences. extra_of distributes
-/// them to the parts of the model: `trainer.step(ids, next, extra_of<Extra>(segment))`.
+/// Additional inputs of a sequence model for one segment of its sequences, that is, some consecutive items of each
+/// sequence. extra_of distributes the inputs to the parts of the model: `trainer.step(ids, next,
+/// extra_of<Extra>(segment))`.
 template <class T, class B>
 struct Segment {
   Index length = 0;                // items of each sequence; 0: all items are one sequence
@@ -23,11 +24,11 @@ struct Segment {
 /// Returns the additional inputs (Extra) of a model for one segment. Every part of the model that takes a sequence
 /// length or a padding mask gets the length or mask of the segment. Every part that draws random numbers gets a
 /// different random stream. The layers of the memory or cache are divided equally among the attentions, in the order of
-/// the extra inputs. An attention in a stack thus gets one layer for each repetition. Inputs without a default, for
-/// example the ids of a HashGate, cannot come from a segment. For models with such inputs, write the extra in full,
-/// with its parts in nested braces.
-/// @throws ArgumentError unless the number of layers is a multiple of the number of attentions, or if there is a memory
-///         or a cache and no attention takes it
+/// the extra inputs. An attention in a stack thus gets one layer of the memory or cache for each repetition of its
+/// layer. Inputs without a default, for example the ids of a HashGate, cannot come from a segment. For models with such
+/// inputs, write the extra in full, with its parts in nested braces.
+/// @throws ArgumentError unless the number of layers of the memory or cache is a multiple of the number of attentions,
+///         or if there is a memory or a cache and no attention takes it
 template <class E, class T, class B>
 E extra_of(const Segment<T, B>& segment) {
   E extra{};

@@ -139,8 +139,8 @@ auto vision_transformer(const VisionSizes& s, const auto& layers) {
 
 namespace vision {
 
-/// Returns a chain of two layers. If both are chains, their layers are joined into one chain, so that all use the same
-/// carry (the state of the update rule).
+/// Returns a chain of two layers. If both layers are chains, the layers of these chains are joined into one chain, so
+/// that all layers use the same carry (the state of the update rule).
 template <class FirstT, class SecondT>
 auto pair_of(const FirstT& first, const SecondT& second) {
   return Chain{first, second};
@@ -167,7 +167,7 @@ struct Layers {
 
 /// Returns the vision transformer V-MoE "every 2", with a mixture in every second layer, including the last one.
 ///
-/// Source: Riquelme et al. 2021, arXiv:2106.05974, with the positions of the mixtures of its code.
+/// Source: Riquelme et al. 2021, arXiv:2106.05974, with the mixtures at the positions that V-MoE's code uses.
 /// @param rule  the update rule around each mixture
 /// @param mixture  a branch, for example `Mixture{gate, expert}`
 /// @param feed_forward  the expert of the layers without a mixture

@@ -27,9 +27,9 @@ namespace optim {
 ///
 /// If g² overflows, v becomes infinite, and from then on only the decay changes the weight, as in PyTorch. With ε = 0,
 /// a weight whose gradient was 0 in all steps becomes NaN, as in PyTorch.
-/// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients
-///         and moments have the shapes of the parameters; then nothing has been written
-/// @cost two moments per parameter
+/// @throws ArgumentError if lr, epsilon or decay is negative or not finite, if beta1 or beta2 is not in [0, 1), or if a
+///         gradient or moment does not have the shape of its parameter. If it throws, nothing has been written
+/// @cost memory for two moments per parameter
 struct AdamW {
   using IsOptimizer = void;
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0;

@@ -27,8 +27,8 @@ struct NoElements {
 
 }  // namespace averages
 
-/// Wraps an optimizer, and also computes a, an exponential moving average (EMA) of the parameters p, for evaluation. d
-/// is the option `decay`.
+/// Wraps an optimizer, and also computes an exponential moving average (EMA) a of the parameters p, for evaluation. The
+/// option `decay` is d.
 ///
 ///     a₀ = p₀,   a_t = d a_{t−1} + (1−d) p_t   after step t                                              (1)
 ///
@@ -43,12 +43,13 @@ struct NoElements {
 /// The weights of p₀, …, p_t in the average sum to 1, so no bias correction is needed. Equation (1) is computed as a +
 /// (1−d) (p − a). In float, a difference p − a below 2⁻²⁵ |a| / (1−d) does not change a.
 ///
-/// Tensors that are not learned are not averaged. The wrappers Clipped, Scheduled, InGroups and dist::DataParallel can
-/// be inside or outside Averaged; dist::Zero must be inside. If Averaged is inside InGroups, it averages the parameters
-/// of one group. A checkpoint contains the average, below `optimizer`, and whether the run is swapped. Therefore, if a
-/// checkpoint was saved between the two swaps, load_model reads the averages.
-/// @throws ArgumentError unless 0 <= decay < 1; in a step between the two calls of swap_averages; or if the inner
-///         optimizer throws it. Nothing has been written then
+/// Tensors that are not learned are not averaged. The wrappers Clipped, Scheduled and InGroups can be inside or outside
+/// Averaged; dist::DataParallel must be outside, dist::Zero inside. If Averaged is inside InGroups, it averages the
+/// parameters of one group. A checkpoint contains the averages (their names begin with `optimizer.`) and whether they
+/// are swapped with the parameters. If a checkpoint was saved between the two calls of swap_averages, its parameters
+/// are the averages, so load_model reads the averages.
+/// @throws ArgumentError if `decay` is not in [0, 1), if a step is made between the two calls of swap_averages, or if
+///         the inner optimizer throws it. Nothing has been written then
 /// @cost   memory for one copy of the parameters. Each step reads parameters and averages once, including all rows of
 ///         an embedding
 template <Optimizer OptimizerT>

@@ -41,7 +41,8 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out);
 ///
 /// Overwrites grads. If T is double, the square of a norm above 1e154 overflows, and the gradients are scaled to 0. A
 /// Trainer treats such a step as a step with NaN gradients, because gradients of a normal run are never so large.
-/// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; then nothing has been written
+/// @throws ArgumentError if `norm` is not above 0, if a gradient does not have the shape of its parameter, or if the
+///         inner optimizer throws it. Nothing has been written then
 template <Optimizer OptimizerT>
 struct Clipped {
   using IsOptimizer = void;
@@ -101,8 +102,8 @@ Clipped(O, N) -> Clipped<O>;
 template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
 Clipped(First, Rest...) -> Clipped<NoOptimizer<First>>;
 
-/// Adds the sum of the squares of a tensor, or of a part of it, to *out in the memory of the backend. The sum is in
-/// double and in a fixed order.
+/// Adds the sum of the squares of a tensor, or of a part of a tensor, to *out in the memory of the backend. The sum is
+/// computed in double, in a fixed order.
 template <class C, class T>
 void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
   using B = typename C::Backend;

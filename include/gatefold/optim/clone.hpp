@@ -28,8 +28,7 @@ void copy_counters(const P& from, Q& to);
 ///     auto best = clone(ctx, trainer.params);        // keep the best parameters …
 ///     copy_pack(ctx, best, trainer.params);          // … and return to them
 ///
-/// The copy shares no memory with the pack. On shards, the copy has the same part of the tensors as the pack of this
-/// process.
+/// The copy shares no memory with the pack. On a shard, the copy contains the same part of the model as the pack.
 /// @throws std::bad_alloc or DeviceError if memory is short
 /// @cost   memory of the pack's size and one copy of its values; allocates
 template <class C, class P>
@@ -95,8 +94,8 @@ N restored(decltype(kept(N())) number) {
   }
 }
 
-/// Copies the numbers of an optimizer's state that are not in tensors to another state of the same type. An example is
-/// the count of steps.
+/// Copies the numbers of one optimizer state that are not in tensors, for example the count of steps. Writes them to
+/// another state, which must have the same number of them, but can have a different type.
 template <class P, class Q>
 void copy_counters(const P& from, Q& to) {
   std::vector<std::uint64_t> bits;

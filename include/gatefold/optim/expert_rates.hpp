@@ -25,7 +25,7 @@ struct EachExpert;
 ///     // New experts learn, the eight old ones learn slowly.
 ///     optim::ExpertRates{optim::AdamW{.lr = 1e-3}, [](const Name&, Index e) { return e < 8 ? 0.1 : 1.0; }}
 ///
-/// (1) applies to the tensors of the experts of each mixture. The first extent of these tensors is the expert e, and
+/// (1) applies to the tensors of the experts of each mixture. The first dimension of these tensors is the expert e, and
 /// their names contain the part `expert`, for example `layers.0.branch.expert.up`. Gates, shared experts and all other
 /// tensors use the optimizer's own rate. Moments do not depend on the rate: with a factor of 0, an expert keeps its
 /// weights, but its moments are updated. If all factors are 1, the results have the same bits as those of the inner
@@ -36,10 +36,11 @@ struct EachExpert;
 /// @param optimizer  AdamW or Sgd
 /// @param factor     a function or a lambda. It is called on the host in every step, for each expert of each tensor of
 ///                   experts. Everything that a lambda captures by reference must outlive the run
-/// @throws ArgumentError unless all factors are finite and at least 0; also if there is no tensor of experts, if
-///         experts are distributed over shards (dist::ExpertParallel), or if the optimizer throws it; then nothing has
-///         been written
-/// @cost   as the optimizer; one launch for each tensor and each range of neighbouring experts with the same factor
+/// @throws ArgumentError if a factor is negative or not finite, if there is no tensor of experts, if experts are
+///         distributed over shards (dist::ExpertParallel), or if the inner optimizer throws it. Nothing has been
+///         written then
+/// @cost   the cost of the inner optimizer, with one launch for each range of neighbouring experts with the same factor
+///         in each tensor
 template <Optimizer OptimizerT, class FactorT>
 struct ExpertRates {
   using IsOptimizer = void;

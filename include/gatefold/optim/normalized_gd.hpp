@@ -19,14 +19,15 @@ namespace optim {
 ///
 /// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1).
 ///
-/// ‖·‖_F is the norm over all tensors of expert e, which are the slices e of their first extent. With per_expert =
-/// false it is the norm over all tensors. Squares are summed in double. If T is double, squares of gradients below
-/// about 1e-160 underflow, and squares above 1e154 overflow. Steps then have a wrong length or are skipped.
+/// ‖G_e‖_F is the norm over the slices e of all tensors, because the first dimension of each tensor is the expert. With
+/// per_expert = false, it is the norm over all elements of all tensors. Squares are summed in double. If T is double,
+/// squares of gradients below about 1e-160 underflow, and squares of gradients above about 1e154 overflow. Steps then
+/// have a wrong length or are skipped.
 /// @param sum_of_norms  if true, G_e is divided by the sum of the norms of its tensors, as in the code of Chen et al.
 ///         (uclaml/MoE)
-/// @throws ArgumentError unless lr is finite and at least 0, gradients have the shapes of the parameters, and (with
-///         per_expert) all non-empty tensors have the same first extent. Nothing has been written then
-/// @cost one pass for the norms and one for the step; for an embedding, over all rows
+/// @throws ArgumentError if lr is negative or not finite, if a gradient does not have the shape of its parameter, or if
+///         per_expert is true and two non-empty tensors have different first extents. Nothing has been written then
+/// @cost one pass over the gradients for the norms and one pass for the step; both include all rows of an embedding
 struct NormalizedGd {
   using IsOptimizer = void;
   double lr = 1e-3;

@@ -18,8 +18,8 @@
 ///     template <class Pack> struct State;                          // a pack, with Index step
 ///     State<Pack> begin(ctx, params) const;
 ///     step(ctx, params, grads, state) const;                       // may overwrite grads
-///     validate() const;                                            // optional: throws on options that do not fit
-///     expect_step(params, grads, state) const;                     // optional: throws what step would throw
+///     validate() const;                                            // optional: throws if an option is invalid
+///     expect_step(params, grads, state) const;                     // optional: throws the errors that step throws
 ///
 /// and the tag IsOptimizer. With this tag, the library can report that an optimizer is used as an update rule.
 /// Wrappers, for example Clipped and Scheduled, are optimizers too.
@@ -30,8 +30,8 @@
 ///     auto measure(ctx, grads) const;                              // has `const double* total`: see Measured
 ///     step(ctx, params, grads, state, measured) const;
 ///
-/// An optimizer for several processes has `reduce(ctx, grads) const`, which adds up the gradients of all processes. It
-/// is called before `measure`.
+/// An optimizer for several processes has `reduce(ctx, grads) const`, which adds up the gradients of all processes.
+/// `reduce` is called before `measure`.
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T), FiniteSum);
@@ -108,7 +108,7 @@ struct StepCount {
 };
 
 /// Returns true if a wrapper, for example Clipped, can contain the optimizer O. An optimizer that sums the gradients of
-/// several processes cannot be inside a wrapper; a static_assert then says so.
+/// several processes cannot be inside a wrapper; a static_assert reports this mistake.
 template <class O>
 constexpr bool check_inside() {
   GATEFOLD_REQUIRE(!detail_::named::reduce<O>(),
@@ -117,8 +117,8 @@ constexpr bool check_inside() {
   return true;
 }
 
-/// The type that a wrapper, for example Clipped, deduces if its argument is not an optimizer. Its static_assert
-/// describes the mistake.
+/// The type that a wrapper, for example Clipped, deduces if its argument is not an optimizer or has no learning rate. A
+/// static_assert in this type describes the mistake.
 template <class P>
 struct NoOptimizer {
   static constexpr bool is_without_rate = requires { typename P::IsOptimizer; };
@@ -138,7 +138,7 @@ struct NoOptimizer {
 template <class O>
 using OrNoOptimizer = std::conditional_t<Optimizer<O>, O, NoOptimizer<O>>;
 
-/// Returns the learning rate of an optimizer: its member `lr`, or the learning rate of the optimizer inside it. Because
+/// Returns the learning rate of an optimizer: its member `lr`, or the learning rate of its member `optimizer`. Because
 /// the rate is stored in only one place, a change during training takes effect in the next step.
 template <class O>
 double rate_of(const O& optimizer) {
@@ -163,8 +163,8 @@ O with_rate(O optimizer, double lr) {
   return optimizer;
 }
 
-/// Runs the optimizer step of a tensor with the same learning rate for all elements. It is the default argument `each`
-/// of step_parts; the wrapper ExpertRates passes EachExpert instead.
+/// Runs the optimizer step of a tensor with the same learning rate for all elements. `step` of AdamW and Sgd passes
+/// OneRate to step_parts as the argument `each`; the wrapper ExpertRates passes EachExpert instead.
 struct OneRate {
   template <class C, class G, class StepT>
   void operator()(C& ctx, const Name&, const G& grad, const StepT& step) const {
@@ -178,7 +178,7 @@ inline void expect_rate(const char* where, const char* name, double rate) {
   expect(rate >= 0 && rate <= std::numeric_limits<double>::max(), where, name, "a finite number, at least 0", rate);
 }
 /// Checks the options of an optimizer with its function `validate`, if it has one.
-/// @throws ArgumentError if an option does not fit
+/// @throws ArgumentError if `validate` throws it, because an option is invalid
 template <class O>
 void validate_options(const O& optimizer) {
   if constexpr (detail_::hook::optimizer::validate<O>()) optimizer.validate();
@@ -207,7 +207,7 @@ struct Measured {
 };
 
 /// Checks whether all learned tensors of a pack, for example gradients, are finite. The `total` of the result is 0 if
-/// they are, otherwise NaN. It is in scratch memory of the backend.
+/// all values are finite, otherwise NaN. `total` is in scratch memory of the backend.
 /// @cost  one read of the pack, and one small launch per tensor; does not wait for the backend
 template <class C, class Pack>
 Measured measure_finite(C& ctx, const Pack& pack) {

@@ -39,8 +39,8 @@ struct WarmupCosine {
     expect_rate("WarmupCosine", "floor", floor);
     if (t < warmup) return static_cast<double>(t) / static_cast<double>(warmup);
     const double done = static_cast<double>(std::min(t, total) - warmup) / static_cast<double>(total - warmup);
-    // std::fma is written out because files that are compiled for different instruction sets can share this function. A
-    // compiler could use fma in some files only, and the bits would differ.
+    // The function calls std::fma, because files that are compiled for different instruction sets can share this
+    // function. Otherwise, a compiler could use fma in some files only, and the bits would differ.
     return std::fma((1 - floor) * 0.5, 1 + std::cos(3.14159265358979323846 * done), floor);
   }
 };

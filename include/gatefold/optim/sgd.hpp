@@ -47,9 +47,9 @@ namespace optim {
 /// torch.optim.SGD computes the same. μ = 0 is plain gradient descent, which neither reads nor writes m. For an
 /// embedding with a sparse gradient, (1) applies only to the touched rows, that is, the rows that backward wrote. The
 /// other rows keep p and m.
-/// @throws ArgumentError unless lr, momentum and decay are finite and at least 0, and gradients and moments have the
-///         shapes of the parameters; then nothing has been written
-/// @cost one moment per parameter
+/// @throws ArgumentError if lr, momentum or decay is negative or not finite, or if a gradient or moment does not have
+///         the shape of its parameter. If it throws, nothing has been written
+/// @cost memory for one moment per parameter
 struct Sgd {
   using IsOptimizer = void;
   double lr = 0.1, momentum = 0, decay = 0;

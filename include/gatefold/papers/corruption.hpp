@@ -29,9 +29,9 @@ struct Severities {
 };
 
 /// The strengths of six image corruptions, for images of 28 · 28 pixels with values between 0 and 1. Noise and contrast
-/// have the levels of ImageNet-C. Brightness has half of them, because most pixels of a garment are bright and would be
-/// clipped. The levels of ImageNet-C for blur, pixelation and occlusion are made for images of 224 · 224 pixels and
-/// would destroy images of 28 · 28. This table has weaker levels for these three.
+/// have the levels of ImageNet-C. Brightness has half of its levels in ImageNet-C, because most pixels of a garment are
+/// bright and would be clipped. The levels of ImageNet-C for blur, pixelation and occlusion are made for images of
+/// 224 · 224 pixels and would destroy images of 28 · 28. This table has weaker levels for these three.
 inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation of the noise
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, in pixels
@@ -56,9 +56,9 @@ inline constexpr std::array<Severities, 6> kCorruptions{{
 /// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C); occlusion: DeVries and Taylor 2017,
 /// arXiv:1708.04552 (cutout).
 /// @param severity  1 to 5; 0 leaves images as they are
-/// @throws ArgumentError unless severity, rows and columns fit
-/// @order  the bits of an image depend only on the image, its number in the batch and the place in the stream of
-///         random numbers
+/// @throws ArgumentError unless severity is 0 to 5, and rows and columns are at least 1
+/// @order  the bits of an image depend only on the options, the image, its number in the batch, and the seed and step
+///         of the random numbers
 struct Corrupt {
   Corruption kind = Corruption::gaussian_noise;
   Index severity = 3, rows = 28, columns = 28;
@@ -75,7 +75,7 @@ struct Corrupt {
   /// @param x [N, rows · columns] in   between 0 and 1
   /// @param y [N, rows · columns] out  must not overlap x
   /// @param at  the seed and the step of the random numbers
-  /// @throws ArgumentError unless shapes fit, or if y overlaps x
+  /// @throws ArgumentError unless x and y have these shapes, or if y overlaps x
   /// @cost  O(N · rows · columns); blur: 34 multiply-adds per pixel
   template <class T, class B>
   void operator()(typename B::Context& ctx, View<T, 2, B> x, Random at, Out<std::remove_const_t<T>, 2, B> y) const {
@@ -129,7 +129,8 @@ struct CorruptionError {
 /// has a meaning only together with the name of its baseline, so report both.
 /// @param error      [C, S] in  shares of images misclassified under corruption c of severity s
 /// @param baseline   [C, S] in  the same shares of the baseline
-/// @throws ArgumentError unless shapes fit, there is a corruption, and the baseline makes errors under each corruption
+/// @throws ArgumentError unless C >= 1, S >= 1, both arrays have C·S numbers, and the baseline makes errors under each
+///         corruption
 inline CorruptionError corruption_error(std::span<const double> error, std::span<const double> baseline,
                                         Index severities = 5) {
   const auto size = static_cast<Index>(error.size());

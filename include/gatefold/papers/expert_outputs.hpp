@@ -18,7 +18,7 @@ GATEFOLD_FUNCTORS((class T, class B), ByItem);
 /// @param params  parameters of the mixture
 /// @param x [N, in_dim] in
 /// @return [N, E, out_dim]
-/// @throws ArgumentError unless shapes fit
+/// @throws ArgumentError unless x is [N, in_dim] and the expert accepts the shapes of its parameters
 /// @cost   E/K times the experts' work in an inference; allocates N·E·out_dim values, and uses as many values of
 ///         scratch
 template <class M, class T, class B>
@@ -51,7 +51,8 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
 /// @param plan    the picks of each item: `saved.plan` of a forward pass of x
 /// @param x [N, in_dim] in
 /// @return [S, out_dim]; rows past the last slot in use are not written
-/// @throws ArgumentError unless shapes fit
+/// @throws ArgumentError unless x is [N, in_dim] with the N of the plan, and the expert accepts the shapes of its
+///         parameters
 /// @cost   the experts' work in an inference
 template <class M, class PlanT, class T, class B>
 Tensor<std::remove_const_t<T>, 2, B> slot_outputs(typename B::Context& ctx, const M& mixture,

@@ -9,8 +9,8 @@
 
 namespace gatefold {
 
-/// Returns whether a tensor belongs to an attention: the tensor is named `key_query`, or a part of its name (the text
-/// between two dots) begins with `attention`.
+/// Returns whether a tensor belongs to an attention: a part of its name (the text between two dots) is `key_query` or
+/// begins with `attention`.
 inline bool is_attention(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "key_query" || at->part.starts_with("attention")) return true;

@@ -22,8 +22,8 @@ namespace gatefold {
 /// @param part   a branch (the mixture itself: J = ∂u/∂x) or a layer (with its residual stream)
 /// @param x      [1, in_dim] in   one item
 /// @return [out_dim, in_dim]
-/// @throws ArgumentError unless shapes fit
-/// @cost   one forward and out_dim backward passes; allocates
+/// @throws ArgumentError unless x is [1, in_dim]; the errors of forward and backward of `part`
+/// @cost   one forward pass and out_dim backward passes; allocates J, gradients of the parameters, and saved values
 template <class L, class T, class B>
 auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remove_const_t<T>, B>& params,
               View<T, 2, B> x, const Extra<L, std::remove_const_t<T>, B>& extra = {}) {

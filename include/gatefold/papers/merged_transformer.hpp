@@ -212,7 +212,8 @@ struct HeadProbabilitiesBackward {
     });
   }
 };
-/// Writes z[s] = halves[s,0] − halves[s,1], the difference of the neurons with output weights 1 and −1.
+/// Writes z[s] = halves[s,0] − halves[s,1]. halves[s,0] is the sum of the neurons with output weight 1, and halves[s,1]
+/// the sum of the neurons with output weight −1.
 template <class T, class B>
 struct Difference {
   Groups<B> items;

@@ -30,7 +30,7 @@ namespace metric {
 /// @param outputs [N, E, D] in  the output of every expert for every item (papers/expert_outputs.hpp)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
 /// @return [E], with sum 1, or all 0 if there are no picks
-/// @throws ArgumentError unless shapes fit
+/// @throws ArgumentError unless outputs is [N, E, D] with the N and E of the plan, and valid is [N] or empty
 /// @cost  N·E·D for the norms, S·E comparisons
 /// @order NaN counts as the smallest norm; ties go to the lower expert index
 template <class T, class B>
@@ -67,7 +67,7 @@ struct ExpertNorm {
 /// it does not need the outputs of experts that were not picked. Experts without picks have norm and share 0.
 /// @param z     [S, D] in  outputs in slot order (slot_outputs, papers/expert_outputs.hpp)
 /// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless shapes fit
+/// @throws ArgumentError unless z is [S, D] with the S of the plan, and valid is [N] or empty
 /// @order NaN comes last; ties go to the lower expert index
 template <class T, class B>
 std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 2, B> z,

@@ -32,7 +32,7 @@ struct Pareto {
 /// The stopping criteria of the iterative search for the point of least norm in `pareto_gap`.
 struct ParetoOptions {
   Index iterations = 1000;
-  // The search ends at this duality gap. With 1e-12, the error of the point v that it finds is at most 1e-6.
+  // The search ends at this duality gap. With 1e-12, the error of the resulting point v is at most 1e-6.
   double tolerance = 1e-12;
 };
 
@@ -56,7 +56,7 @@ struct ParetoGap {
 /// @param outputs [N, E, D] in  the output of every expert for every item (papers/expert_outputs.hpp)
 /// @param weights [N, E]    in  weights of the gate, 0 if an expert is not picked (`gate_weights`)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless there is an expert, shapes fit, iterations >= 0 and tolerance >= 0
+/// @throws ArgumentError unless E >= 1, the arrays have these shapes, iterations >= 0 and tolerance >= 0
 /// @cost  N·E²·D for the products, N·E² per iteration; N·E² values of scratch, in double
 /// @order ties go to the lower expert index
 template <class T, class B>
@@ -104,7 +104,7 @@ Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& p
 
 namespace functor {
 
-/// Writes one inner product of expert outputs of an item, gram[n,e,f] = ⟨u[n,e], u[n,f]⟩ for i = (n · E + e) · E + f.
+/// Returns one inner product of expert outputs of an item, gram[n,e,f] = ⟨u[n,e], u[n,f]⟩ for i = (n · E + e) · E + f.
 template <class T, class B>
 struct Gram {
   View<const T, 3, B> u;
@@ -122,7 +122,7 @@ struct Gram {
 template <class T, class B>
 struct LeastNorm {
   View<const T, 2, B> weights;
-  View<double, 3, B> gram;                // [N, E, E] in: ⟨u_e, u_f⟩ of expert outputs u
+  View<double, 3, B> gram;                // [N, E, E] in: ⟨u_e, u_f⟩; normalise() replaces it by ⟨ũ_e, ũ_f⟩
   View<double, 2, B> norm, alpha, slope;  // [N, E] ‖u_e‖, weights of the unit vectors ũ_e in v, ⟨ũ_e, v⟩
   View<metric::Pareto, 1, B> results;
   Index iterations;

@@ -29,9 +29,9 @@ namespace gatefold {
 ///
 /// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). If an item has several picks, f is
 /// the sum of their outputs; without picks it is 0. Auxiliary losses of the gate add to ∇ of the gate, so (4) does not
-/// apply to a gate with auxiliary losses. Losses does not include them.
+/// apply to a gate with auxiliary losses. The struct Losses does not include auxiliary losses.
 /// @param extra  extra inputs of the mixture, for example the noise of the router
-/// @throws ArgumentError if shapes do not fit; this class never changes parameters
+/// @throws ArgumentError unless x is [N, in_dim] and `target` and `extra` match x; this class never changes parameters
 /// @cost   forward and backward of the mixture; no allocation after the first batch of a size
 template <class T, class C, class MixtureT, class LossT>
 class RoutedTrainer {

@@ -12,7 +12,7 @@
 
 namespace gatefold {
 
-/// The distribution of a signal's amplitude: uniform in [low, high), or the constant `low` if both are equal.
+/// The distribution of a signal's amplitude: uniform in [low, high), or the constant `low` if low = high.
 struct Amplitude {
   double low = 1, high = 1;
 };
@@ -60,8 +60,8 @@ struct SignalMixture {
             .distractor = {0.5, 3}};
   }
   /// Returns one of the settings 1 to 4 of the code of Chen et al. (uclaml/MoE). Setting 1 has the values of paper 003.
-  /// Settings 2 and 4 have twice the noise, and settings 3 and 4 have weaker distractors. In all settings the inputs
-  /// are ten times as large, which no paper mentions.
+  /// Settings 2 and 4 have twice the noise, and settings 3 and 4 have weaker distractors. In all settings, the inputs
+  /// are multiplied by 10, which no paper mentions.
   static SignalMixture reference(Index setting = 1) {
     expect(1 <= setting && setting <= 4, "SignalMixture.reference", "setting", "1 to 4", setting);
     SignalMixture data = expert_count();

@@ -33,7 +33,7 @@ struct Specialisation {
 /// product over its neurons. With `magnitude`, it is the largest |⟨·⟩|, as in the reference code of paper 003's setup.
 /// @param weights   [E, J, D] in  neurons of the experts; the paper has J = 1: `w.as(E, 1, D)`
 /// @param signals   [C, D]    in  v_n, one per class
-/// @throws ArgumentError unless there is a neuron and a signal, and both have the same D
+/// @throws ArgumentError unless J >= 1, C >= 1, and neurons and signals have the same D
 /// @cost   E·J·C·D multiply-adds
 /// @order  ties go to the lower signal; a NaN product counts as less than any other
 template <class T, class B>

@@ -33,8 +33,9 @@ GATEFOLD_FUNCTORS((class T), SumOverExperts);
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
 /// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; or if
 ///         `stages.shared_attention` has changed since the constructor, because the constructor makes the attentions
-///         equal. Throws the errors of both optimizers too, before either of them has changed a parameter.
-///         NotFiniteError if a loss or gradient is not finite (see `not_finite`); no parameter has changed then
+///         equal. Throws the errors of the stage's optimizer and of the router's optimizer too, before a parameter
+///         changes. NotFiniteError if a loss or gradient is not finite (see `not_finite`); no parameter has changed
+///         then
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage
 template <class T, class C, class MixtureT, class LossT, class StagesT>

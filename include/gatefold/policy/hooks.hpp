@@ -9,7 +9,7 @@
 #include "gatefold/policy/named.hpp"
 
 /// Looks up optional members of policies (gates, experts, layers, …). This header and named.hpp contain the functions
-/// for it.
+/// that do this.
 ///
 ///     detail_::hook::rule::validate<HeavyBall, T, B>()   // true if HeavyBall has validate and it can be called
 ///

@@ -70,7 +70,7 @@ constexpr void for_each_hook(F&& f) {
 #undef GATEFOLD_HOOK_NAMES
 
 // GATEFOLD_TYPE(member, description, default) defines a function that looks up a nested template of a policy. A policy
-// without the template gets the default. The rows are the first of the table in docs/reference/optional_members.md.
+// without the template gets the default. The rows below come first in the table of docs/reference/optional_members.md.
 #define GATEFOLD_TYPE(member, what, ...)                                                                         \
   template <class P, class T, class B>                                                                           \
   auto member() {                                                                                                \

@@ -46,7 +46,7 @@ struct NamedSize {
   Index value;
 };
 /// Requires that all sizes are at least 1.
-/// @throws ArgumentError that names the first smaller size
+/// @throws ArgumentError that names the first size below 1
 inline void expect_sizes(const char* where, std::initializer_list<NamedSize> sizes) {
   for (const NamedSize& size : sizes) expect(size.value >= 1, where, size.name, "at least 1", size.value);
 }
@@ -62,8 +62,8 @@ inline void expect_positive(const char* where, Printed option, double value) {
   expect_finite(where, option, value);
 }
 
-/// Returns a copy of a policy with the member `model_dim` set to `width`, the width of the part of the model that is
-/// called `of` in the error message.
+/// Returns a copy of a policy with the member `model_dim` set to `width`. `of` is the name, in the error message, of
+/// the part of the model that has this width.
 /// @throws ArgumentError unless model_dim is 0 or `width`
 template <class P>
 P fill_model_dim(P policy, const char* where, Index width, const char* of = "items") {

@@ -14,7 +14,7 @@
 ///
 /// Extra inputs are inputs in addition to the items, for example sequence length, mask and noise. They are nested
 /// structs, one for each part of the model. This header has functions that visit these structs, and checks of the
-/// members that the library sets. It also defines frozen parameters, and what the checks of compositions use.
+/// members that the library sets. It also defines frozen parameters, and the types that the checks of compositions use.
 namespace gatefold {
 
 /// Each function in this namespace, for example length<E, V>() or valid<E, V>(), returns true if the type E of extra
@@ -55,7 +55,7 @@ void for_each_gate_part(G& of, F&& f) {
   if constexpr (requires { of.selection; }) f(of.selection);
 }
 /// Calls f(part) for each part of the extra inputs, in a fixed order: the elements of the tuple `layers`, the members
-/// attention, layer, branch, those of for_each_gate_part, and noise. Skips members that do not exist.
+/// attention, layer, branch, the parts that for_each_gate_part visits, and noise. Skips members that do not exist.
 template <class E, class F>
 void for_each_part(E& extra, F&& f) {
   if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
@@ -75,8 +75,9 @@ void for_each_extra(E& extra, F&& f) {
 
 }  // namespace detail_::lookup
 
-/// Returns the extra inputs for a training step. Every Noise in them gets training = true; Dropout then throws if it
-/// has no random numbers. Trainer.accumulate and evaluation do not use this function.
+/// Returns the extra inputs for a training step. Every Noise in them gets training = true; policies with dropout then
+/// throw if their rate is not 0 and they have no random numbers. Trainer.accumulate and evaluation do not use this
+/// function.
 template <class E>
 E for_training(E extra) {
   detail_::lookup::for_each_extra(extra, []<class P>(P& part) {
@@ -127,8 +128,8 @@ E at_layer(const E& extra, Index l) {
   }
 }
 
-/// Returns the extra inputs for a second or later evaluation of a layer in one pass. Auxiliary losses must not be
-/// counted again in it. If the extra inputs have a function `without_auxiliary`, returns its result. Otherwise calls
+/// Returns the extra inputs for a second or later evaluation of a layer in one pass. Such an evaluation must not count
+/// auxiliary losses again. If the extra inputs have a function `without_auxiliary`, returns its result. Otherwise calls
 /// without_auxiliary for each part.
 template <class E>
 E without_auxiliary(const E& extra) {
@@ -230,8 +231,8 @@ auto packed_weights() {
 template <class P, class B>
 struct FrozenParams {
   P params;  // do not change these: the packed copies would keep the old values
-  // Packed copies of the tensors [experts, rows, columns] of params. In a FrozenDecoder, also of the output layer.
-  // This member also owns the elements of params that are in a mapped file (io::load_frozen).
+  // Packed copies of the tensors [experts, rows, columns] of params. In a FrozenDecoder, there is also a copy of the
+  // output layer. This member also owns the elements of params that are in a mapped file (io::load_frozen).
   typename decltype(detail_::lookup::packed_weights<B>())::type packed;
 };
 
@@ -319,8 +320,8 @@ constexpr bool parts_fit() {
   return Parts<L>::template check<T, B>();
 }
 
-// Defines the function init of a composition, which calls init_of_parts if the parts fit, and the first lines of
-// init_of_parts, with the parameters ctx and seed. The body of init_of_parts follows the macro.
+// Defines the function init of a composition, which calls init_of_parts(ctx, seed) if the parts fit. The macro ends
+// with the declarator of init_of_parts; write the body of init_of_parts after the macro.
 #define GATEFOLD_INIT(Composition)                                               \
   template <class T, class B>                                                    \
   Params<T, B> init(typename B::Context& ctx, ::gatefold::Seed seed) const {     \

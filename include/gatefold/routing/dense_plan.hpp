@@ -24,13 +24,13 @@ GATEFOLD_FUNCTORS((class T, class B), StoreValid);
 /// A gate calls `resize` and then writes dispatch_weight and combine_weight, with weight 0 for padding. Experts get the
 /// slots grouped by expert, then by sequence. Items of different sequences do not affect each other. Padding is never
 /// read, and its output is 0. There are N items of width D, E experts, and P slots per expert and sequence.
-/// @cost   4·N·E·P·D flop forward; memory 2·N·E·P weights, and S = E·sequences·P slots
+/// @cost   4·N·E·P·D flop forward; memory for 2·N·E·P weights and for S = E·sequences·P slots of width D
 /// @order  sums run over ascending items and ascending slots
 template <class T, class B>
 struct DensePlan {
   Tensor<T, 2, B> dispatch_weight;  // [sequences · E · P, length], rows ordered by (sequence, expert, slot)
   Tensor<T, 2, B> combine_weight;   // [N, E · P]
-  Tensor<T, 2, B> inputs;           // [N, D] rows that the slots sum; empty: the slots sum the items
+  Tensor<T, 2, B> inputs;           // [N, D] rows whose weighted sums are the slots; if empty, items are summed
   Tensor<T, 2, B> slots;  // [sequences · E · P, D], inputs of the experts, ordered by (sequence, expert, slot)
   Tensor<T, 1, B> valid;  // [N] 1 for an item, 0 for padding; if empty, there is no padding
   // offsets [E + 1]: first slot of each expert; rows [S]: the row of `slots` for each slot; item_offsets, slot_offsets
@@ -41,7 +41,7 @@ struct DensePlan {
   /// of the gate reads them.
   struct Grad {
     View<T, 2, B> dispatch_weight, combine_weight;
-    View<T, 2, B> inputs;  // [N, D] gradient of the rows `inputs`; empty: the slots sum the items
+    View<T, 2, B> inputs;  // [N, D] gradient of `inputs` of the plan; empty if the plan has no `inputs`
   };
 
   void resize(typename B::Context& ctx, Index items, Index experts, Index slots_per_expert, const Sequence<T, B>& of) {

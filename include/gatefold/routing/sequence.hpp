@@ -21,7 +21,8 @@ struct Sequence {
   Index of(Index items) const { return length > 0 ? length : items; }
 
   /// Checks that the length of the sequences and the mask of padding fit a batch of `items` items.
-  /// @throws ArgumentError unless `length` divides the number of items, and `valid` is empty or has one entry per item
+  /// @throws ArgumentError unless `length` is 0 or divides the number of items, and `valid` is empty or has one entry
+  ///         per item
   void validate(const char* where, Index items) const {
     expect(length >= 0, where, "sequence.length", "at least 0", length);
     expect(length == 0 || items % length == 0, where, "sequence.length",

@@ -34,9 +34,9 @@ struct Dispatched {
 /// A gate calls `resize`, writes item, expert and weight of every pick in any order, and then calls `build`. If a pick
 /// of expert e is dropped because the expert is full, the gate writes ~e (a negative number); `functor::chosen` returns
 /// e. For an entry that no pick uses, the gate writes `no_pick`.
-/// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
-///         `build_complete` on dropped picks; from `dispatch` unless the plan was built after the last `resize`. On a
-///         device, negative items and dropped picks are not detected
+/// @throws ArgumentError from `resize` if a size is negative; from `build` if a pick has an expert or item that does
+///         not exist; from `build_complete` if a pick is dropped or unused; from `dispatch` unless the plan was built
+///         after the last `resize`. On a device, negative items and dropped picks are not detected
 /// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining reads every slot once
 /// @order  slots of an expert are in pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
@@ -45,7 +45,7 @@ struct SparsePlan {
   Tensor<T, 1, B> weight;            // [S]
   // offsets [E + 1]: first slot of each expert; pick, rows [S]: the pick and the item of each slot
   Tensor<Index, 1, B> offsets, pick, rows;
-  Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
+  Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]: the slots sorted by item
   bool built = false;                            // true after build, false after resize
 
   /// The gradient of the weights of the picks. combine_backward writes it, and the backward pass of the gate reads it.

@@ -30,7 +30,7 @@ struct Find;
 ///     weight.rank(), weight.extent(0), weight.size(), weight.data(), weight.view()   // view(): all elements, rank 1
 ///
 /// The FlatTensor owns nothing: the pack must outlive it, and a `resize` or a move of the tensor leaves it dangling.
-/// From a const pack its elements are const. On a device, `data()` is device memory.
+/// If the pack is const, the elements are const. On a device, `data()` is device memory.
 /// @throws ArgumentError if no tensor has the name; the message lists the three nearest names. Also throws it if the
 ///         element type of the tensor differs from that of its pack (Index in a pack of float)
 /// @cost   one visit of the pack, and one string for each tensor
@@ -140,7 +140,7 @@ struct Find {
 /// A pattern is compared with a name from the beginning, part by part. It selects the tensor of this name, or all
 /// tensors of the pack of this name: `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select
 /// `layers.10.rule.mu`. In a part, `*` matches any characters. The part `**` matches any number of parts, including 0:
-/// `**.gate.scores` selects all routers.
+/// `**.gate.scores` selects the scores of all gates.
 class NamePatterns {
  public:
   NamePatterns() = default;
@@ -185,7 +185,7 @@ class NamePatterns {
     return part == "**" ? selects(pattern, tail(name)) : fits(part, head(name)) && selects(tail(pattern), tail(name));
   }
   /// Throws ArgumentError for a pattern that selects no tensor.
-  /// @param names  the names of the tensors; the message also proposes names of the packs around them
+  /// @param names  the names of the tensors; the message also proposes the names of packs that contain tensors
   [[noreturn, gnu::cold, gnu::noinline]] static void throw_nothing(const char* where, const std::string& pattern,
                                                                    std::vector<std::string> names) {
     for (std::size_t i = 0, count = names.size(); i < count; ++i)

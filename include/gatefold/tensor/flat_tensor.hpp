@@ -30,7 +30,7 @@ struct AnyTensor {
   unsigned char* marks = nullptr;
   void* table = nullptr;
   void (*touch_all)(void* table) = nullptr;
-  bool skipped = false;  // Tensor.skip
+  bool skipped = false;  // true if the tensor is marked by Tensor.skip
 
   template <class T>
   static const void* type_of() {

@@ -99,9 +99,9 @@ inline constexpr bool gradient_is_optional = requires {
   requires P::gradient_is_optional;
 };
 
-/// True for a pack (a struct of tensors) that declares `static constexpr bool only_multiplied = true;`. No code reads
-/// the weights [E, rows, columns] that the pack lists itself, except grouped products. Such weights need no elements if
-/// the products have a packed copy (FreezeOptions::keep_plain in layer/frozen.hpp).
+/// True for a pack (a struct of tensors) that declares `static constexpr bool only_multiplied = true;`. Only grouped
+/// products read the weights [E, rows, columns] that the pack lists itself. Such weights need no elements if the
+/// products have a packed copy (FreezeOptions::keep_plain in layer/frozen.hpp).
 template <class P>
 inline constexpr bool only_multiplied = requires {
   requires P::only_multiplied;
@@ -243,8 +243,8 @@ template <class F, class... P>
 
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more);
-/// The functor that is passed to each_part. Its type depends only on the visitor. A lambda would have a different type
-/// for each pack too, so that more code would be compiled.
+/// The functor that is passed to each_part. Its type depends only on the visitor. The type of a lambda would also
+/// depend on the packs, so that more code would be compiled.
 template <bool OnlyLearned, class F>
 struct Parts {
   F& f;

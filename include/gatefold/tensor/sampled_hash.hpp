@@ -46,7 +46,8 @@ struct SampledHash {
 
 /// Checks that backward gets the same batch x as forward. Compares the extents of x and, on host backends, the
 /// contents. Builds with assertions read all elements. Other builds read a sample (SampledHash), which detects a
-/// different batch or an overwritten x, but can miss a few changed elements. x may have moved to different memory.
+/// different batch or an overwritten x, but can miss a few changed elements. x may be at a different address than in
+/// forward.
 /// @cost  reads all elements in builds with assertions, and at most 17 words in other builds
 struct BatchStamp {
   std::uint64_t hash = 0;      // hash of the batch x; 0 if x was on a device or `take` was not called

@@ -94,7 +94,7 @@ class DeferredZeros {
   ~DeferredZeros() = default;
 
   /// Marks the tensor as zero without writing the zeros.
-  /// @param ctx  the context that writes the zeros. It must live until then
+  /// @param ctx  the context that writes the zeros. It must live until the zeros are written
   void defer(auto& ctx) { ctx_.store(&ctx, std::memory_order_relaxed); }
   /// Returns whether the zeros of the tensor are still to be written, and cancels them. If it returns true, the caller
   /// must write all elements.

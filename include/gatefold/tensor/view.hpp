@@ -17,7 +17,7 @@ namespace gatefold {
 ///
 /// Converts from a pointer and extents, from contiguous host ranges (rank 1) and from row-major Eigen matrices
 /// (rank 2); a view of `T` converts to a view of `const T`.
-/// @throws ArgumentError if a matrix or vector has a stride
+/// @throws ArgumentError if the elements of a matrix or vector are not contiguous
 template <class T, int Rank, class B>
 class View;
 

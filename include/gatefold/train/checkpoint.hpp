@@ -20,14 +20,14 @@
 #include "gatefold/optim/clone.hpp"
 
 /// Saves the complete state of a training run to one or several safetensors files, and loads it. gatefold.hpp does not
-/// include this header, because the header needs nlohmann-json (gatefold::io).
+/// include this header, because the header needs nlohmann-json (CMake target gatefold::io).
 ///
 ///     save_checkpoint("run.safetensors", trainer);
 ///     load_checkpoint("run.safetensors", trainer);                 // constructed with the same model and optimizer
 ///
-/// A run, for example a Trainer, is a pack: its tensors become the tensors of the file. Numbers that are not tensors
-/// are stored in the metadata: the counters of the run and of every state inside it (optim/clone.hpp). The caller
-/// can add metadata under other names.
+/// A run, for example a Trainer, is a pack: its tensors become the tensors of the file. The metadata of the file
+/// contains the numbers that are not in tensors, that is, the counters of the run and of every state inside the run
+/// (optim/clone.hpp). The caller can add metadata under other names.
 namespace gatefold {
 
 /// Writes the complete state of a run to a file. For a Trainer or ThreeStage, this is the parameters, the state of the
@@ -45,9 +45,9 @@ template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {});
 
-/// Loads the state that save_checkpoint wrote, in one file or in parts. The run then continues with the same bits as an
-/// uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's seed
-/// and counters.
+/// Loads the state that save_checkpoint wrote to one file or to several files. The run then continues with the same
+/// bits as an uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the
+/// run's seed and counters.
 ///
 /// @param run  the run that gets the state. It must be constructed with the same types of model and optimizer and the
 ///         same NotTrained as the saved run. Options, for example lr, can differ
@@ -94,7 +94,7 @@ std::string not_trained(const auto& run) {
   return lines;
 }
 /// Compares two texts line by line and finds a line that occurs in only one of them.
-/// @return the line, and whether `a` has it; an empty line if all lines occur in both
+/// @return the line, and true if `a` has this line; an empty line if all lines occur in both texts
 inline std::pair<std::string, bool> first_difference(const std::string& a, const std::string& b) {
   const auto lines = [](const std::string& text) {
     std::set<std::string> all;
@@ -136,8 +136,8 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
 
 /// Reads the counters of a run, for example the number of steps, from the metadata of a file. If `write` is false, it
 /// checks the counters, but does not change the run.
-/// @throws FileError unless the file is a checkpoint of this version and has exactly the counters of the run, without
-///         negative integers
+/// @throws FileError if the file is not a checkpoint of this version, if it was saved with another NotTrained, if its
+///         counters are not exactly those of the run, or if an integer counter is negative
 void read_counters(const std::string& path, const io::Metadata& metadata, auto& run, bool write) {
   const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
   const auto found = metadata.find(std::string(version_key));
@@ -183,9 +183,8 @@ constexpr bool check_run() {
   return true;
 }
 
-/// Checks that the counters in a checkpoint file, for example the number of steps, fit the run. Does not change the
-/// run.
-/// @throws FileError if the counters do not fit
+/// Checks that a checkpoint file has the counters of the run, for example the number of steps. Does not change the run.
+/// @throws FileError under the same conditions as read_counters
 template <class R>
 void expect_counters(const std::filesystem::path& path, R& run) {
   read_counters(path.string(), io::read_metadata(path), run, false);
@@ -280,7 +279,7 @@ class AsyncCheckpoint {
   mutable OneThread alone_{"AsyncCheckpoint", "one AsyncCheckpoint"};
   int exceptions_ = std::uncaught_exceptions();
   io::safetensors::Snapshot snapshot_{};
-  std::future<void> writing_{};  // the last member, because its destructor waits for a thread that reads the others
+  std::future<void> writing_{};  // the last member: its destructor waits for a thread that reads the other members
 };
 
 }  // namespace gatefold

@@ -29,7 +29,7 @@ class Options {
     expect_integer(name, all_[name], kMost);
     return all_[name].template get<Index>();
   }
-  /// Returns an integer that must be at least `least`.
+  /// Returns the integer option `name`, which must be at least `least`.
   Index at_least(Index least, const char* name) const {
     const Index value = integer(name);
     if (value < least) fail(name, "at least " + std::to_string(least));
@@ -48,7 +48,7 @@ class Options {
     if (!all_[name].is_boolean()) fail(name, "true or false");
     return all_[name].template get<bool>();
   }
-  /// Returns a flag that the file can store as true or false or as a number, of which 0 means false.
+  /// Returns the flag `name`, which the file can store as true or false or as a number. The number 0 means false.
   bool flag_or_number(const char* name, bool otherwise) const {
     return has(name) && all_[name].is_number() ? number(name, 0) != 0 : flag(name, otherwise);
   }
@@ -83,8 +83,7 @@ class Options {
     }
     return list;
   }
-  /// Returns the options that are inside the object `name`. Returns these options themselves if there is no such
-  /// object.
+  /// Returns the options inside the object `name`, or a copy of this Options if the file has no such object.
   Options inside(const char* name) const {
     if (!has(name)) return *this;
     if (!all_[name].is_object()) fail(name, "an object");

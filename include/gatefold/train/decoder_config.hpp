@@ -11,7 +11,7 @@
 #include "gatefold/model/decoder.hpp"
 #include "gatefold/train/config_options.hpp"
 
-/// Reads config.json, the architecture and the sizes of a decoder in a folder of Hugging Face's hub.
+/// Reads the architecture and the sizes of a decoder from config.json in a folder of Hugging Face's hub.
 namespace gatefold::io {
 
 /// The architecture and the sizes of a decoder.
@@ -33,7 +33,8 @@ DecoderConfig read_decoder_config(const std::filesystem::path& folder);
 
 namespace config_json {
 
-inline constexpr Index kMostLayers = 10'000;  // a DecoderConfig and a decoder have options for each layer
+// The largest number of layers. It limits memory, because a DecoderConfig and a decoder have options for each layer.
+inline constexpr Index kMostLayers = 10'000;
 
 /// Returns the options of the rotary positions.
 /// @param theta  value of rope_theta for files without this option
@@ -67,8 +68,8 @@ void expect_supported(const Options<Json>& o) {
   if (o.text("hidden_act", "silu") != "silu") o.fail("hidden_act", "silu");
   if (o.has("clip_qkv")) o.fail("clip_qkv", "null, because clipping is not supported");
 }
-/// Returns the width of the attention window of each layer, with 0 for no window. The option `layer_types` lists the
-/// layers with a window; if the file has no such list, is_sliding(l) returns whether layer l has one.
+/// Returns the width of the attention window of each layer, or 0 for a layer without a window. The option `layer_types`
+/// lists the type of each layer; if the file has no such list, is_sliding(l) returns whether layer l has a window.
 template <class Json, class F>
 std::vector<Index> windows(const Options<Json>& o, Index depth, const F& is_sliding) {
   const Index window = o.integer("sliding_window", 0);
@@ -249,8 +250,8 @@ DecoderConfig config_of(const Options<Json>& all) {
   for (const char* name : {"n_routed_experts", "num_experts", "num_local_experts"})
     if (o.has(name)) of_experts = name;
   s.experts = o.at_least(1, of_experts);
-  // A larger number means a damaged file. It would need memory for each layer and expert before any tensor is looked
-  // up.
+  // Larger numbers of layers or experts mean that the file is damaged. Without this check, a load would need memory for
+  // each layer and expert before it looks up any tensor.
   if (s.depth < 1 || s.depth > kMostLayers) o.fail("num_hidden_layers", "1 to " + std::to_string(kMostLayers));
   if (s.experts > 100'000) o.fail(of_experts, "at most 100000");
   s.picks = o.at_least(1, "num_experts_per_tok");

@@ -27,17 +27,18 @@ struct SaveFrozenOptions {
 ///     io::save_frozen("model.safetensors", ctx, freeze(ctx, std::move(params), {.weights = Weights::int4}));
 ///     const auto frozen = io::load_frozen("model.safetensors", ctx, model);
 ///
-/// A quantised tensor NAME [E, depth, columns] becomes two tensors. backend/quantised_bytes.hpp explains their
-/// elements:
+/// A quantised tensor NAME [E, depth, columns] becomes two tensors, one for numbers and one for scales
+/// (backend/quantised_bytes.hpp explains the elements):
 ///
 ///     NAME.int8                 I8    [E, depth, columns]          or
 ///     NAME.int4 or NAME.mxfp4   U8    [E, ⌈depth / 2⌉, columns]
 ///     NAME.scale                BF16  [E, ⌈depth / 32⌉, columns]
 ///
-/// Tensors with a packed copy of bfloat16 are stored as BF16, others as `save` stores them. load_frozen reads both as
-/// plain floats without a packed copy. If the file also has quantised tensors, it packs them, because a product of two
-/// matrices reads packed copies only if both have one. The same weights in the same form give the same bytes on every
-/// backend.
+/// Tensors with a packed copy of bfloat16 are stored as BF16, other tensors as `save` stores them. load_frozen reads
+/// the tensors of these two kinds as plain floats without a packed copy. If the file also has quantised tensors,
+/// load_frozen on a CPU packs those of these tensors that only products read, because an expert with a hidden layer
+/// reads packed copies only if all its weight matrices have one. The same weights in the same form give the same bytes
+/// on every backend.
 ///
 /// With the option `mappable`, a packed copy of weights that only products read becomes one tensor, with the bytes that
 /// it has in memory (backend/panels.hpp). w is the number of columns of a panel, and p = ⌈columns / w⌉ is the number of
@@ -48,13 +49,14 @@ struct SaveFrozenOptions {
 ///     NAME.bf16.panels                       BF16  [E, depth p, w]
 ///     NAME.f32.panels                        F32   [E, depth p, w]
 ///
-/// If the processor multiplies pairs of bfloat16, NAME.bf16.panels is [E, n p, w, 2] with n = ⌈depth / 2⌉, with AMX
-/// rounded up to a multiple of 16. A file in which no weights are packed is like one without `mappable`.
+/// If the processor multiplies pairs of bfloat16, NAME.bf16.panels is [E, n p, w, 2] with n = ⌈depth / 2⌉. On a
+/// processor with AMX, n is rounded up to a multiple of 16. If no weights are packed, the file is the same as without
+/// `mappable`.
 ///
-/// These tensors come first in the file. Each begins at a multiple of 2 w bytes, or of 64 if that is less.
+/// The tensors of panels come first in the file. Each of them begins at a multiple of min(2 w, 64) bytes.
 /// @param metadata  strings kept in the header
-/// @throws FileError as `save`
-/// @cost   memory for the numbers and scales of one tensor; with `mappable`, no further memory for panels
+/// @throws FileError under the same conditions as `save`
+/// @cost   host memory for the numbers and scales of one tensor; panels need no additional memory
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,
                  const Metadata& metadata = {}, const SaveFrozenOptions& options = {});
@@ -67,30 +69,34 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<
                  const Metadata& metadata = {}, const SaveFrozenOptions& options = {});
 
 /// Returns the frozen float parameters of a model from a file of save_frozen. Quantised tensors exist only in packed
-/// form, so they cannot be trained. Results have the same bits as before the parameters were saved on the same backend.
+/// form, so they cannot be trained. On the backend that saved the parameters, results have the same bits as with the
+/// parameters before they were saved.
 ///
 /// A file written with `mappable` is mapped (RegularFile::map): all tensors point into the file. The system reads a
 /// page when it is first used, and processes that load the same file share its pages. Weights of every form then exist
 /// only as panels, so they cannot be trained either. The member `packed` of the result keeps the mapping, so `params`
 /// must not outlive it. The file can be deleted or replaced by a rename, but no program may truncate or overwrite it.
-/// Writes to the parameters stay in this process. Numbers and scales of mapped weights are not checked, because this
-/// would read the whole file: wrong ones give wrong results. If panels have another width than those of this program,
-/// and on Cuda and CudaBf16, the weights are checked and packed again in their own memory.
-/// @throws FileError that names the tensor if one is missing or unexpected, if its type or shape does not fit the
-///         model, if it begins at an unaligned offset, if a number is not allowed, if a scale is infinite or NaN, or if
-///         there are two forms of it; ArgumentError if `init` of the model throws it because of its options
-/// @cost   memory for the parameters, and for the largest tensor while it runs; for a mapped file only for its header,
-///         unless weights are packed again or the system cannot map files
+/// Writes to the parameters change neither the file nor the memory of other processes. Numbers and scales of mapped
+/// weights are not checked, because this would read the whole file: wrong numbers or scales give wrong results. On Cuda
+/// and CudaBf16, and on a CPU if this program uses panels of another width, the weights are checked and packed again in
+/// separate memory.
+/// @throws FileError with the name of the tensor if a tensor is missing or unexpected, has a type or shape that the
+///         model does not have, begins at an unaligned offset, has a number that is not allowed or a scale that is
+///         infinite or NaN, or is in the file in two forms; ArgumentError if `init` of the model throws it because of
+///         the model's options
+/// @cost   memory for the parameters and, while the function runs, for the largest tensor. A mapped file needs memory
+///         only for its header, unless weights are packed again or the system cannot map files
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model);
-/// Returns a frozen decoder (FrozenDecoder) from a file of save_frozen, without the folder from which it was made:
+/// Returns a frozen decoder (FrozenDecoder) from a file of save_frozen. It does not need the folder from which the
+/// decoder was made:
 ///
 ///     io::save_frozen("int8.safetensors", ctx, io::load_frozen_decoder(folder, ctx, config, model, options));
 ///     const auto frozen = io::load_frozen("int8.safetensors", ctx, model, config.sizes.loss());
 ///
-/// If the file has the weights W of the output layer as unpacked bfloat16, W is packed again. Cuda and CudaBf16 do not
-/// pack W: if W is tied to an embedding, their output layer reads the table of the embedding. Otherwise, W becomes
-/// floats, which are ŵ if W is quantised.
+/// If the file has the weights W of the output layer as unpacked bfloat16, W is packed again on a CPU. Cuda and
+/// CudaBf16 do not pack W: if W is tied to an embedding, their output layer reads the table of the embedding.
+/// Otherwise, W becomes floats; if W is quantised, these are the rounded weights ŵ (core/weights.hpp).
 template <class C, class M>
 auto load_frozen(const std::filesystem::path& path, C& ctx, const M& model, const StreamedCrossEntropy& loss);
 

@@ -71,10 +71,12 @@ class File {
  public:
   using B = typename C::Backend;
 
-  /// @param mappable  whether packed copies are written as they are in memory, if the backend can map them
+  /// @param mappable  if true, packed copies are written with the bytes that they have in memory, unless the backend
+  ///         cannot read packed copies from a mapped file
   File(const typename B::PackedWeights& packed, bool mappable) : packed_(packed), mappable_(maps<B> && mappable) {}
 
-  /// Adds all tensors of a pack except the one with the name `but`. `prefix` begins their names in the file.
+  /// Adds all tensors of a pack. Their names in the file begin with `prefix`. Leaves out the tensor whose name in the
+  /// file is `but`.
   template <class P>
   void add(const std::string& prefix, const P& pack, const std::string& but = "") {
     const std::vector<bool> only = detail_::lookup::only_products_read(pack);
@@ -112,8 +114,8 @@ class File {
                panels.bytes() / static_cast<Index>(element), element, copy);
     all_.list.back().aligned = true;
   }
-  /// Adds a tensor [E, depth, columns] with a packed copy of 8 or 4 bits. Its numbers and scales are computed when the
-  /// first of them is written.
+  /// Adds the numbers and scales of a tensor [E, depth, columns] that has a packed copy of 8 or 4 bits. Numbers and
+  /// scales are computed together when the first of these two is written.
   void add_quantised(const std::string& name, Weights form, const float* weights, Index experts, Index depth,
                      Index columns) {
     const QuantisedBytes bytes{form, experts, depth, columns};
@@ -139,7 +141,8 @@ class File {
   void add_elements(const std::string& name, const View<const T, Rank, B>& t, bool half) {
     add_values(name, t, half, [t](C& ctx, Index at, Index count, T* to) { B::to_host(ctx, count, t.data() + at, to); });
   }
-  /// Adds a tensor without elements, whose packed copy is not quantised. A tensor of rank 2 is [columns, depth].
+  /// Adds a tensor that has a packed copy, but no elements. The packed copy is not quantised, and the values are read
+  /// from it. A tensor of rank 2 is [columns, depth].
   template <class T, int Rank, class Matrix>
   void add_unpacked(const std::string& name, const View<const T, Rank, B>& t, const Matrix& matrix) {
     constexpr bool transposed = Rank == 2;
@@ -224,7 +227,8 @@ class Reader {
     packed_form_ = packed_form_ || mappable_;
   }
 
-  /// Gives a pack the structure of another pack, and reads its tensors. `prefix` begins their names in the file.
+  /// Gives the pack `to` the structure of the pack `like`, and reads the tensors of `to`. Their names in the file begin
+  /// with `prefix`.
   template <class To, class Like>
   void read_pack(const std::string& prefix, To& to, const Like& like) {
     std::vector<std::string> names;
@@ -233,7 +237,8 @@ class Reader {
     std::size_t next = 0;
     detail_::pack::structure_like(to, like, Leaf{*this, names, only, next});
   }
-  /// Reads a plain tensor with the extents of another tensor.
+  /// Reads a tensor as elements, not as a packed copy. Gives the tensor the extents of `like`. If the file has panels,
+  /// the tensor points to its elements in the mapped file if possible.
   template <class To, class Like>
   void read_plain(const std::string& name, To& t, const Like& like) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(like.data())>>;
@@ -244,8 +249,9 @@ class Reader {
     const std::vector<T> values = read_values<T>(name, extents(like));
     B::from_host(ctx_, t.size(), values.data(), t.data());
   }
-  /// Reads the elements of a tensor, which must have this shape: [E, depth, columns], or [columns, depth] of an output
-  /// layer. Elements of panels that are not quantised become floats.
+  /// Reads the elements of a tensor, which must have the shape `shape`. If the file has panels of the tensor that are
+  /// not quantised, their weights become floats; `shape` is then [E, depth, columns], or [columns, depth] for an output
+  /// layer.
   template <class T>
   std::vector<T> read_values(const std::string& name, const std::vector<std::uint64_t>& shape) {
     if constexpr (std::is_same_v<T, float>)
@@ -263,12 +269,13 @@ class Reader {
     expect_shape(name, shape);
     return files_.template read<T>(name);
   }
-  /// Reads a tensor [E, depth, columns] if the file has a quantised form of it, or panels that `share` accepts.
-  /// @param share  share(panels, memory) stores panels without a copy, if the backend reads their order of bytes, and
-  ///               returns whether it did
-  /// @param take   take(bytes, numbers, scales) stores the weights
-  /// @return whether it was read
-  /// @throws FileError if the file also has another form of it
+  /// Reads a tensor [E, depth, columns] if the file has a quantised form of this tensor, or panels that `share`
+  /// accepts.
+  /// @param share  a function share(panels, memory). It uses panels in the mapped file without a copy if the backend
+  ///               can read the order of their bytes, and returns true if it did so
+  /// @param take   a function take(bytes, numbers, scales), which stores the weights
+  /// @return true if the tensor was read
+  /// @throws FileError if the file also has another form of the tensor
   template <class Share, class Take>
   bool read_packed(const std::string& name, Index experts, Index depth, Index columns, const Share& share,
                    const Take& take) {
@@ -334,7 +341,7 @@ class Reader {
         };
         if (only[at] && like.size() > 0) {
           if (reader.read_packed(name, experts, depth, columns, share, take)) return;
-          // The product of two matrices reads packed copies only if both have one.
+          // On a CPU, an expert with a hidden layer reads packed copies only if all its weight matrices have one.
           if (B::template packs_only<float>(Weights::unchanged) && reader.packed_form_) {
             const Weights form = reader.has_halves(name) ? Weights::bfloat16 : Weights::unchanged;
             const std::vector<float> values = reader.template read_values<float>(name, extents(like));
@@ -371,7 +378,8 @@ class Reader {
     std::memcpy(of_groups.data(), scales.data(), scales.size());
     take_checked(bytes, {of_numbers, numbers.data()}, {of_scales, of_groups.data()}, take);
   }
-  /// Calls take(bytes, numbers, scales). Each of the two has the name of its tensor.
+  /// Checks the numbers and scales of a quantised tensor, and calls take(bytes, numbers, scales).
+  /// @param numbers, scales  the name of the tensor in the file (for messages), and its values
   /// @throws FileError if a number or a scale is not allowed
   template <class F>
   void take_checked(const QuantisedBytes& bytes, const std::pair<std::string, const std::byte*>& numbers,
@@ -387,7 +395,7 @@ class Reader {
   bool has(const std::string& name, const char* type) const {
     return files_.contains(name) && files_.info(name).dtype == type;
   }
-  /// Returns the form of the panels of a tensor, or null if the file has none.
+  /// Returns the form of the panels of a tensor, or null if the file has no panels of this tensor.
   const Weights* form_of_panels(const std::string& name) const {
     for (const Weights& form : forms)
       if (mappable_ && files_.contains(panels_name(name, form))) return &form;
@@ -421,7 +429,8 @@ class Reader {
     return panels;
   }
   /// Lets a tensor point to its elements in the mapped file.
-  /// @return false if they have another type or alignment; the tensor is then unchanged
+  /// @return false if the elements in the file do not have type T, have scales, or are not aligned for T; the tensor is
+  /// then unchanged
   template <class T, class To, class Like>
   bool share_elements(const std::string& name, To& t, const Like& like) {
     if (!has(name, safetensors::dtype<T>()) || files_.has_scales(name)) return false;
@@ -429,7 +438,7 @@ class Reader {
     const std::shared_ptr<std::byte> memory = files_.map(name);
     if (reinterpret_cast<std::uintptr_t>(memory.get()) % alignof(T) != 0) return false;
     B::keep(packed_, memory);
-    Tensor<T, To::rank, B> elements;  // a Table also takes a tensor
+    Tensor<T, To::rank, B> elements;  // t can be a Table, to which a tensor can be assigned
     const auto resize = [&]<std::size_t... D>(std::index_sequence<D...>) {
       elements.resize_without_memory(reinterpret_cast<T*>(memory.get()), like.extent(D)...);
     };

@@ -42,8 +42,9 @@ inline bool is_weight(const Name& name) {
 /// @param belongs  a function of the name of a tensor, or a lambda without captures. It returns true if `first` updates
 ///         the tensor. `begin` calls it once for each tensor
 /// @param lr       factor of the rates of both optimizers, so that Scheduled can wrap InGroups
-/// @throws ArgumentError unless lr is finite and at least 0; if a group has no tensor; if `belongs` is not the function
-///         with which begin was called; if options or gradients do not fit. Parameters and state are then unchanged
+/// @throws ArgumentError if lr is negative or not finite, if a group has no tensor, if `belongs` is not the function
+///         with which `begin` was called, if an option is invalid, or if a gradient has a wrong shape. Parameters and
+///         state are then unchanged
 /// @cost   the steps of both optimizers; no allocation after the first step. `begin` makes a temporary copy of the
 ///         parameters of one group at a time
 template <class FirstT, class RestT>

@@ -18,11 +18,11 @@ namespace gatefold {
 ///
 /// Auxiliary losses of gates do not contribute.
 /// @param params  the parameters of the model, or ModelAndLoss if the loss has parameters; they are not changed
-/// @throws ArgumentError if shapes do not fit
+/// @throws ArgumentError if x, the target or dx does not have the shape that the model and the loss require
 /// @cost   forward and backward without the gradients of parameters. A policy that does not declare
 ///         `gradient_is_optional` still computes the gradients of its parameters, which need memory. After a first
 ///         call, further calls with the same number of items do not allocate. If products of experts round their
-///         factors (CudaBf16), this also requires the same parameters
+///         factors (CudaBf16), further calls also need the same parameters to avoid allocations
 template <class T, class C, class ModelT, class LossT>
 class InputGradient {
   using B = typename C::Backend;

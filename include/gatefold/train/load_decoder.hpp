@@ -13,8 +13,8 @@
 #include "gatefold/train/decoder_config.hpp"
 #include "gatefold/train/load_parameters.hpp"
 
-/// Reads decoders from folders of Hugging Face's hub: config.json, and the tensors in model.safetensors or in the parts
-/// that model.safetensors.index.json names.
+/// Reads decoders from folders of Hugging Face's hub. A folder contains config.json and the tensors, which are in
+/// model.safetensors or in the files that model.safetensors.index.json names.
 ///
 ///     const auto config = io::read_decoder_config(folder);
 ///     with_decoder(config.sizes, [&](const auto& model) {
@@ -27,11 +27,11 @@ namespace gatefold::io {
 /// Returns the parameters of a decoder from the tensors of a folder, converted to T. Tensors for images in a folder of
 /// Llama 4 are ignored.
 /// @param model  the decoder that with_decoder makes of config.sizes
-/// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` those of the output layer
+/// @return a ModelAndLoss: `model` has the parameters of the decoder, `loss` has the parameters of the output layer
 /// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, a
 ///         file has a tensor that the decoder does not have, or the output layer of a file differs from the embedding
 ///         although config.sizes.tied is true. Then no parameters have been allocated
-/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters
+/// @cost   memory for the parameters; in addition some megabytes of host memory, or memory for the largest matrix
 template <class T = float, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model);
 
@@ -201,8 +201,9 @@ auto checked_shapes(const TensorFiles& files, const TensorMap& map, const Decode
   return shapes;
 }
 
-/// Sets the tensors of a decoder that are in no file. These are the speeds at which the biases of SigmoidTopK gates
-/// change. In DeepSeek-V2, the biases are in no file, too; they are 0 and remain 0.
+/// Sets the tensors of a decoder that are not in its files. These are the speeds at which the biases of SigmoidTopK
+/// gates change. The files of DeepSeek-V2 have no biases either: biases and speeds are set to 0, so the biases remain
+/// 0.
 template <class C, class P>
 void set_others(C& ctx, const DecoderConfig& config, P& params) {
   const bool biased = config.sizes.sigmoid_router;

@@ -12,7 +12,7 @@
 
 /// Makes the parameters of a model from a file. The model determines the shapes, and the file has the values. Random
 /// values are drawn only if a TensorMap (the names of the tensors in the file) leaves tensors out. gatefold.hpp does
-/// not include this header, because the header needs nlohmann-json (gatefold::io).
+/// not include this header, because the header needs nlohmann-json (CMake target gatefold::io).
 namespace gatefold {
 
 namespace io {
@@ -23,7 +23,7 @@ template <class T, class C, class M>
 using ParametersOf = detail_::lookup::ParametersOf<M, T, typename C::Backend>;
 
 /// Returns the parameters of a model as tensors with extents but without elements (backend Shapes).
-/// @throws ArgumentError if `init` of the model throws it because of its options
+/// @throws ArgumentError if `init` of the model throws ArgumentError because of the model's options
 template <class T, class M>
 auto shapes_of(const M& model) {
   Shapes::Context ctx;
@@ -47,9 +47,10 @@ ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
 ///
 /// @param prefix  prefix of the names in the file, for example "params" for a file of Part{"params", params}. For the
 ///                parameters inside a checkpoint, use `load_model(path, ctx, model)`
-/// @throws FileError as `load` of parts, naming the tensor that is missing, unexpected or of a different type or shape;
-///         ArgumentError if `init` of the model throws it because of its options
-/// @cost   as `load` of parts; parameters are allocated once and written once
+/// @throws FileError under the same conditions as `load` of parts, with the name of a tensor that is missing,
+///         unexpected or of a different type or shape; ArgumentError if `init` of the model throws ArgumentError
+///         because of the model's options
+/// @cost   the cost of `load` of parts; parameters are allocated once and written once
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& model, const std::string& prefix = "") {
   auto params = uninitialised_parameters<T>(ctx, model);
@@ -64,7 +65,7 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& m
 /// @param seed  seed of the tensors that the map leaves out (an empty `theirs`). If there are any, `init` first sets
 ///              all parameters with this seed. The values of the files then overwrite all parameters that the map names
 /// @throws ArgumentError, FileError under the same conditions as `load` with a TensorMap
-/// @cost   some megabytes of host memory, or the largest matrix, besides the parameters
+/// @cost   memory for the parameters; in addition some megabytes of host memory, or memory for the largest matrix
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {
   using B = typename C::Backend;

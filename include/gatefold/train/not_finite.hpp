@@ -10,9 +10,9 @@
 
 namespace gatefold {
 
-/// What a training step does if the loss or a gradient is NaN or infinite: it throws NotFiniteError, or it skips the
-/// step and counts it. In both cases no parameter, moment or counter of the optimizer changes. Set it as
-/// Trainer::not_finite; Trainer::skipped is the number of skipped steps.
+/// Selects what a training step does if the loss or a gradient is NaN or infinite: `throws` throws NotFiniteError,
+/// `skips` skips the step and counts it. In both cases no parameter, moment or counter of the optimizer changes.
+/// Trainer::not_finite is such an option, and Trainer::skipped is the number of skipped steps.
 enum class NotFinite { throws, skips };
 
 namespace functor {
@@ -71,8 +71,8 @@ std::string place_not_finite([[maybe_unused]] C& ctx, [[maybe_unused]] const cha
   }
   return {};
 }
-/// Throws NotFiniteError with the name of the loss, else of the first gradient that is not finite. If all of them are
-/// finite, the message says that the sum of the squares overflows.
+/// Throws NotFiniteError. The message names the loss if the loss is not finite, otherwise the first gradient that is
+/// not finite. If loss and gradients are finite, the message reports that the sum of the squares overflows.
 /// @param place  the result of place_not_finite for the batch
 template <class C, class Pack>
 [[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads,

@@ -20,9 +20,10 @@ namespace gatefold {
 ///     Trainer router_only{ctx, model, loss, optimizer, Seed{1}, NotTrained{is_no_router}};
 ///
 /// The selected tensors keep their values: neither the optimizer nor `Params.adapt` changes them. They are not part of
-/// any norm of gradients and have no optimizer state. If their policy's Params declare `gradient_is_optional`, their
-/// gradient is not computed and takes no memory. All policies of the library declare it. Gradients of items, and the
-/// gradients of all other tensors, have the same bits as in a run that trains all parameters.
+/// any norm of gradients and have no optimizer state. If the Params of the policy that has a tensor declare
+/// `gradient_is_optional`, the gradient of this tensor is not computed and takes no memory. All policies of the library
+/// declare it. Gradients of items, and the gradients of all other tensors, have the same bits as in a run that trains
+/// all parameters.
 ///
 /// Names are the names of for_each_tensor. If the loss of a Trainer has parameters, names begin with `model.` or
 /// `loss.`. The names of a tensor and of the packs around it consist of parts, with dots between them. A pattern

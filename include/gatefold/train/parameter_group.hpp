@@ -51,13 +51,13 @@ struct LeaveEmpty {
 /// During a call of `only`, all other tensors of the pack are replaced by empty tensors. Therefore the other tensors
 /// have no moments, are not part of any norm, and are not changed by decay. They are put back into the pack when the
 /// call returns or throws.
-/// @cost   two swaps of pointers per tensor; no allocation in a call
+/// @cost   two swaps of pointers per tensor; no allocation after the first call with as many packs
 template <class Pack>
 class ParameterGroup {
  public:
   /// Declares that this class has no tensors, for check::unlisted, which searches packs for tensors that they do not
-  /// list. The class is a part of an optimizer's state. `begin` of the optimizer makes it, so it is neither copied nor
-  /// saved.
+  /// list. A ParameterGroup is a member of an optimizer's state. `begin` of the optimizer makes the group, so files do
+  /// not contain it. A copy of the state gets the group by lie_as.
   using HoldsNoTensors = void;
   static void each(auto&&, auto&...) {}
 
@@ -89,7 +89,8 @@ class ParameterGroup {
 
   /// Calls f(packs...) while all tensors outside the group are empty. Each pack must have the structure of the pack
   /// from which the group was made.
-  /// @throws ArgumentError if the group has no pack yet, or if the packs have a different number of tensors
+  /// @throws ArgumentError if the group was not made from a pack, or if the number of tensors of a pack differs from
+  ///         the number of tensors of the pack from which the group was made
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     GATEFOLD_REQUIRE((std::is_same_v<Packs, Pack> && ...),
@@ -130,7 +131,8 @@ class ParameterGroup {
     Pack &pack, &aside;
 
     Exchange(const std::vector<bool>& b, Pack& p, Pack& a) : belongs(b), pack(p), aside(a) {
-      detail_::pack::structure_like(aside, pack, detail_::parameter_group::LeaveEmpty{});  // placement of experts
+      // Gives `aside` the structure of `pack` again, because the placement of experts can change between two calls.
+      detail_::pack::structure_like(aside, pack, detail_::parameter_group::LeaveEmpty{});
       swap();
     }
     Exchange(const Exchange&) = delete;

@@ -31,13 +31,14 @@ namespace gatefold::io {
 /// decoder does not have, for example `rotary_emb.inv_freq`, are copied. If the output layer is tied to the embedding,
 /// a `lm_head.weight` gets the weights of the embedding.
 ///
-/// The folder is written under a temporary name and then renamed, so there is no folder with only a part of the files
-/// (FolderReplacement). A folder of an earlier save is replaced.
+/// The folder is written under a temporary name (FolderReplacement) and then renamed, so a folder `to` never has only
+/// some of the files. A folder of an earlier save is replaced.
 /// @param params  a ModelAndLoss, as load_decoder returns it
 /// @param from    the folder from which `config` was read; its weights may have changed since, but not their form
-/// @throws ArgumentError if `to` is the folder `from`, or the parameters are only packed; FileError as load_decoder for
-///         the files of `from`, and if `to` has other files or cannot be written. An existing folder is unchanged then
-/// @cost   host memory of some copies of the largest tensor in the files
+/// @throws ArgumentError if `to` is the folder `from`, or if weights of `params` exist only in packed form; FileError
+///         under the same conditions as load_decoder for the files of `from`, and if `to` contains files that are not
+///         saved or cannot be written. An existing folder is unchanged then
+/// @cost   host memory for some copies of the largest tensor in the files
 template <class C, class P>
 void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& config, const P& params,
                   const std::filesystem::path& from);
@@ -51,7 +52,8 @@ template <class P>
 requires detail_::pack::is_pack<P>
 inline constexpr bool can_be_saved<P> = !requires(const P& p) { p.model.packed; };
 
-/// Returns the names of the files of a folder that save_decoder copies: all files except those with weights.
+/// Returns the names of the files of a folder that are neither files of weights nor their index (*.index.json).
+/// save_decoder copies these files.
 inline std::set<std::string> other_files(const std::filesystem::path& folder) {
   static constexpr std::array weights{".safetensors", ".bin", ".pt",      ".pth", ".ckpt",
                                       ".gguf",        ".h5",  ".msgpack", ".onnx"};

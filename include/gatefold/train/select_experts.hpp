@@ -26,18 +26,19 @@ class ExpertLists;
 ///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
 ///
 /// Every tensor of an expert is copied bit for bit, and so are the entries of the gate for this expert: the column of
-/// the scores, the bias, the width of the noise. All other tensors are copied unchanged. An item keeps its output if
-/// all its picks remain. The output has the same bits if the weights of the picks are computed only from these picks
-/// (SigmoidBias; K = 1, renormalised). If the weights are renormalised softmax probabilities (TopK), the output is
-/// equal up to rounding. Weights that are not renormalised change, because they are a softmax over all experts. If
-/// experts have equal scores, the expert with the lower new index is picked first.
+/// the scores, the bias, the width of the noise. All other tensors are copied unchanged. If all picks of an item
+/// remain, its output depends on how the gate computes weights. The output has the same bits if the weights of the
+/// picks are computed only from these picks (SigmoidBias; K = 1, renormalised). The output is equal up to rounding if
+/// the weights are renormalised softmax probabilities (TopK). The output changes if the weights are not renormalised,
+/// because they are then a softmax over all experts. If experts have equal scores, the expert with the lower new index
+/// is picked first.
 /// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
 /// @param list  one list for all mixtures, a `std::vector<Index>`, or one list for each mixture, a
 ///         `std::vector<std::vector<Index>>` (see ExpertLists)
-/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the number
-///         of mixtures, the pack has no mixture, or the mixture has several kinds of experts (`Experts`) and its list
-///         is not sorted by kind. The function does not compile for a gate that chooses without tensors (HashGate),
-///         for a HierarchicalGate, nor for a model on shards
+/// @throws ArgumentError if an entry of a list is not the index of an expert, a list is empty, the number of lists does
+///         not divide the number of mixtures, the pack has no mixture, or a mixture has several kinds of experts
+///         (`Experts`) and its list is not sorted by kind. The function does not compile for a gate that chooses
+///         without tensors (HashGate), for a HierarchicalGate, nor for a model on shards
 /// @cost   memory of the result and one copy; allocates
 template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list);
@@ -86,8 +87,8 @@ P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
 ///     select_experts(trainer, {0, 2, 5}, small);                        // small continues from the state of trainer
 ///
 /// The run `to` keeps its own seed and therefore its own noise.
-/// @throws ArgumentError as select_experts of a pack, and if a tensor of `to` has a different shape than the selection;
-///         `to` is unchanged then
+/// @throws ArgumentError under the same conditions as select_experts of a pack, and if a tensor of `to` does not have
+///         the shape of the selected tensor; `to` is unchanged then
 /// @cost   temporary memory for a copy of parameters and state
 template <class R>
 void select_experts(const R& from, const ExpertLists& list, R& to) {
@@ -208,8 +209,9 @@ class Selection {
       detail_::pack::each_part([&](auto name, auto& a, const auto& b) { part(Name{&at, name}, a, b); }, to, from);
     }
   }
-  /// Requires that the number of expert lists fits the number of mixtures in the model.
-  /// @throws ArgumentError unless there is a mixture, and one list or one for each mixture
+  /// Requires that the pack has a mixture, and that the number of lists divides the number of mixtures. The state of an
+  /// optimizer can contain each mixture of the model several times, for example once for each moment.
+  /// @throws ArgumentError if the pack has no mixture, or if the number of lists is not a divisor
   void expect_mixtures() const {
     expect(mixtures_ > 0, where, "pack", "parameters or a state of a model with a Mixture", "no Mixture");
     expect(mixtures_ % lists_.size() == 0, where, "list", Joined{"1 list, or ", mixtures_, " (one for each mixture)"},

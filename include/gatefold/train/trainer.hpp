@@ -28,8 +28,9 @@ namespace gatefold {
 /// them in addition to the parameters of the model.
 ///
 /// If products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step,
-/// before its first part. They are rounded again before a later part if they were accessed for writing in between. With
-/// `keeps_rounded = false`, each product rounds the weights again; the results have the same bits.
+/// before the first part of its batch (see `accumulate`). The weights are rounded again before a later part if they
+/// were accessed for writing in between. With `keeps_rounded = false`, each product rounds the weights again; the
+/// results have the same bits.
 ///
 /// Only one thread at a time can use a Trainer or its context. While one thread runs a function that uses the context,
 /// calls of these functions on other threads throw ArgumentError and change nothing. Public members, returned views,
@@ -37,12 +38,13 @@ namespace gatefold {
 /// while training runs, give the serving thread its own context and a copy of `params`.
 /// @param of_run  seed of the initial parameters. It is kept as `seed`, and `noise()` draws from it
 /// @param except  the parameters that are not trained; by default all are trained
-/// @throws ArgumentError if shapes or options do not fit. Parameters and state are then unchanged. Accumulated parts
-///         are kept, unless the optimizer's step throws the error. NotFiniteError if a loss or gradient is not finite
-///         (see `not_finite`). Parameters and state are then unchanged, and accumulated parts are dropped. `accumulate`
-///         does not check for finite values: it returns a loss of NaN or ∞, and the following step throws. After a
-///         DeviceError, check `waiting()`, because accumulated parts can be lost. If the optimizer had begun its step
-///         (state.step or a parameter has changed), the run can only continue from a checkpoint
+/// @throws ArgumentError if an argument has a wrong shape or an option is invalid. Parameters and state are then
+///         unchanged. Accumulated parts are kept, unless the optimizer's step throws the error. NotFiniteError if a
+///         loss or gradient is not finite (see `not_finite`). Parameters and state are then unchanged, and accumulated
+///         parts are dropped. `accumulate` does not check for finite values: it returns a loss of NaN or ∞, and the
+///         following step throws. After a DeviceError, check `waiting()`, because accumulated parts can be lost. If the
+///         optimizer had begun its step (state.step or a parameter has changed), the run can only continue from a
+///         checkpoint
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
@@ -88,10 +90,11 @@ class Trainer {
   Trainer(const Trainer& other) : Trainer(optim::refuse_copy(other)) {}
   Trainer(Trainer&&) = default;
 
-  /// Makes one training step on a batch, together with parts that `accumulate` has added. Returns the loss of all these
-  /// parts before the step, (2), without auxiliary losses (see `auxiliary`). If the batch has no items, the step uses
-  /// only the accumulated parts; without them, `step` returns 0 and changes nothing. A batch whose targets are all
-  /// ignored is still a step: its loss is 0, its gradient has only the auxiliary losses, and the optimizer counts it.
+  /// Makes one training step on a batch and on all parts that `accumulate` has added. Returns the loss (2) of the batch
+  /// and these parts (see `accumulate`), which is computed before the step and without auxiliary losses (see
+  /// `auxiliary`). If the batch has no items, the step uses only the accumulated parts; without them, `step` returns 0
+  /// and changes nothing. A batch whose targets are all ignored is still a step: its loss is 0, its gradient is only
+  /// the gradient of the auxiliary losses, and the optimizer counts the step.
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
@@ -250,7 +253,7 @@ class Trainer {
   C& context() const { return ctx_; }
 
   // Numbers of the random streams for the parameters of the loss and for noise. Both streams are derived from the seed.
-  // The parts of a model use different streams.
+  // The parts of a model use streams with other numbers.
   static constexpr std::uint64_t loss_stream = 0x6c6f7373, noise_stream = 0x6e6f6973;
   LossT loss;
   OptimizerT optimizer;
@@ -272,11 +275,12 @@ class Trainer {
   detail_::not_trained::Trained<C, Params> trained_;  // which tensors of params are trained
 
  public:
-  /// The gradient of the last step, after the optimizer has clipped it or summed it over shards in place. After
-  /// `accumulate`, it is Σ_i n_i ∇L_i / n over the accumulated parts i, with n_i counted targets each. n is the last
-  /// n_i that is not 0, so for one part this is ∇L. On shards, it has only the terms of this shard until
-  /// dist::all_reduce adds them up. The gradient of a tensor that is not trained is skipped (Tensor.skip). If the
-  /// tensor's policy does not declare `gradient_is_optional`, this gradient exists, but is not used.
+  /// The gradient of the last step. The optimizer can have changed it in place: clipped it, or summed it over shards.
+  /// After `accumulate`, `grads` is Σ_i n_i ∇L_i / n over the accumulated parts i, with n_i counted targets each. n is
+  /// the last n_i that is not 0, so for one part `grads` is ∇L. On shards, `grads` has only the terms of this shard
+  /// until dist::all_reduce adds up the terms of all shards. If a tensor is not trained and its policy declares
+  /// `gradient_is_optional`, its gradient is skipped (Tensor.skip). Without this declaration, the gradient exists, but
+  /// is not used.
   Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
@@ -323,7 +327,7 @@ class Trainer {
   };
 
   /// Checks the arguments of a step before anything changes. Returns true if the batch has items.
-  /// @throws ArgumentError if an argument does not fit
+  /// @throws ArgumentError if x or the target is invalid for the model and the loss, or an option is invalid
   bool expect_batch(const char* where, const Items& x, const Target& target) {
     expect_items(where, layer_, x);
     optim::validate_options(optimizer);
@@ -391,7 +395,7 @@ class Trainer {
 
 namespace detail_::lookup {
 
-/// Placeholder type that is deduced for a Trainer if the constructor arguments do not fit one.
+/// A placeholder: the first template argument of the Trainer that is deduced if the constructor arguments are wrong.
 template <class... A>
 struct NoTrainer {};
 

@@ -66,7 +66,7 @@ auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions o
 /// The moments of the gates begin at 0, but the count of steps does not. Therefore the first steps of a gate under
 /// AdamW are up to (1 − β₁) / √(1 − β₂) times lr, which is 3.2 times lr for β₁ = 0.9 and β₂ = 0.999. For a new start,
 /// use `upcycle` of parameters.
-/// @throws ArgumentError as upcycle of parameters; `to` is unchanged then
+/// @throws ArgumentError under the same conditions as `upcycle` of parameters; `to` is unchanged then
 template <class D, class R>
 void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
   auto& ctx = to.context();
@@ -112,7 +112,7 @@ class Copies {
 
  public:
   /// Prepares copies from a dense model to a model with mixtures.
-  /// @param write  if false, only checks that the dense model fits, and copies nothing
+  /// @param write  if false, `fill` only checks the names and shapes of the tensors, and copies nothing
   Copies(C& ctx, const D& dense, Seed seed, double noise, bool write)
       : ctx_(ctx), seed_(seed), noise_(noise), write_(write) {
     expect(noise >= 0, where, "noise", "at least 0", noise);

@@ -17,16 +17,16 @@ namespace update {
 ///     y = x + γ p / (√v + ε) − κ x                                                                      (2)
 ///     with bias_correction: p / (1−β₁ᵗ) and v / (1−β₂ᵗ) in (2), t = 1 in the first layer                (3)
 ///
-/// Source: paper 001, sec. 4.1, whose f is −u; the paper's μ, β are β₁, β₂, and its m is v.
+/// Source: paper 001, sec. 4.1, whose f is −u; the paper's μ and β are β₁ and β₂ here, and its m is v here.
 ///
 /// The paper does not give κ; the default is 0. `reference()` has the settings of the paper's code: ε inside the root,
 /// no bias correction, and κ = 1, so that y contains x only through the branch. The paper uses Adam only in the first
 /// layer, First{Adam{}, HeavyBall{}}, because Adam in all layers was unstable.
 ///
 /// In the first layer p = (1−β₁) u and v = (1−β₂) u². With ε = 1e-8 the update is nearly γ (1−β₁)/√(1−β₂) sign(u),
-/// which is about 3.16 sign(u). The branch gets almost no gradient: dy times about 1e-6/u², and at most (1−β₁)/ε for
-/// very small |u|. Finite differences cannot resolve this gradient, so check gradients with a larger ε. An ε inside the
-/// root acts like √ε outside.
+/// which is about 3.16 sign(u). The branch gets almost no gradient: it is dy times about 1e-6/u². For very small |u|,
+/// this factor is at most (1−β₁)/ε. Finite differences cannot resolve this gradient, so check gradients with a larger
+/// ε. An ε inside the root acts like √ε outside.
 ///
 /// If v = 0, the slope of the root counts as 0, so that u = 0 gives no NaN. If u² overflows (|u| > 1.8e19 in float),
 /// the step is 0.

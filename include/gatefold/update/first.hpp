@@ -18,8 +18,8 @@ namespace gatefold::update {
 /// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it.
 ///
 /// The paper does not say whether the momentum of `rest` begins in layer 1. In the paper's code it does, as here with
-/// `warm`. Then the first layer updates the states of both rules from one evaluation of the branch. Its backward calls
-/// the branch's backward once, with the sum of the gradients of both rules.
+/// `warm`. With `warm`, the first layer updates the states of both rules from one evaluation of the branch. Backward of
+/// this layer calls backward of the branch once, with the sum of the gradients of u from both rules.
 ///
 /// Every layer has the parameters of both rules. The parameters that a layer does not use have gradient 0. An optimizer
 /// with weight decay, for example AdamW, still decays them.

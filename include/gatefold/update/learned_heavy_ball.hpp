@@ -22,18 +22,18 @@ enum class StepSize { fixed, learned, per_item };
 ///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
 ///     per_item:  γ[n] = σ(⟨x[n], w⟩ + b)                                                                (2)
 ///
-/// Source: paper 001, App. E.1, Tables 5 and 6, whose f is −u: (i) learns both, the default; (ii) is `.learn_mu =
-/// false`; (iii) is (ii) with `StepSize::per_item`.
+/// Source: paper 001, App. E.1, Tables 5 and 6, whose f is −u. Variant (i) of the paper learns μ and γ and is the
+/// default. Variant (ii) is `.learn_mu = false`, and variant (iii) is (ii) with `StepSize::per_item`.
 ///
 /// Each layer learns its own coefficients. A fixed coefficient has no parameter. The initial values of μ and γ are the
 /// options. For per_item, w is initialised by `initial`, and b is log(γ/(1 − γ)) if 0 < γ < 1, or else 0. Therefore, an
 /// item with ⟨x[n], w⟩ = 0 starts with γ[n] = γ, or with 1/2 if γ is not in (0, 1).
 /// @param carry  p [N, D]
 /// @param saved  p before and after the layer [N, D]; γ [N] if it is per item
-/// @throws ArgumentError unless μ and γ are finite, and model_dim fits the branch (Residual replaces 0 by the width of
-///         the branch)
-/// @cost   2·N·D multiply-adds forward and 4·N·D backward, with per_item 3·N·D and 6·N·D; N·D carried and 2·N·D kept
-///         values
+/// @throws ArgumentError unless μ and γ are finite, and, with per_item, model_dim is the width of the branch (Residual
+///         replaces 0 by this width)
+/// @cost   2·N·D multiply-adds forward and 4·N·D backward (3·N·D forward and 6·N·D backward with per_item); N·D carried
+///         and 2·N·D kept values
 struct LearnedHeavyBall {
   double mu = 0.7, gamma = 1;
   bool learn_mu = true;

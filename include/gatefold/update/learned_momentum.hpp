@@ -103,7 +103,8 @@ struct LinearScalar {
 namespace functor {
 
 /// A coefficient μ or γ of a momentum rule. It is a fixed option, a learned value for all items, or one value per item.
-/// `learned` points to the learned values, or to one value per item; null means `fixed`.
+/// `learned` points to the learned value, or to the values of the items if `per_item` is true. If it is null, the
+/// coefficient is `fixed`.
 template <class T>
 struct Coefficient {
   T fixed = 0;

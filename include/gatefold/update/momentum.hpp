@@ -6,9 +6,9 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// The update rules HeavyBall and Nesterov, and functions for all rules with momentum: one step over a layer with input
-/// x, branch output u and result y. The momentum p is passed from layer to layer. The branch is evaluated at x, or at a
-/// look-ahead point z. Each rule passes its own coefficients a, μ and γ.
+/// The update rules HeavyBall and Nesterov, and functions that all rules with momentum use. They compute one step over
+/// a layer with input x, branch output u and result y, and its backward pass. The momentum p is passed from layer to
+/// layer. The branch is evaluated at x, or at a look-ahead point z. Each rule passes its own coefficients a, μ and γ.
 ///
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {
@@ -90,7 +90,7 @@ struct WholeBatch {
 };
 
 /// Adds the inner product of two matrices, Σ_n ⟨a[n], b[n]⟩, to *out. The sum has the type `Sum`.
-/// @order  row by row, then the rows in a fixed order
+/// @order  the terms of each row are summed first, then the sums of the rows in a fixed order
 template <class C, class T, class Sum, class B>
 void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {
   auto mark = ctx.mark();
@@ -132,7 +132,7 @@ struct HeavyBallBackward {
   }
 };
 /// Backward pass of the momentum update p ← μ p + u for one element, with dp the gradient of p after the update and du
-/// another gradient of u: total = du + dp,   dp ← μ dp. `total` is the whole gradient of u.
+/// the gradient of u from other uses of u: total = du + dp,   dp ← μ dp. `total` is the whole gradient of u.
 template <class T>
 struct MomentumBackward {
   using Element = T;
@@ -185,14 +185,14 @@ namespace update {
 ///
 ///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
 ///
-/// Source: paper 001 (MomentumSMoE), eq. (10), whose f is −u; Polyak 1964. The paper's code stores −γ p instead and
-/// subtracts; for constant γ both are the same update. The defaults μ = 0.7, γ = 1 are the published settings. With μ =
-/// 0, γ = 1 the rule equals Plain, bit for bit for finite values, except for the sign of zero. μ < 0 is the negative
-/// momentum of App. E.4.
+/// Source: paper 001 (MomentumSMoE), eq. (10), whose f is −u; Polyak 1964. The paper's code stores −γ p instead of p
+/// and subtracts it; for constant γ the result y is the same. The defaults μ = 0.7, γ = 1 are the published settings.
+/// With μ = 0, γ = 1 the rule equals Plain, bit for bit for finite values, except for the sign of zero. μ < 0 is the
+/// negative momentum of App. E.4. The rule is stable while |μ| < 1 and 0 < γσ < 2 + 2μ, with σ from Lemma 1 of paper
+/// 001.
 /// @param carry  p [N, D]
 /// @throws ArgumentError unless μ and γ are finite
-/// @cost  2·N·D multiply-adds, N·D carried values; stable while |μ| < 1 and 0 < γσ < 2 + 2μ, with the σ of paper 001,
-///         Lemma 1
+/// @cost  2·N·D multiply-adds, N·D carried values
 struct HeavyBall {
   double mu = 0.7, gamma = 1;
 

@@ -40,8 +40,9 @@ struct Pass {
   const void* params = nullptr;  // parameters of the first layer of the forward pass; null: no pass has begun
   const void* last = nullptr;    // output of the last layer that has run
   std::uint64_t left = 0;        // hash of the carry after the last forward or backward of a layer; 0: not checked
-  // `of_params` and `of_saved` are arguments of the first backward call after the caller wrote the carry. `dx` is the
-  // address of the gradient that the last backward call wrote.
+  // `of_params` and `of_saved` are the arguments `params` and `saved` of the first backward call after the caller wrote
+  // `dcarry`. `of_params` is null if forward wrote the carry. `dx` is the address of the gradient that the last
+  // backward call wrote.
   const void *of_params = nullptr, *of_saved = nullptr, *dx = nullptr;
 
   /// Records that forward of one layer was called: the address of its parameters, its input x and its output y.
@@ -63,8 +64,8 @@ struct Pass {
   /// Records that backward of one layer was called, with the addresses of its arguments. `now` is the hash of the carry
   /// argument.
   /// @throws ArgumentError if the carry is the one that forward wrote. Also throws it if the carry is unchanged since
-  ///         the last backward, and this call begins a new backward pass: its parameters and `saved` are those of the
-  ///         first call of the last pass, and its dy is not the dx that the last call wrote
+  ///         the last backward and this call begins a new backward pass. A new pass begins if the parameters and
+  ///         `saved` are those of the first call of the last pass, and dy is not the dx that the last call wrote
   void enter_backward(std::uint64_t now, const void* params_of_call, const void* saved, const void* dy) {
     const bool unchanged = left != 0 && now == left;
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",

@@ -17,7 +17,7 @@ namespace update {
 ///
 ///     p ← μ p + (1−μ) u(x)²,   y = x + γ u(x) / √(p + ε),   p = 0 before the first layer                (1)
 ///
-/// Source: paper 001, App. E.4 (rms-SMoE), whose f is −u; Hinton 2012. The paper uses it only in the first layer,
+/// Source: paper 001, App. E.4 (rms-SMoE), whose f is −u; Hinton 2012. The paper uses RmsProp only in the first layer,
 /// First{RmsProp{}, HeavyBall{}}, because RmsProp in all layers was unstable. In the first layer p = (1−μ) u². With a
 /// small ε the update is nearly γ sign(u) / √(1−μ), so the branch gets almost no gradient (see Adam).
 /// @param carry  p [N, D], the average of squares

@@ -95,8 +95,8 @@ struct SharpnessAware {
   }
 
  private:
-  /// Returns the smallest square of a norm that does not count as 0: the square of the smallest normal T. For double
-  /// this square would underflow, so the function returns the smallest normal double.
+  /// Returns the smallest squared norm that does not count as 0. It is the square of the smallest positive normal
+  /// number of type T. For double this square would underflow, so the function returns the smallest normal double.
   template <class T>
   static constexpr double least() {
     if constexpr (std::is_same_v<T, double>) {

@@ -10,10 +10,10 @@
 ///     forward (ctx, params, x, carry, f, y, saved) const;                // f(point, u, call) writes u = u(point)
 ///     backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const;  // df(point, du, dpoint, call) adds to dpoint
 ///
-/// A rule can evaluate the branch at any point and more than once (`static constexpr int evaluations`; `call` counts
-/// from 0). The Carry of the rule is passed from layer to layer and updated in place. `begin(ctx, items, dim, carry)`
-/// sets the initial carry. On entry to backward, dcarry is the gradient of the carry after the layer; on return, it is
-/// the gradient of the carry before the layer.
+/// A rule can evaluate the branch at any point and more than once. `static constexpr int evaluations` is the number of
+/// evaluations, and `call` is the index of an evaluation, from 0. The Carry of the rule is passed from layer to layer
+/// and updated in place. `begin(ctx, items, dim, carry)` sets the initial carry. On entry to backward, dcarry is the
+/// gradient of the carry after the layer; on return, it is the gradient of the carry before the layer.
 ///
 /// Sign: u is the output of the mixture of experts; f in paper 001, eq. (7), is −u.
 ///

@@ -27,8 +27,8 @@ namespace update {
 /// @param carry  p [N, D]
 /// @param saved  p before and after the layer [N, D], ⟨x[n], w⟩ + b [N], γ_t [N], and μ_t and Δ φ(Δ μ) [2], with φ(z) =
 ///         (e^z − 1)/z
-/// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (Residual replaces 0 by the
-///         width of the branch)
+/// @throws ArgumentError unless mu and delta are positive and finite, and model_dim is the width of the branch
+///         (Residual replaces 0 by this width)
 /// @cost   3·N·D multiply-adds forward and 6·N·D backward, N·D carried and 2·N·D kept values
 struct ZeroOrderHold {
   double mu = 0.7, delta = 1;  // initial values of μ_t and Δ

@@ -83,7 +83,7 @@ class AmxTiles<P, true> {
 template <int R, int C>
 struct AmxSums {
   AmxSums() {
-    // Prevents g++ 12 from moving writes to memory after the loads of tiles, because it does not treat these as reads
+    // Prevents g++ 12 from moving writes to memory after the loads of tiles. g++ 12 does not treat these loads as reads
     // of memory.
     asm volatile("" ::: "memory");
     _tile_zero(0);
@@ -123,12 +123,13 @@ struct AmxSums {
 class AmxBytes {
  public:
   static constexpr int rows = 16, columns = 16, words = 8;  // a word is 4 bytes
-  /// @param last_rows  the number of rows of C and A in products with `last`, 1 to 16
+  /// @param last_rows  the number of rows of A and C in multiply<true>, 1 to 16
   explicit AmxBytes(int last_rows) {
     const auto last = static_cast<std::uint8_t>(last_rows);
     const AmxConfiguration all{1, 0, {}, {64, 32, 64, 64, 32}, {rows, rows, words, last, last}};
     _tile_storeconfig(&before_);
-    asm volatile("" : : "r"(&all), "r"(&before_) : "memory");  // g++ 12 knows only of the first 8 bytes of both
+    // g++ 12 assumes that the configuration instructions access only the first 8 bytes of each object.
+    asm volatile("" : : "r"(&all), "r"(&before_) : "memory");
     _tile_loadconfig(&all);
   }
   ~AmxBytes() { _tile_loadconfig(&before_); }

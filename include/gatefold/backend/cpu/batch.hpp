@@ -31,7 +31,8 @@ struct Problem {
   T* c;
   Index c_stride, rows, columns, depth, first;
   PackedMatrix<P> packed{};  // packed copy of matrix b, if there was one before the call; otherwise null
-  // The number of columns of `packed`, and its column that is column 0 of b. 0 columns: `packed` has the columns of b.
+  // packed_columns: number of columns of `packed`, or 0 if it has the columns of b. packed_column: the column of
+  // `packed` that is column 0 of b.
   Index packed_columns = 0, packed_column = 0;
 
   /// Returns the part of `packed` from `column` of b on, in the block of `length` rows from row k on.

@@ -36,8 +36,8 @@ struct Sums {
   Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, uncached}; }
 };
 
-/// Multiplies a block of rows by blocks of an expert's weights, one block after the other. Meanwhile it prefetches the
-/// weights that the task reads next. Each task has its own BlockProduct.
+/// Multiplies a block of rows by blocks of an expert's weights, one block after the other. While a block is multiplied,
+/// the weights that the task reads next are prefetched. Each task has its own BlockProduct.
 template <class P>
 class BlockProduct {
   using T = SumOf<P>;
@@ -58,7 +58,7 @@ class BlockProduct {
   /// Computes the matrix product `to` = a b, or `to` += a b, for one block b of weights.
   /// @param a     [rows, words] packed (WeightBlock::pack_rows)
   /// @param into  whether sums are stored, added, or written with non-temporal stores. Into::stream requires that `to`
-  ///              is aligned rows of a matrix, in whole panels
+  ///              refers to aligned rows of a matrix, and that b has only whole panels of columns
   /// @param next  the weights that the task needs after `b`, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
@@ -86,8 +86,8 @@ class BlockProduct {
   static constexpr Index width = Tile<P>::columns, panel_size = Tile<P>::depth * width;
 
   // Returns whether `tiles` register tiles can prefetch a whole panel of weights while they compute. Each tile
-  // prefetches a fixed number of cache lines. If this is not enough, the tile that reads the panel from memory
-  // prefetches (tile_from_memory.hpp).
+  // prefetches a fixed number of cache lines. If this is not enough, the first tile, which reads the panel from memory,
+  // prefetches the weights that follow (tile_from_memory.hpp).
   static bool prefetches(Index tiles) {
     return tiles * (Tile<P>::depth / 2) * Prefetch::line >= panel_size * Index(sizeof(T));
   }

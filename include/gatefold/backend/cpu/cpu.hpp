@@ -7,11 +7,12 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE {
 
-/// The backend that computes on the CPU. Its matrix products use vector instructions, through Eigen's vector types, and
-/// packed operands. Its threads come from an executor (cpu/executor.hpp).
+/// The backend that computes on the CPU. Its matrix products use vector instructions (cpu/packet.hpp) and packed
+/// operands. Its threads come from an executor (cpu/executor.hpp).
 ///
 /// Cpu is a different type for each instruction set (cpu/instruction_set.hpp). Files compiled with different -march can
-/// therefore be linked into one program. Each of them has its own backend, and they exchange plain pointers.
+/// therefore be linked into one program. Each file has its own backend, and data passes between the files as plain
+/// pointers.
 ///
 /// @order  every result is bitwise the same for any number of threads; an element of a product depends only on its own
 ///         row and the weights (cpu/product.hpp gives the order of sums)
@@ -28,11 +29,11 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 ///
 /// CpuBf16 is fast on processors that multiply pairs of bfloat16 at twice the speed of floats (vdpbf16ps: AMD from Zen
 /// 4 on) or have a matrix unit (AMX: Intel's Xeons from the fourth generation on). On other processors, rounded floats
-/// are multiplied as floats, and the only gain is the memory of frozen weights. This includes Intel's vector units,
-/// because they multiply pairs at half the speed of floats.
+/// are multiplied as floats, and CpuBf16 only saves memory. Intel's processors without AMX are among these, because
+/// their vector units multiply pairs at half the speed of floats.
 ///
-/// @throws DeviceError from the first product, in files compiled for AMX, if the system does not allow its use
-/// @order  the order of Cpu; pairs are added in the order of cpu/tile.hpp, and their subnormal operands and sums are 0
+/// @throws DeviceError from bfloat16 products in files compiled for AMX, if the system does not allow AMX
+/// @order  as for Cpu. Pairs of bfloat16 are added as in cpu/tile.hpp; their subnormal operands and sums count as 0
 struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
   /// The type in which an expert stores values of type T that its backward pass needs: bfloat16 if T is float.
   template <class T>

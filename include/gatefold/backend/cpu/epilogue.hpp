@@ -15,8 +15,8 @@
 /// memory layout of these sums.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// True if a product can call the epilogue, which it applies to its sums, with whole vector registers. An epilogue that
-/// accepts only scalars has the member `static constexpr bool scalar_only = true;` and is called element by element.
+/// True if a product can call the epilogue E with whole vector registers of sums. An epilogue that accepts only scalars
+/// has the member `static constexpr bool scalar_only = true;` and is called element by element.
 template <class E, class T>
 concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
 const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };

@@ -31,8 +31,8 @@ class WorkerFunction {
 ///
 /// An executor can also have a function that decides whether its threads should help at all:
 ///
-///     pays(ns)        returns whether several threads finish work earlier that takes the calling thread `ns`
-///                     nanoseconds. Without this function, work of 20 µs or more is shared
+///     pays(ns)        returns whether several threads are faster than the calling thread for work that takes the
+///                     calling thread `ns` nanoseconds. Without this function, work of 20 µs or more is shared
 ///
 /// `run` need not call f for every number, or at all, because the caller does the remaining work on its own thread. An
 /// executor whose threads are busy, or that is used inside one of its own tasks, therefore need not wait or fail.

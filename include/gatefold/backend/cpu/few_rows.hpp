@@ -46,8 +46,8 @@ class FewRows {
   using V = Register<T>;
   using Packet = typename V::Packet;
   static constexpr int size = V::size;
-  // The largest number of rows, the number of columns of a task, and the rows of B that stay in the first-level cache
-  // while a task multiplies by all their columns.
+  // most: the largest number of rows. strip: the largest number of columns of a task. chunk: the number of rows of B
+  // that stay in the first-level cache while a task multiplies by all their columns.
   static constexpr Index most = 8, strip = 8 * size, chunk = 16;
   // The number of rows of B by which the loops prefetch ahead. Tried for keys of 128 floats: half of it; 10 % slower.
   static constexpr Index ahead = 2 * chunk;
@@ -157,7 +157,7 @@ template <int R>
 }
 
 /// Adds `depth` terms to the chains of R rows and C registers of columns, of which the last has `count` columns.
-/// @param begins  whether the chains begin with these terms, at 0
+/// @param begins  whether these are the first terms of the chains, which then start at 0
 template <class T>
 template <int R, int C>
 [[gnu::noinline]] void FewRows<T>::continue_chains(const T* a, const T* b, Index stride, int count, Index depth,

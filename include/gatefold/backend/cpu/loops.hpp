@@ -122,8 +122,8 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
 }
 
 /// Sums rows of values for each expert e, for example for the gradient of a bias: db[e] = Σ_s weight[s] dc[rows[s]]
-/// over the slots s (rows of work) of the expert. Adds the sum to db[e] instead if `accumulate` is true. Several rows
-/// are read together and in long runs, because this makes memory faster.
+/// over the slots s (rows of work) of the expert. Adds the sum to db[e] instead if `accumulate` is true. Reads several
+/// rows together and in long runs, because memory is read faster in this way.
 /// @param dc      [·, columns] in       rows of values
 /// @param rows    [slots] in            the row of dc that each slot reads; if null, slot s reads row s
 /// @param weight  [slots] in            a factor for each slot; if null, all factors are 1

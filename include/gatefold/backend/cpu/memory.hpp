@@ -32,9 +32,9 @@ inline constexpr std::size_t line_size = 64;
 /// Releases memory that allocate() returned. Null is allowed.
 inline void release(void* p) { ::operator delete(p, std::align_val_t(line_size)); }
 
-/// Describes memory to prefetch, because it is read soon. The innermost loop of a product (a register tile) prefetches
-/// it while it computes, one cache line at a time, because a burst of prefetches would delay its own loads. A tile that
-/// sums over `depth` words (packed elements) prefetches depth / 2 lines.
+/// Describes memory that should be prefetched, because it is read soon. The innermost loop of a product (a register
+/// tile) prefetches one cache line at a time while it computes, because many prefetches at once would delay the loads
+/// of the loop. A tile that sums over `depth` words (packed elements) prefetches depth / 2 lines.
 struct Prefetch {
   static constexpr Index line = 64;
 
@@ -51,14 +51,14 @@ struct Prefetch {
 
   /// Returns a Prefetch without effect: its only cache line is at `present`, and must already be in the cache.
   static Prefetch nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
-  /// Returns a Prefetch of the cache lines of an array of `count` elements. If the array is divided into n parts, it
-  /// begins with part t.
+  /// Returns a Prefetch of the cache lines of an array of `count` elements. If the array is divided into n parts, the
+  /// Prefetch begins with part t.
   template <class T>
   static Prefetch part(const T* data, Index count, Index t, Index n) {
     return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
   }
-  /// Returns a Prefetch of the rows of a matrix. If the cache lines of `rows` rows are divided into n parts, it begins
-  /// with the row in which part t begins.
+  /// Returns a Prefetch of the rows of a matrix. If the cache lines of `rows` rows are divided into n parts, the
+  /// Prefetch begins with the row in which part t begins.
   /// @param bytes   size of a row, at least 1
   /// @param stride  bytes from row to row
   static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {

@@ -61,8 +61,8 @@ class PackedWeights {
   /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own. `pack`
   /// writes the copy, some experts at a time.
   /// @param w  the address of the weights if they also have elements, for example in an embedding; otherwise null
-  /// @return the address by which products find the copy, as the address of the weights. Without elements, it is odd,
-  ///         so that it cannot be the address of elements (expect_elements)
+  /// @return the address by which products find the copy, as the address of the weights. If the weights have no
+  ///         elements, the address is odd, so that it cannot be the address of elements (expect_elements)
   template <class P>
   SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form, SumOf<P>* w = nullptr) {
     return address_of<P>(memory(entry<P>(w, experts, depth, columns, form)), w);
@@ -70,7 +70,7 @@ class PackedWeights {
   /// Adds a packed copy whose bytes are in memory of another object, for example a mapped file. Copies no bytes.
   /// @param memory  the bytes. The entry keeps a reference, so they stay valid
   /// @param w       as for `reserve`
-  /// @return the address as `reserve`. Null if the code compiled here reads another order of bytes. In this case
+  /// @return the address, as for `reserve`, or null if this code reads another order of bytes. If the result is null,
   ///         nothing is added
   template <class P>
   SumOf<P>* share(const Panels& panels, const std::shared_ptr<std::byte>& memory, SumOf<P>* w = nullptr) {
@@ -92,7 +92,7 @@ class PackedWeights {
       if (entry.plain == address)
         pack<P>(ctx, entry, Part<SumOf<P>>{{w, columns, false}, first, count, 0, columns}, depth, columns);
   }
-  /// Packs the columns from number `first` on of a matrix wᵀ [depth, columns] into reserved memory.
+  /// Packs `count` columns of a matrix wᵀ [depth, columns], from column number `first` on, into reserved memory.
   /// @param first  a multiple of Tile::columns
   /// @param w      [count, depth]. count is a multiple of Tile::columns, unless these are the last columns
   template <class P, class Context>
@@ -234,7 +234,8 @@ class PackedWeights {
     }
   }
   /// Returns an entry with memory for the packed weights that `entry` describes. If the same weights already have an
-  /// entry of this size and type, returns that entry. An entry of a different size or type is replaced.
+  /// entry for this operand type, of the same size and form, returns that entry. An entry of another size or form is
+  /// replaced.
   Entry& memory(Entry entry) {
     for (auto before = entries_.begin(); entry.plain && before != entries_.end(); ++before)
       if (before->plain == entry.plain && before->rounds == entry.rounds) {

@@ -367,7 +367,7 @@ GATEFOLD_INLINE __m512d even_parts(__m512d a, __m512d b) { return _mm512_maskz_s
 GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0xdd); }
 #endif
 
-/// Transposes a square matrix in place, which is stored as `size` SIMD vectors: swaps rows[i][j] and rows[j][i].
+/// Transposes in place a square matrix that is stored as `size` SIMD vectors: swaps rows[i][j] and rows[j][i].
 template <class T>
 GATEFOLD_INLINE void transpose(Of<T>* rows) {
   constexpr int n = size<T>;

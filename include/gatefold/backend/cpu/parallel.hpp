@@ -130,8 +130,8 @@ void run_ranges(E executor, int threads, Ranges ranges, RangeFunction f) {
 }
 
 /// Calls f(begin, end) for ranges that cover the elements of a loop, on at most `threads` threads of the executor. If
-/// the loop has a sample, the calling thread first computes that many elements and measures the time. It computes the
-/// other elements too if executor.pays() returns that sharing them would take longer.
+/// the loop has a sample, the calling thread first computes that many elements and measures the time. If
+/// executor.pays() then returns false, the calling thread also computes the other elements.
 ///
 /// Tried: remembering the times of a loop between calls, so that its decisions do not change from call to call. Batches
 /// of a small language model then took 3 % to 10 % longer.

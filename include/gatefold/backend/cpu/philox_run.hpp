@@ -15,8 +15,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 /// They have the same bits as the numbers that gatefold::uniform returns one by one.
 ///
 /// Philox turns a counter into a block of four words of 32 bits, in several rounds. Here a SIMD register holds the same
-/// word of several blocks, each in 64 bits whose upper half is ignored. The multiplication of a round reads the lower
-/// halves and leaves both words of its result in place.
+/// word of several blocks, in lanes of 64 bits whose upper halves are ignored. The multiplication of a round reads the
+/// lower halves and writes both words of each product to the lane.
 struct PhiloxRun {
   static constexpr int size = 16;
 

@@ -53,22 +53,22 @@ struct Primitives {
   static auto packed_copy(const PackedWeights& packed, const T* weights) {
     return packed.template find<Of<T>>(weights);
   }
-  /// Returns the form of the packed copy of the weights w, if it has fewer bytes than w. Otherwise returns
-  /// Weights::unchanged.
+  /// Returns the form of the packed copy of the weights w if the copy is quantised, or if it stores words of one value
+  /// as bfloat16. Otherwise, also for pairs of bfloat16 (words.hpp), returns Weights::unchanged.
   template <class T>
   static Weights packed_form(const PackedWeights& packed, View<const T, 3, B> w) {
     const auto copy = packed_copy(packed, w.data());
     if (copy.quantised) return copy.quantised.format->form;
     return copy.half ? Weights::bfloat16 : Weights::unchanged;
   }
-  /// Writes the quantised copy of the weights at an address in the order of files.
+  /// Writes the numbers and scales of the quantised copy of `weights`, in the order of files (quantised_bytes.hpp).
   static void write_quantised(Context&, const PackedWeights& packed, const float* weights, const QuantisedBytes& of,
                               std::byte* numbers, Bfloat16* scales) {
     packed.panels(weights, of.experts, of.depth, of.columns).to_numbers(numbers, scales);
   }
-  /// Packs numbers and scales in the order of files into memory that reserve_packed or reserve_transposed has
-  /// allocated.
-  /// @pre wrong_number and wrong_scale return −1
+  /// Packs numbers and scales, which are in the order of files (quantised_bytes.hpp), into memory that reserve_packed
+  /// or reserve_transposed has allocated.
+  /// @pre wrong_number and wrong_scale of `of` return −1
   static void read_quantised(Context&, PackedWeights& packed, const float* address, const QuantisedBytes& of,
                              const std::byte* numbers, const Bfloat16* scales) {
     packed.panels(address, of.experts, of.depth, of.columns).from_numbers(numbers, scales, packed.reserved(address));
@@ -81,7 +81,7 @@ struct Primitives {
     packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), form);
   }
 
-  /// Returns whether weights of type T can exist only as a packed copy of this form.
+  /// Returns whether weights of type T can exist as a packed copy of this form without elements of their own.
   template <class T>
   static bool packs_only(Weights) {
     return true;
@@ -122,7 +122,8 @@ struct Primitives {
 
   /// Packs the transpose of w [columns, depth], for example the weights of an output layer [V, D], for gemm_transposed.
   /// Products with the packed transpose do not round their operands to bfloat16. If the form is Weights::unchanged, or
-  /// Weights::bfloat16 for doubles, the function packs nothing, because gemm with the unpacked w is as fast.
+  /// Weights::bfloat16 for doubles, the function packs nothing, because gemm is as fast with the unpacked w as with a
+  /// packed transpose.
   /// @throws ArgumentError if double weights should be quantised
   template <class T>
   static void pack_transposed(Context& ctx, View<const T, 2, B> w, Weights form, PackedWeights& packed) {
@@ -140,7 +141,7 @@ struct Primitives {
   static T* reserve_transposed(Index columns, Index depth, Weights form, PackedWeights& packed, T* w = nullptr) {
     return packed.template reserve<T>(1, depth, columns, form, w);
   }
-  /// Packs rows from number `first` on of w [columns, depth] into memory that reserve_transposed has allocated.
+  /// Packs rows of w [columns, depth], from row number `first` on, into memory that reserve_transposed has allocated.
   /// @param first  a multiple of columns_together
   /// @param rows   their number is a multiple of columns_together, unless they are the last rows
   template <class T>
@@ -176,9 +177,9 @@ struct Primitives {
   static void for_each(Context& ctx, Index n, const F& f);
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f);
-  /// Runs n tasks by calls of f(context, first, count). If tasks can be divided evenly between threads, worker i runs
-  /// the tasks i, i + threads, i + 2 threads, … with a context of its own. In every call with the same sizes, this
-  /// context therefore needs the same memory. Otherwise one call of f gets all tasks, and the primitives that it calls
+  /// Runs n tasks by calls of f(context, first, count). If tasks can be divided about evenly between threads, worker i
+  /// runs the tasks i, i + threads, i + 2 threads, … with a context of its own. In every call with the same sizes, this
+  /// context therefore needs the same memory. Otherwise one call of f gets all tasks, and the primitives that f calls
   /// use the threads.
   /// @param work  number of multiply-adds of all tasks. If they take so little time that sharing them does not pay, the
   ///              calling thread runs all tasks, with the same contexts. 0: the number is not known, but large
@@ -246,7 +247,7 @@ struct Primitives {
                            View<T, 2, B> c, const E& epilogue);
 
   /// Computes grouped_gemm without packed copies of w, for matrices that are used once, like the keys and values of
-  /// attention. If no group has more than a few rows, it reads w in the order of memory (few_rows.hpp).
+  /// attention. If no group has more than a few rows, the function reads w in the order of memory (few_rows.hpp).
   template <class T, class E>
   static void grouped_gemm_in_place(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
                                     bool transpose, View<T, 2, B> c, const E& epilogue) {

@@ -26,8 +26,9 @@
 /// outer products (gradients of the experts' weights).
 ///
 /// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one work item. One thread runs
-/// a task, from packing its rows of A to the epilogue (the function that is applied to each sum). One expert with all
-/// rows is divided into about as many tasks as many experts with a few rows each, and all tasks cost about the same.
+/// a task, from packing its rows of A to the epilogue (the function that is applied to each sum). The number of tasks
+/// is about the same if one expert has all rows or if many experts have a few rows each, and all tasks cost about the
+/// same.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Computes a matrix product c[rows, columns] in which each sum s has few terms (at most tuning.rank_update_depth): c =

@@ -23,8 +23,9 @@
 /// time. Such a chunk is one chain of the second product's sum (tile.hpp), so all bits are the same as with two
 /// separate products.
 ///
-/// An expert is skinny if it has only one tile of rows, or a few tiles that would not give work to all threads. The
-/// chunks of a skinny expert are separate tasks, and their sums are added in order at the end.
+/// An expert is skinny if all its rows are in one register tile. If the tiles of all experts are too few to give work
+/// to all threads, an expert with up to four tiles is skinny too. The chunks of a skinny expert are separate tasks, and
+/// their sums are added in order at the end.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>

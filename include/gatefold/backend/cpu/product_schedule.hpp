@@ -60,15 +60,16 @@ class ProductSchedule {
     return packs(b_) && row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
-  /// Returns whether the right factor B must be packed. Tasks can read B in place unless it is transposed, gathered,
-  /// narrower than a panel, or for the matrix unit (AMX).
+  /// Returns whether the right factor B must be packed. Tasks can read B in place unless B is transposed, gathered or
+  /// narrower than a panel, or the matrix unit (AMX) computes the product.
   static bool packs(const Batch<P>& b) {
     return on_amx<P> || b.all.b.lines_are_rows || b.all.b.rows || b.all.columns < Tile<P>::columns;
   }
 
-  /// Returns whether rows of the result c are written with non-temporal stores, in whole panels of columns. This
-  /// requires three conditions: sums begin at 0, sums have at most Tile::depth terms, and no code reads c before all
-  /// sums are complete.
+  /// Returns whether rows of the result c are written with non-temporal stores, in whole panels of columns. c must
+  /// consist of gradients that replace earlier values and need not stay in the cache (Batch::stays_cached). Its panels
+  /// must be whole, and its rows must be aligned. Sums must have at most Tile::depth terms, so that each element of c
+  /// is written once.
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };

@@ -26,7 +26,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/core/weights.hpp"
 
-/// Rounding of weights and items to 8 or 4 bits, and the product of the two: eq. (1) to (5) of core/weights.hpp.
+/// Rounding of weights to 8 or 4 bits and of items to 8 bits, and their products: eq. (1) to (5) of core/weights.hpp.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Returns the functions for a form of quantised weights.
@@ -52,7 +52,7 @@ GATEFOLD_INLINE Ints limited(Ints v, std::int32_t low, std::int32_t high) {
 }
 /// Returns v rounded to the nearest integer, ties to even, for |v| < 2²².
 GATEFOLD_INLINE Ints nearest(V v) {
-  const float large = 0x1.8p23F;  // a sum with it has no bits after the point
+  const float large = 0x1.8p23F;  // a sum of `large` and v has no fractional bits
   return as_ints(V(packet::sealed((v + large).packet()))) - bits_of(large);
 }
 /// Returns 0 if the largest magnitude of a group is below `least`, NaN if it is infinite or NaN, and otherwise `scale`.
@@ -61,7 +61,7 @@ GATEFOLD_INLINE V checked_scale(V scale, Ints largest, float least) {
   const Ints kept = selected(greater(bits_of(least), largest), filled_ints(0), as_ints(scale));
   return as_floats(selected(greater(largest, bits_of(std::numeric_limits<float>::max())), nan, kept));
 }
-/// Returns v / scale where the scale is a number other than 0, and 0 elsewhere.
+/// Returns v / scale in lanes with a finite scale other than 0, and 0 in the other lanes.
 GATEFOLD_INLINE V quotient(V v, V scale) {
   const Ints size_of_scale = magnitude(scale);
   const Ints usable =
@@ -69,8 +69,8 @@ GATEFOLD_INLINE V quotient(V v, V scale) {
   return as_floats(usable & as_ints(v / as_floats(selected(usable, as_ints(scale), bits_of(1)))));
 }
 
-/// Weights of 8 bits, eq. (1): the bytes q. A group has 8 vectors for each register of columns; a lane of vector d
-/// contains rows 4 d to 4 d + 3 of its column.
+/// Weights of 8 bits, eq. (1). The packed copy contains the bytes q. A group has 8 vectors for each register of
+/// columns; a lane of vector d contains rows 4 d to 4 d + 3 of its column.
 struct Int8 {
   static constexpr int loads = 8, parts = 1;
   static constexpr std::int32_t offset = signed_offset;
@@ -109,12 +109,13 @@ struct Int4 : FourBits {
 struct Mxfp4 : FourBits {
   static constexpr std::int32_t offset = 12;
   static constexpr float least = std::numeric_limits<float>::denorm_min();
-  // 2 q + 12
+  // The value 2 q + 12 for each code of q.
   alignas(16) static constexpr std::uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
   GATEFOLD_INLINE static Ints bytes(Ints loaded, int part) { return looked_up(table, codes(loaded, part)); }
 
   static V scale(V, Ints largest) {
-    // With a = f 2^n and 1 <= f < 2, a / 6 <= 2^(n − 2) if f <= 1.5. The scale is at least 2^-127, a subnormal number.
+    // The largest magnitude is a = f 2^n with 1 <= f < 2, and a / 6 <= 2^(n − 2) if f <= 1.5. The scale is at least
+    // 2^-127, a subnormal number.
     const Ints above = greater(largest & filled_ints(0x7fffff), filled_ints(0x400000));
     const Ints exponent = (largest >> 23) - filled_ints(2) - above;
     return as_floats(selected(greater(exponent, filled_ints(0)), exponent << 23, filled_ints(0x400000)));
@@ -185,7 +186,7 @@ inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
     };
     Ints largest = filled_ints(0);
     each([&](V v, Index, std::size_t) { largest = selected(greater(magnitude(v), largest), magnitude(v), largest); });
-    const Ints infinity = bits_of(std::numeric_limits<float>::infinity());  // also instead of NaN
+    const Ints infinity = bits_of(std::numeric_limits<float>::infinity());  // also replaces NaN
     const float a = as_floats(selected(greater(largest, infinity), infinity, largest)).largest();
     if (!(a <= std::numeric_limits<float>::max())) row.scale[g] = std::numeric_limits<float>::quiet_NaN();
     if (!(a >= WeightRounding::least && a <= std::numeric_limits<float>::max())) continue;
@@ -199,7 +200,7 @@ inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
       std::memcpy(row.values + g * group_size + i, &bytes, n);
       sum += p;
     });
-    row.sum[g] = static_cast<std::int32_t>(floats(sum).sum());  // exact, because it is small
+    row.sum[g] = static_cast<std::int32_t>(floats(sum).sum());  // exact, because the sum is small
   }
   to = row;
 }

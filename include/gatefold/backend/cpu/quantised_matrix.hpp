@@ -61,8 +61,8 @@ struct QuantisedMatrix {
   static Index panels(Index columns) { return divide_up(columns, Index(Tile<float>::columns)); }
   /// Returns the number of groups of a matrix [depth, columns]. A group consists of 32 rows of one panel.
   static Index size(Index depth, Index columns) { return groups(depth) * panels(columns); }
-  /// Returns the position of a panel, counted in groups: of the panel that begins at `column`, in the block of `length`
-  /// rows that begins at row k.
+  /// Returns the position, counted in groups, of the panel that begins at `column`, in the block of `length` rows that
+  /// begins at row k.
   static Index at(Index columns, Index k, Index length, Index column) {
     return groups(k) * panels(columns) + column / Tile<float>::columns * groups(length);
   }

@@ -23,12 +23,12 @@
 #include "gatefold/core/types.hpp"
 
 /// The innermost loops of a product with weights of 8 or 4 bits, eq. (5) of core/weights.hpp: on vector registers, and
-/// on Intel's matrix unit. Both give the same bits. F is a form of quantised_format.hpp.
+/// on Intel's matrix unit. The two loops give the same bits. F is Int8, Int4 or Mxfp4 (quantised_format.hpp).
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::quantised {
 
 using V = Register<float>;
 inline constexpr int size = V::size, width = Tile<float>::columns, registers = width / size;
-/// The bytes of the scales of a group of a panel.
+/// The size in bytes of the scales of one group: one bfloat16 scale for each column of a panel.
 inline constexpr Index scale_bytes = width * static_cast<Index>(sizeof(Bfloat16));
 
 template <class F>
@@ -38,7 +38,7 @@ GATEFOLD_INLINE V floats(Ints v) {
   using Floats = float __attribute__((vector_size(sizeof(Ints))));
   return V(__builtin_bit_cast(packet::Of<float>, __builtin_convertvector(v, Floats)));
 }
-/// Stores a sum, or adds it.
+/// Stores `sum` at `to`, or adds it to the values at `to` if `into` is Into::add.
 GATEFOLD_INLINE void write(packet::Of<float> sum, float* to, Into into) {
   packet::store(to, into == Into::add ? packet::load(to) + sum : sum);
 }
@@ -98,7 +98,7 @@ template <class F, int R>
     for (int c = 0; c < registers; ++c) write(s[i][c], sums + i * stride + c * size, into);
 }
 
-/// The largest number of rows of a tile. The integer sums and the sums of a tile stay in registers.
+/// The largest number of rows of a tile for which the integer sums and the float sums stay in registers.
 inline constexpr int most_rows = has_32_registers ? 7 : 2;
 
 #if defined(GATEFOLD_AMX_INT8)
@@ -140,7 +140,8 @@ class OnMatrixUnit {
 
  private:
   static constexpr Index vector = sizeof(Ints);
-  static constexpr Index at_once = 4;  // groups whose products follow each other, because each has a long latency
+  // Number of groups whose products are computed before the first result is read. A product has a long latency.
+  static constexpr Index at_once = 4;
 
   // One register of columns of a panel: the scales, and the numbers q as signed bytes.
   struct Columns {
@@ -199,7 +200,7 @@ class OnMatrixUnit {
 };
 #endif
 
-/// Multiplies rows by panels.
+/// The function QuantisedFormat::multiply of the form F: multiplies `rows` rows by `panels` panels, eq. (5).
 template <class F>
 void multiply(Index rows, Index groups, Index panels, const QuantisedRow* a, const std::byte* b, float* sums,
               Index stride, Index sums_panel, Into into) {

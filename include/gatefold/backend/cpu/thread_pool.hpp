@@ -68,14 +68,14 @@ inline int available_threads() {
 }
 
 /// The library's own thread pool, the default executor of the CPU backend. A thread without work first spins (polls for
-/// work without a pause), then sleeps.
+/// work without sleeping), then sleeps.
 ///
 /// The threads start with the first call of pays() or run() and end with this object. The calling thread is worker 0.
 /// A thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that joined. A
 /// thread for which the machine has no free processor therefore delays no call.
 ///
-/// - If several threads call run(), or f calls it, one call at a time is shared between threads. Each other call runs
-///   on its calling thread.
+/// - If several threads call run(), or f calls run(), one call at a time is shared between threads. Each other call
+///   runs on its calling thread.
 /// - A child of fork() has none of the threads and starts its own if it needs them. Only a fork within f can lose a
 ///   thread that is at work; the call then throws Error in the child.
 /// - If a thread cannot be started, the executor has fewer threads. The threads receive no signals.
@@ -114,10 +114,10 @@ class Workers {
   /// Returns whether work that takes the calling thread `ns` nanoseconds is finished earlier if a second thread shares
   /// it.
   ///
-  /// The decision depends on two times that every call measures. If no thread sleeps, the work must be much longer than
-  /// a spinning thread takes to join a call. If a thread sleeps, half of the work must be longer than waking a thread
-  /// takes. Shorter work is added up until it pays to wake the threads once for all work that follows, unless there are
-  /// pauses after which they sleep again.
+  /// The decision depends on two times that are measured during calls of run(). The work must be much longer than a
+  /// spinning thread takes to join a call. If a thread sleeps, half of the work must also be longer than waking a
+  /// thread takes. The halves of earlier work that was not shared are added, because threads that are woken once stay
+  /// awake for the work that follows. The sum starts again after a pause in which awake threads would fall asleep.
   ///
   /// The first call starts the threads, whatever it returns. If they started when work first pays, a training step
   /// after the first could allocate memory.
@@ -144,8 +144,8 @@ class Workers {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::duration;
 
-  /// How long threads wait for work by spinning (polling without a pause). The numbers were measured on 2 processors,
-  /// with 0, 1 and 3 other busy processes (bench/threads.cpp).
+  /// How long threads wait for work by spinning (polling without sleeping), and when they share work. The numbers were
+  /// measured on 2 processors, with 0, 1 and 3 other busy processes (bench/threads.cpp).
   struct Tuning {
     // How long a thread without work spins before it sleeps. Tried: with 5 µs, steps of 1 ms took 17 % longer, with 50
     // µs 9 % longer; 1 ms was no faster than this value.
@@ -158,12 +158,12 @@ class Workers {
     Time preempted;
     // A thread that another process has preempted stops spinning. In the following calls it spins longer and longer;
     // after this number of calls, it spins as long as before. Tried: 64 and 1024. In one of eighteen runs with 64, and
-    // in five with 1024, loops of calls of 2 ms took as long as on one thread, for seconds.
+    // in five runs with 1024, calls of 2 ms took as long as on one thread for several seconds.
     int recovery;
-    // Work is not shared if it is less than this many times as long as a spinning thread takes to join a call. That
-    // time is the time in which two processors exchange a cache line, and shared work moves many of them. Tried: 15;
-    // models of 1 and 2 sequences then took up to 1.2 times as long on two threads as on one. With 70, layers of 8
-    // items took 1.3 times as long as with 30, and layers of 4 items did not gain.
+    // Work is shared only if it takes at least this many times as long as a spinning thread takes to join a call.
+    // Joining takes about as long as two processors need to exchange a cache line, and shared work moves many cache
+    // lines. Tried: 15; models of 1 and 2 sequences then took up to 1.2 times as long on two threads as on one. With
+    // 70, layers of 8 items took 1.3 times as long as with 30, and layers of 4 items did not gain.
     double shared;
     // Limits and first estimates of two measured times, in nanoseconds: `joining` is the time until a spinning thread
     // joins a call, and `waking` the time until a sleeping thread is awake. Limits are needed because a thread whose
@@ -220,9 +220,10 @@ class Workers {
     wakes_.fetch_add(1);
     wakes_.notify_all();
   }
-  // Compares `time` with the nanoseconds since `begin`. Multiplies it by 1.015 if they are more, and divides it by 1.06
-  // otherwise. `time` therefore approaches a value that is above a fifth of all measurements. Most longer measurements
-  // have reasons that do not recur: another process had the processor, or the caller's stores waited for memory.
+  // Multiplies `time` by 1.015 if more than `time` nanoseconds have passed since `begin`, and divides it by 1.06
+  // otherwise. `time` therefore approaches a value that is above a fifth of all measurements. The value is low, because
+  // most longer measurements have reasons that do not recur: another process had the processor, or the caller's stores
+  // waited for memory.
   static void measure(std::atomic<double>& time, const std::atomic<std::int64_t>& begin, const Tuning::Limits& limits) {
     const double before = time.load(std::memory_order_relaxed);
     const bool longer = Ticks::since(begin.load(std::memory_order_relaxed)) > before;
@@ -338,8 +339,8 @@ class Workers {
   // Whether there are more threads than processors. Threads then sleep as soon as they have no work.
   std::atomic<bool> crowded_{false};
   // joining_: usual nanoseconds from the beginning of a call until a spinning thread joins it. waking_: usual
-  // nanoseconds from a call of wake() until a thread is awake. missed_: nanoseconds that would have been saved since
-  // missed_at_ (Ticks) if the threads had been awake.
+  // nanoseconds from a call of wake() until a thread is awake. missed_: nanoseconds that recent work would have saved
+  // if the threads had been awake. missed_at_ (Ticks): when missed_ was last changed.
   std::atomic<double> joining_{kTuning.joining.first}, waking_{kTuning.waking.first}, missed_{0};
   std::atomic<std::int64_t> woken_at_{0}, missed_at_{0};
 };

@@ -23,8 +23,8 @@
 ///
 /// If words (packed elements) are pairs of bfloat16, k grows by 2, and a step adds the term of k + 1 before the term of
 /// k. The bits of an element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes
-/// 32 values at a time. It computes a chain of the even values and a chain of the odd values, and adds the sum of both
-/// to s.
+/// 32 values at a time. It computes a chain of the even values and a chain of the odd values, and adds the sum of the
+/// two chains to s.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Prefetches memory while the innermost loop of a product computes. Each call of next() prefetches one cache line. The

@@ -108,7 +108,8 @@ struct PackedPanels {
 /// @param panels  number of panels that are multiplied at the same time
 template <class P, class W>
 auto packed_panels(const W* words, Index panel, Index panels) {
-  // Packed words of one value are rows of B, so that they need no functions of their own.
+  // If words hold one value, a packed panel has the layout of rows of B. RowsInPlace can then read the panel, and
+  // sum_tile needs no further instances.
   if constexpr (values_of_word<P> == 1 && std::is_same_v<W, SumOf<P>>) {
     constexpr Index stride = Tile<P>::columns;
     return RowsInPlace<P>{words, stride, 0, nullptr, words + prefetched_elements<P, W>(panels), stride, panel};

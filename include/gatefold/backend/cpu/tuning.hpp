@@ -21,9 +21,9 @@ struct Tuning {
   // runs.
   Index copied_rows = 16;
 
-  // If a matrix product c has at most this many terms in each sum, it is computed by the function rank_update. Most of
-  // the memory that such a product accesses is c. Tried: without rank_update, the backward pass took 56 % longer for 16
-  // items, 89 % longer for 1 item.
+  // A matrix product c = aᵀ b whose sums have at most this many terms is computed by the function rank_update, if its
+  // epilogue only stores the sums. Most of the memory that such a product accesses is c. Tried: without rank_update,
+  // the backward pass took 56 % longer for 16 items, 89 % longer for 1 item.
   Index rank_update_depth = 32;
   // Gradients of weights with at least this many elements are written with non-temporal stores. Tried: if all gradients
   // are written in this way, steps of 128 items with 16 experts of 64 x 128 took 9 % longer, in bfloat16 15 %. If none
@@ -33,10 +33,11 @@ struct Tuning {
   // A product with fewer multiply-adds than this always runs on one thread. For other products the context decides
   // (BasicContext::threads_for) from the time that they are expected to take.
   Index serial_work = 1 << 15;
-  // The expected time of products on one thread is the longer one of two: the time for their multiply-adds, if each
-  // lane of a vector register computes this many per nanosecond, and the time for reading their weights, if this many
-  // are read per nanosecond. On a Zen 4 products from the second-level cache take about this time. Products that read
-  // main memory take ten times as long, and are shared anyway because their weights are large.
+  // The expected time of products on one thread is the longer of two times. The first is the time for the
+  // multiply-adds: each lane of a vector register computes products_per_ns of them per nanosecond. The second is the
+  // time for reading weights_per_ns weights per nanosecond. On a Zen 4, products that read the second-level cache take
+  // about this time. Products that read main memory take ten times as long, and are shared anyway because their weights
+  // are large.
   Index products_per_ns = 3, weights_per_ns = 24;
   // The two products of an MLP (ProductPair) are computed for one block of rows at a time. The input, hidden values and
   // results of a block have at most this many elements, so that they stay in a cache. Tried: half of it; no difference.
@@ -63,8 +64,8 @@ struct Tuning {
   // Size of the memory for packed weights in a product, in bytes.
   Index packed_bytes = 16 << 20;
 
-  // A parallel loop for_each with at least this many elements is shared between threads, if that pays according to the
-  // time of its first elements. Their number is sampled_elements.
+  // A parallel loop for_each with at least shared_elements elements is shared between threads, if that pays according
+  // to the measured time of sampled_elements elements from the middle of the loop.
   Index shared_elements = 1 << 14, sampled_elements = 1 << 11;
   // A parallel loop for_rows measures the time of one in this many rows, and then decides whether sharing the others
   // pays.

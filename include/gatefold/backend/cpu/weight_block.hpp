@@ -26,8 +26,8 @@ struct WeightBlock {
   bool empty() const { return depth == 0 || columns == 0; }
   /// Returns the number of words (packed elements) in a column of this block.
   Index words() const { return cpu::words<P>(depth); }
-  /// Packs the rows of the left factor A that this block multiplies. If the block is quantised, they are rounded to 8
-  /// bits.
+  /// Packs the rows of the left factor A that this block multiplies. If the block is quantised, the rows are rounded to
+  /// 8 bits.
   /// @param from  the column of `a` that belongs to the first row of this block
   void pack_rows(const Operand<T>& a, Index line, Index lines, Index from, T* to) const {
     if constexpr (std::is_same_v<T, float>)
@@ -44,14 +44,14 @@ struct WeightBlock {
   /// is first converted to floats in `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
-  /// Returns a Prefetch, which describes memory to prefetch, for this block, which must not be packed. If the block is
-  /// divided into n equal parts, the Prefetch begins with part t.
+  /// Returns a Prefetch (a description of memory to prefetch) for this block. The block must not be packed. If the
+  /// block is divided into n equal parts, the Prefetch begins with part t.
   Prefetch prefetch(Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                             : prefetch_rows(0, columns, t, n);
   }
-  /// Returns a Prefetch, which describes memory to prefetch, for the panel (group of columns) that begins at column x.
+  /// Returns a Prefetch (a description of memory to prefetch) for the panel (group of columns) that begins at column x.
   /// If the panel is divided into n equal parts, the Prefetch begins with part t.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
@@ -62,7 +62,7 @@ struct WeightBlock {
  private:
   static constexpr Index size = sizeof(T);
 
-  // Returns a Prefetch, which describes memory to prefetch, for `width` columns from column x on, if the weights are
+  // Returns a Prefetch (a description of memory to prefetch) for `width` columns from column x on. The weights must be
   // stored row by row. If these columns are divided into n equal parts, the Prefetch begins with part t.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);

@@ -15,9 +15,9 @@
 /// A *word* is an element of a packed operand of a matrix product.
 ///
 /// A product is a template over P, the type that it multiplies: float, double or Bfloat16. If P is Bfloat16, floats are
-/// rounded when they are packed, and their sums are floats. A word has the size of a sum and holds one value. If P is
-/// Bfloat16 and the target multiplies pairs of bfloat16, a word holds two values that follow each other along the
-/// dimension over which the product sums. On other targets it holds one rounded float.
+/// rounded when they are packed, and their sums are floats. A word has the size of a sum. It holds one value, except if
+/// P is Bfloat16 and the target multiplies pairs of bfloat16. A word then holds two values that follow each other along
+/// the dimension over which the product sums. On other targets, a word of P = Bfloat16 holds one rounded float.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// One factor of a matrix product A B, described by its *lines*. A line is a row of A or a column of B, because each
@@ -47,7 +47,7 @@ inline constexpr bool bfloat16_pairs = false;
 template <class P>
 inline constexpr int values_of_word = std::is_same_v<P, Bfloat16>&& bfloat16_pairs ? 2 : 1;
 
-/// Returns value i of a row of packed values, which is in the given word.
+/// Returns value number i of a packed row of A or column of B. `word` is the word that holds this value.
 template <class P>
 SumOf<P> value_of_word(SumOf<P> word, Index i) {
   if constexpr (values_of_word<P> == 2)
@@ -116,8 +116,8 @@ struct WordsAlong {
       return pairs_along(part(0), part(size));
     }
   }
-  /// Prefetches memory of a different row, which begins `elements` elements after this row: the memory that load(w,
-  /// size of a register) would read there. The different row need not exist.
+  /// Prefetches the memory that load(w, size of a register) would read if the row began `elements` elements later.
+  /// There need not be a row at that address.
   void prefetch(Index w, Index elements) const {
     constexpr Index values = Register<T>::size * values_of_word<P>, line = 64 / sizeof(T);
     for (Index i = 0; i < values; i += line) __builtin_prefetch(row + w * values_of_word<P> + elements + i);

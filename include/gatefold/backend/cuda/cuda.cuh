@@ -8,13 +8,15 @@ namespace gatefold {
 /// The CUDA backend. Each context has one stream. CUB sorts and sums, cuBLAS computes plain matrix products, and
 /// kernels of this library compute grouped products (one product for each expert) and router scores.
 ///
-/// Only to_host, from_host, pack, and grouped products with Options::blas_experts block the host until the device is
-/// done. Sizes that depend on the routing stay on the device. After the first step, steps of the same sizes do not
-/// allocate memory, so that a step can be captured in a CUDA graph.
+/// Only to_host, from_host, functions that pack weights or copy packed weights, and grouped products with
+/// Options::blas_experts block the host until the device is done. Sizes that depend on the routing stay on the device.
+/// After the first step, steps of the same sizes do not allocate memory, so that a step can be captured in a CUDA
+/// graph.
 /// @throws DeviceError with the name of the failed call and CUDA's own message
-/// @order  every result is bitwise the same from run to run. An element of a grouped product, and of gemm_rows up to
-///         MostColumns::columns, depends only on its own row and the weights. An element of a plain product also
-///         depends on the sizes of the product (plain_product.cuh)
+/// @order  every result is bitwise the same from run to run. An element of a grouped product depends only on its own
+///         row and the weights. This also holds for gemm_rows with at most MostColumns::columns columns
+///         (product_rows.cuh). An element of a plain product also depends on the sizes of the product
+///         (plain_product.cuh)
 struct Cuda : detail_::device::Primitives<Cuda, AsTheyAre> {};
 
 /// A CUDA backend that computes the matrix products of experts in bfloat16 on tensor cores. It rounds their float
@@ -27,9 +29,10 @@ struct Cuda : detail_::device::Primitives<Cuda, AsTheyAre> {};
 ///
 /// Views of Cuda convert to views of CudaBf16 and back. For the products of experts, Options::blas_experts only affects
 /// double.
-/// @throws DeviceError, from the constructor of its context, if the compute capability of the device is below 8.0
-/// @order  the order of Cuda. A sum adds 16 products at a time, in the order of k; the order within the 16 products is
-///         chosen by the device's tensor core
+/// @throws DeviceError, from the constructor of its context, if the compute capability of the device is below 8.0, or
+///         if the program has no device code for 8.0 or newer
+/// @order  results are reproducible as with Cuda. A sum of bfloat16 products adds 16 products at a time, in the order
+///         of k. The device's tensor core chooses the order within the 16 products
 struct CudaBf16 : detail_::device::Primitives<CudaBf16, RoundedFloats> {
   /// The type in which an expert keeps values of type T for its backward pass: bfloat16 for float.
   template <class T>

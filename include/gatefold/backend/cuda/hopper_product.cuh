@@ -143,8 +143,7 @@ class HopperProduct {
       return epilogue.before;
     }
   }
-  /// Prefetches values into the L2 cache: those of the matrix that the epilogue will add to the sums of this
-  /// warpgroup's rows.
+  /// Prefetches into the L2 cache the values that the epilogue will add to the sums of this warpgroup's rows.
   __device__ void prefetch_tile(const HopperWork& work, int group) const {
     constexpr int line = 128 / sizeof(float), lines = T::columns / line;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < T::group_rows * lines; i += 128) {
@@ -170,7 +169,8 @@ class HopperProduct {
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
   /// Returns the distance in shared memory from position 0 to position d of a tile's depth, in units of 16 bytes. A
-  /// matrix descriptor has its addresses in these units, so products begin at position d if its address grows by this.
+  /// matrix descriptor has its addresses in these units. Adding the distance to a descriptor makes the products begin
+  /// at position d.
   template <Layout L>
   __device__ static constexpr int deeper(int d) {
     return (L == Layout::along_depth ? d * 2 : d * 128) / 16;

@@ -129,8 +129,8 @@ struct PartialSum {
 };
 
 /// Adds Σ_i f(i) over all i < n to *out.
-/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; then the sums of the blocks in the
-///         same order, until one sum is left
+/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree. The sums of the blocks are then
+///         summed in the same way, until one sum is left
 template <class T, class Context, class F>
 void reduce(Context& ctx, Index n, const F& f, T* out) {
   if (n == 0) return;

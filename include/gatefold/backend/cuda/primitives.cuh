@@ -51,9 +51,9 @@ struct Primitives {
   static constexpr int least_capability = rounds<float> ? 80 : 75;
 
   using PackedWeights = detail_::device::PackedWeights;
-  /// Adds a copy of the weights w [E, depth, columns] to `packed` if `form` has fewer bytes. With Weights::unchanged,
-  /// it does nothing, because such weights need no copy.
-  /// @throws ArgumentError if double weights should have 8 or 4 bits
+  /// Adds a copy of the weights w [E, depth, columns] in the given form to `packed`. It does nothing for
+  /// Weights::unchanged, and for double weights with Weights::bfloat16.
+  /// @throws ArgumentError if w are double weights and the form has 8 or 4 bits
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, Weights form, PackedWeights& packed) {
     const auto here = ctx.here();
@@ -64,14 +64,15 @@ struct Primitives {
       if (is_quantised(form)) packed.add_quantised(ctx.stream(), w.data(), w.extent(0), w.extent(1), w.extent(2), form);
     }
   }
-  /// Returns whether weights of type T can exist only as a packed copy of this form.
+  /// Returns whether a packed copy of this form can replace weights of type T, so that their own elements need no
+  /// memory.
   template <class T>
   static bool packs_only(Weights form) {
     return std::is_same_v<T, float> && is_quantised(form);
   }
   /// Allocates the packed copy of weights [E, depth, columns] that have no elements of their own.
   /// @return the address by which products find the copy, for Tensor::resize_without_memory
-  /// @throws ArgumentError as `pack`
+  /// @throws ArgumentError if T is double
   template <class T>
   static T* reserve_packed(Index experts, Index depth, Index columns, Weights form, PackedWeights& packed) {
     expect_quantisable<T>();
@@ -102,7 +103,8 @@ struct Primitives {
     if (const auto* matrix = packed.find_quantised(w.data())) return matrix->rounding.form;
     return packed.find(w.data(), w.extent(2)) ? Weights::bfloat16 : Weights::unchanged;
   }
-  /// Writes the quantised copy of the weights at an address in the order of files, in host memory.
+  /// Copies the quantised weights that belong to the address `weights` to host memory, in the order of files
+  /// (QuantisedBytes).
   /// @cost  host memory for the copy
   static void write_quantised(Context& ctx, const PackedWeights& packed, const float* weights, const QuantisedBytes& of,
                               std::byte* numbers, Bfloat16* scales) {
@@ -392,9 +394,10 @@ struct Primitives {
   }
 
   /// Computes a grouped product: c[s] = epilogue(a[row(s)] op(w[e])) for each slot s (one row of work of expert e).
-  /// row(s) is the row of `a` that the slot reads; op(w) is w or its transpose. The product reads bfloat16 copies of
-  /// the weights if all weights are packed, `transpose` is false, and the backend does not round factors itself. It
-  /// reads copies of 8 or 4 bits if they exist. Otherwise it reads the original weights.
+  /// row(s) is the row of `a` that the slot reads; op(w) is w or its transpose. If the weights have copies of 8 or 4
+  /// bits, the product reads these copies. Otherwise it reads bfloat16 copies of the weights if all weights are packed,
+  /// `transpose` is false, cuBLAS does not compute the product, and the backend does not round factors itself. In all
+  /// other cases it reads the original weights.
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {

@@ -236,9 +236,9 @@ struct HandOver {
 
 /// Computes a grouped product: c[s] = epilogue(a[row(s)] op(b_e)) for each slot s (one row of work of expert e). row(s)
 /// is the row of `a` that the slot reads; op(b) is b or its transpose.
-/// @tparam Stay  whether thread blocks stay resident and compute several tiles, which a Schedule assigns. Otherwise
-///               there is one block for each tile. Then a thread has more registers for its sums, but the last blocks
-///               may not fill the device, which costs less if there are many tiles
+/// @tparam Stay  whether thread blocks stay resident and compute several tiles, which a Schedule assigns. If false,
+///               there is one block for each tile, and a thread has more registers for its sums. The last blocks may
+///               then not fill the device, which costs less if there are many tiles
 /// @param b_step  bytes of b from one expert to the next
 /// @param above  only experts with more than this number of rows are computed
 template <class Shape, bool Stay, int Matrices, class T, class Of, class E>
@@ -352,8 +352,9 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   expect_launched("Cuda::grouped_gemm");
 }
 
-/// Computes a grouped product with weights of 8 or 4 bits, which the kernel rounds back to floats while it reads them.
-/// There is one thread block for each tile. The tiles are small, so that each product has only one more kernel.
+/// Computes a grouped product with weights of 8 or 4 bits, which the kernel converts to floats while it reads them.
+/// There is one thread block for each tile. All products use the same small tiles, so that only one more kernel is
+/// compiled for each product.
 /// @param b      the matrices of expert 0
 /// @param slots  upper bound of the number of slots
 template <int Matrices, class Context, class E>

@@ -9,8 +9,8 @@ namespace gatefold::detail_::device {
 
 /// Reads weights of 8 or 4 bits and writes the rounded weights ŵ to shared memory, [depth][lines], as floats. It moves
 /// tiles as TileLoader does: a line is a column of the weights, or a row if they are transposed, and the depth is the
-/// position in a line. A thread moves groups of four neighbouring weights. It keeps them in registers as they are
-/// stored from load() to store().
+/// position in a line. A thread moves groups of four neighbouring weights. From load() to store(), it keeps them in
+/// registers, in the form in which they are stored.
 ///
 /// Past the last line, the loader reads the last lines again; their sums are never stored. Past the end of a line, it
 /// writes 0.

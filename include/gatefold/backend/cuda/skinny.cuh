@@ -52,8 +52,8 @@ struct SkinnyBlock {
     constexpr int stages = Ring<Strip, T, Matrices>::stages, D = Strip::depth;
     const int thread = static_cast<int>(threadIdx.x), my_row = thread / Strip::columns,
               my_column = thread % Strip::columns;
-    // Each thread copies groups of four neighbouring values: from a, values of the same row; from each matrix of b,
-    // values of the same depth in neighbouring columns.
+    // Each thread copies groups of four neighbouring values. In a, the values of a group are in the same row. In each
+    // matrix of b, they have the same depth and are in neighbouring columns.
     constexpr int a_across = D / 4, a_step = Strip::threads / a_across;
     constexpr int a_fours = divide_up(Strip::rows, a_step);
     constexpr int b_across = Strip::columns / 4, b_step = Strip::threads / b_across;

@@ -170,7 +170,7 @@ class TileLoader {
   }
 
   // State of this thread's loads. from_ are the addresses of the thread's groups of four values in the next tile. With
-  // the layouts along_lines and rounded, only the first group is used; if rows_ is set, it points into row 0 of the
+  // the layouts along_lines and rounded, only from_[0] is used; if rows_ is set, from_[0] points into row 0 of the
   // matrix. rows_ is the address of the row number of the first group in the tile after the next one (with
   // along_lines), or null. row_ are the row numbers of the next tile. left_ is the number of values of a line that are
   // not loaded yet. width_ is the number of lines from this thread's first line on, at most 4 (with along_lines and

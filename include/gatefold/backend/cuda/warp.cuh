@@ -12,11 +12,11 @@
 namespace gatefold::detail_::device {
 
 /// The lanes (threads) that process a row together on a device: a warp, or an aligned part of one (backend/lanes.hpp).
-/// They exchange sums and maxima in a butterfly pattern, so that every lane computes the same bits. Exceptions are
-/// maxima with NaN and the sign of a maximum of zero. Sums, maxima and of_first also order memory: after them, a lane
-/// can read values that the other lanes wrote before them.
+/// The lanes exchange sums and maxima in a butterfly pattern, so that every lane computes the same bits. Exceptions are
+/// maxima with NaN and the sign of a maximum of zero. Sums, maxima and of_first also order memory: after such a call, a
+/// lane can read values that the other lanes wrote before the call.
 ///
-/// The functions compile for the host too, because functors are compiled for both sides, but must only run on the
+/// The functions compile for the host too, because functors are compiled for host and device, but must only run on the
 /// device.
 /// @tparam Size  a power of two up to 32. Different parts of a warp run independently of each other
 template <int Size>

@@ -58,7 +58,7 @@ concept AuxiliaryBackward = requires(const L loss, typename B::Context& ctx, con
 };
 /// True if P is a part of a gate that was passed in the wrong place, for example a selection in the place of the
 /// scores.
-/// @tparam stands  true if P is the kind of part that belongs in its place
+/// @tparam stands  true if P is the kind of part that belongs in the place where it was passed
 template <class P, bool stands, class T, class B>
 concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B> || SelectionForward<P, T, B> ||
                                 AuxiliaryForward<P, T, B>);

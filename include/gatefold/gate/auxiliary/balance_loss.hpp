@@ -22,7 +22,8 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
 /// At perfect balance, the loss is `weight`. f_e counts the picks of expert e, including picks that were dropped
 /// because of a capacity. A count has no derivative, so the gradient flows only through P.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K = 1; (1) extends it to K picks. If `per_pick` is
-/// true, P_e is divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
+/// true, the sum in P_e is divided by N·K instead of N, as in the reference code of papers 001 and 002. The loss is
+/// then weight / K at perfect balance.
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·(E + K) reads and a counting sort of the picks
 /// @order picks are counted in integers; P is summed in double, in the order of the items

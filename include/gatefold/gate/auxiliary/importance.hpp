@@ -37,9 +37,9 @@ struct CvSquared {
 /// CV² is the squared coefficient of variation (CvSquared), and q[n,e] the softmax of the logits without noise. The
 /// loss is 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
-/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` returns the options that their code has for CV²,
-/// but the sum is still over q.
-/// @throws ArgumentError unless weight is finite and the options of cv fit
+/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` has the options for CV² from the code of Shazeer
+/// et al., but also sums q.
+/// @throws ArgumentError unless weight and cv.epsilon are finite, and cv.ddof and cv.epsilon are at least 0
 /// @cost  N·E reads
 /// @order v is summed in double, in the order of the items
 struct Importance {
@@ -83,7 +83,7 @@ struct Importance {
 namespace functor {
 
 /// Writes weight · CV²(v), with the squared coefficient of variation of v, to `value`, unless that view is empty.
-/// Writes its derivative by v[e] to slope[e].
+/// Writes the derivative of weight · CV²(v) by v[e] to slope[e].
 template <class T, class B>
 struct CvSquaredValue {
   View<const T, 1, B> v;

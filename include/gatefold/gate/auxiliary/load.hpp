@@ -24,10 +24,10 @@ GATEFOLD_FUNCTORS((class T, class B), LastAndNext, AboveThreshold, SmoothLoad, S
 /// flows through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation
 /// underflows to 0, Φ is 0, 1/2 or 1 depending on the sign of rank − t, and its derivative is taken as 0.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
-/// arXiv:1701.06538, App. A; `shazeer()` has (2) and the options of CV² from their code.
+/// arXiv:1701.06538, App. A. `shazeer()` uses (2), and the options of CV² from the code of Shazeer et al.
 /// @param a  result of a gate. Its selection must give access to its Gaussian noise (NoisyTopK), and write picks n·K …
 ///           n·K + K − 1 for item n, best first
-/// @throws ArgumentError unless weight is finite and the options of cv fit
+/// @throws ArgumentError unless weight and cv.epsilon are finite, and cv.ddof and cv.epsilon are at least 0
 /// @cost  2·N·E comparisons and N·E error functions
 /// @order v is summed in double, in the order of the items
 struct Load {
@@ -85,8 +85,8 @@ struct Load {
 
 namespace functor {
 
-/// Writes the last expert that item n picked (the K-th best) to `last`, and the first that it did not pick (the
-/// (K+1)-th best, or −1 if K = E) to `next`.
+/// Writes the last expert that item n picked (the K-th best) to `last`, and the best expert that the item did not pick
+/// (the (K+1)-th best, or −1 if K = E) to `next`.
 template <class T, class B>
 struct LastAndNext {
   View<const T, 2, B> value;

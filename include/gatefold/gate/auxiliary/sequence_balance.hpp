@@ -95,8 +95,8 @@ struct SigmoidShares {
   }
 };
 /// Writes loss[g], the loss of sequence g, and slope[g,e], the derivative of loss[g] by the share s[n,e] of expert e
-/// for any item n of the sequence. MeanOfSequences later divides both by the number of sequences. Writes filled[g] = 0
-/// if all items of the sequence are padding, otherwise 1.
+/// for any item n of the sequence. MeanOfSequences later averages the losses, and divides the derivatives by the number
+/// of sequences. Writes filled[g] = 0 if all items of the sequence are padding, otherwise 1.
 template <class T, class B>
 struct SequenceLoss {
   T weight;
@@ -122,8 +122,8 @@ struct SequenceLoss {
     filled(g) = count > 0 ? T(1) : T(0);
   }
 };
-/// Divides the losses and derivatives of the sequences by the number of sequences that are not padding. Writes the sum
-/// of the losses to `value`, unless that view is empty.
+/// Writes the mean loss of the sequences that are not padding to `value`, unless that view is empty. Divides the
+/// derivatives in `slope` by the number of these sequences.
 template <class T, class B>
 struct MeanOfSequences {
   View<const T, 1, B> loss, filled;

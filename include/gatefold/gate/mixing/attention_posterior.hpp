@@ -20,15 +20,16 @@ GATEFOLD_FUNCTORS((class T), Both);
 
 /// A mixing that replaces the probabilities of an item by a weighted mean of the probabilities of the items that it
 /// attends to (Attention-Aware gates). A_h[i,j] is the weight with which item u_i attends to item j in head h, v_h,j is
-/// the value of j in that attention, and O_h the output projection. z are the logits, and AP the posterior weights. α
-/// is H, the number of heads, if `mean_of_heads` is true, and 1 otherwise. ∝ means that the sum over j or h is 1.
+/// the value vector of item j in head h, and O_h the output projection of the head. z are the logits, AP the posterior
+/// weights, and σ is `sigma`. α is H, the number of heads, if `mean_of_heads` is true, and 1 otherwise. ∝ means that
+/// the sum over j or h is 1.
 ///
 ///     r_j = softmax(z_j),   AP_h[i,j] ∝ A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²),   m_h,j = α v_h,j O_h        (1)
 ///     q_i = Σ_j AP_h*[i,j] r_j,   h*(i) = argmin_h of the mean entropy of A_h                            (2)
 ///     q_i = Σ_h HP[i,h] Σ_j AP_h[i,j] r_j,   HP[i,h] ∝ Σ_j A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²)           (3)
 ///
 /// The option `head` selects (2) or (3) (FollowedHead in posterior_features.hpp). The mean in (2) is over the items of
-/// the sequence; with causal attention and FollowedHead::lowest_entropy, only over those up to item i.
+/// the sequence. With causal attention and FollowedHead::lowest_entropy, it is only over the items up to item i.
 ///
 /// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16). The logarithm of a weight is computed as log A + (⟨u_i,
 /// m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. In this form ‖u_i‖² cancels, and no term underflows. A is recomputed from the
@@ -41,17 +42,18 @@ GATEFOLD_FUNCTORS((class T), Both);
 /// keeps its own r. This happens for the first item if its window does not contain the item itself.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
 /// @param extra  the attention trace with its mask (required; a Block supplies it), and padding
-/// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
+/// @param saved  r, log q [N, E], one log-sum-exp and one head per item. The N × L matrix of weights is never stored
 /// @throws ArgumentError unless σ > 0, 1/σ² is finite, the trace has N items of width D, the number of heads divides D,
 ///         and the trace has entropies if the attention has a window
-/// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal; twice with position keys), both H
-///         times for `every`, and all three times in backward; 2·(N + D)·D²/H for the norms of m_h, in forward and in
-///         backward; 2·N·L·D for the entropies (half if causal) if the trace has none. Scratch in forward: a few M·D
-///         for each thread, with M the larger of L and 65536 / L items, or a few N·D if sequences cannot be divided
-///         evenly among threads. Scratch in backward: a few N·D
-/// @order  keys in ascending order, ties of entropy to the lower head. With causal attention, no bit of an item depends
-///         on later items, except with lowest_entropy_of_sequence, because the head depends on the whole sequence.
-///         No item takes probabilities from padding; an item without any j keeps its own r
+/// @cost   2·N·D²/H flop for u O_hᵀ, and 4·N·L·D/H flop for the weights (half if causal, twice with position keys).
+///         With `every`, these two are H times as large. Backward needs three times their number. In addition, forward
+///         and backward each need 2·(N + D)·D²/H flop for the norms of m_h. The entropies need 2·N·L·D flop (half if
+///         causal) if the trace has none. Scratch memory in forward: a few times M·D values for each thread, with M the
+///         larger of L and 65536 / L items, or a few times N·D if sequences cannot be divided evenly among threads.
+///         Scratch memory in backward: a few times N·D values
+/// @order  keys in ascending order; if heads have equal entropy, the lower head is followed. With causal attention, no
+///         bit of an item depends on later items, except with lowest_entropy_of_sequence, because the head depends on
+///         the whole sequence. No item takes probabilities from padding; an item without any j keeps its own r
 struct AttentionPosterior {
   double sigma = 1;
   FollowedHead head = FollowedHead::lowest_entropy;
@@ -135,8 +137,8 @@ struct AttentionPosterior {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.log_q;
   }
-  /// Writes the gradient of the logits to dz. Adds the gradient of the items to dx, and that of the attention trace to
-  /// the views in dextra.trace.
+  /// Writes the gradient of the logits to dz. Adds the gradient of the items to dx, and the gradient of the attention
+  /// trace to the views in dextra.trace.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,

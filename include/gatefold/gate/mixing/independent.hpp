@@ -63,8 +63,8 @@ GATEFOLD_FUNCTORS((class T, class B), Sigmoids, SigmoidsBackward);
 ///     q[n,e] = σ(z[n,e]) = 1 / (1 + e^(−z[n,e])),   rank = z                                            (1)
 ///
 /// Source: the router of Llama 4 (transformers' modeling_llama4.py), with the selection TopK{.renormalise = false}. The
-/// logits keep the order of experts even if their sigmoids round to the same number. SigmoidBias is the sigmoid router
-/// of DeepSeek-V3, whose biases balance the load.
+/// logits keep the order of experts even if their sigmoids round to the same number. The selection SigmoidBias is the
+/// sigmoid router of DeepSeek-V3. It has biases that balance the load.
 /// @param z [N, E] in, q [N, E] out
 /// @cost   N·E exponentials
 struct IndependentSigmoid : detail_::mixing::EachItem<functor::Sigmoids, functor::SigmoidsBackward> {};

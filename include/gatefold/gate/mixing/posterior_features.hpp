@@ -7,14 +7,14 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 
-/// Functors for the mixing AttentionPosterior. They choose the attention head that each item follows. They write a
-/// query and a key vector for each item, whose scalar products are the logarithms of the posterior weights, and compute
-/// the gradients of these vectors.
+/// Functors for the mixing AttentionPosterior. They choose the attention head that each item follows, that is, whose
+/// weights it uses. They write a query and a key vector for each item, and compute the gradients of these vectors. The
+/// scalar products of queries and keys are the logarithms of the posterior weights.
 namespace gatefold {
 
 /// Selects the attention heads whose weights the mixing AttentionPosterior uses.
 enum class FollowedHead {
-  lowest_entropy,              // the head with the lowest mean entropy in the sequence; if causal, up to this item
+  lowest_entropy,              // the head with the lowest mean entropy in the sequence; if causal, in its items so far
   lowest_entropy_of_sequence,  // the head with the lowest mean entropy in the whole sequence: Graph of Tokens
   every                        // all heads, weighted by their exact posterior
 };
@@ -173,8 +173,8 @@ struct Projection {
 
   GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
 };
-/// An epilogue of a matrix product, which the product calls for each element v before it stores v unchanged. It also
-/// adds the element in row s and column j to dx[items[s], j], the gradient of the item of row s.
+/// An epilogue of a matrix product. The product calls it for each element v in row s and column j. It adds v to
+/// dx[items[s], j], the gradient of the item of row s, and returns v unchanged for the product to store.
 template <class T, class B>
 struct AddToItem {
   View<const Index, 1, B> items;

@@ -26,9 +26,10 @@ GATEFOLD_FUNCTORS((class T), Identity);
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
 /// @param extra  length of the sequences (0: one sequence), padding, and optionally τ for this call (Annealed has
 ///               schedules)
-/// @param saved  r, log q [N, E] and one log-sum-exp per item; never the N × L matrix
+/// @param saved  r, log q [N, E] and one log-sum-exp per item. The N × L matrix S is never stored
 /// @throws ArgumentError unless τ > 0 and the length divides N
-/// @cost   2·N·L·D flop forward, 6·N·L·D backward (half if causal), N·L·E more; scratch of blocks
+/// @cost   2·N·L·D flop in forward and 6·N·L·D in backward (half if causal), and of the order of N·L·E flop more in
+///         each; scratch memory for blocks of S
 /// @order  keys in ascending order; with `causal`, no bit of an item depends on later items. Padding mixes into no item
 ///         and keeps its own r. If an item that is not padding has NaN, all items that mix with it get NaN
 struct TokenSimilarity {

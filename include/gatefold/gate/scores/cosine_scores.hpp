@@ -32,17 +32,18 @@ enum class UnitNorm { clamped, outside, inside, none };
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / (τ ‖r‖ ‖v_e‖),   τ learned                                      (1)
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / ‖v_e‖                                                           (2)
 ///
-/// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) its code in torchscale (dim 16) and CompeteSMoE
-/// (dim 8, as `reference()`). `CosineScores::reference({…})` does not normalise items and has no temperature. The code
-/// of X-MoE also sets the length of v_e to 1.5 in every forward pass, which changes no score; this class does not.
-/// Under (1), if the length of r is at most epsilon, all scores of the item are 0 and it passes no gradient.
+/// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) the code of X-MoE in torchscale (dim 16), and
+/// CompeteSMoE (dim 8, as in `reference()`). `CosineScores::reference({…})` does not normalise items and has no
+/// temperature. The code of X-MoE also sets the length of v_e to 1.5 in every forward pass, which changes no score;
+/// this class does not. Under (1), if the length of r is at most epsilon, all scores of the item are 0 and it passes no
+/// gradient.
 /// @param dim          number of dimensions of W x
 /// @param temperature  initial value of τ; 0: no temperature
 /// @param unit_items   if true, divide by ‖r‖
 /// @param x      [N, D] in   items
 /// @param z      [N, E] out  logits
-/// @throws ArgumentError unless model_dim, experts, dim >= 1, temperature >= 0 and x and the parameters have these
-///         shapes
+/// @throws ArgumentError unless model_dim, experts, dim >= 1, temperature >= 0, epsilon > 0, and x and the parameters
+///         have the shapes that these options define
 /// @cost   2·N·(D + E)·dim flop. `init` draws W from U(±1/√D) and v_e from N(0, 1/dim)
 struct CosineScores {
   Index model_dim = 0, experts = 0, dim = 16;
@@ -128,7 +129,7 @@ struct CosineScores {
   /// directions of the experts (`expert`). items_backward returns gradients in the same struct.
   template <class T, class B>
   struct Sides {
-    View<const T, 2, B> projected, item, expert;  // [N, dim] r = W x, the same row as r / (τ ‖r‖), [E, dim] v / ‖v‖
+    View<const T, 2, B> projected, item, expert;  // r = W x [N, dim], r / (τ ‖r‖) [N, dim], v / ‖v‖ [E, dim]
     const T* scale;                               // 1/τ; null: no temperature
   };
   void expect_options() const {

@@ -21,7 +21,8 @@ namespace gatefold {
 /// @param x      [N, length · D] in   items
 /// @param z      [N, E]          out  logits
 /// @param initial  initial weights and bias; papers 000 and 003 use Initial::zero() and no bias
-/// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
+/// @throws ArgumentError unless model_dim, experts, length >= 1, and x and the parameters have the shapes that these
+///         options define
 /// @cost   2·N·D·E flop
 struct LinearScores {
   Index model_dim = 0, experts = 0, length = 1;
@@ -127,7 +128,7 @@ struct LinearScores {
 ///
 /// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.2. Neither optimizers nor weight decay change the
 /// parameters. backward leaves the gradients of the parameters unchanged. In copies and files, the parameters have the
-/// same names as those of `scores`.
+/// same names as the parameters of `scores` itself.
 /// @tparam ScoresT  scores without extra inputs that have backward_items(ctx, params, x, dz, dx)
 /// @cost   the cost of `scores` without parameter gradients
 template <class ScoresT>

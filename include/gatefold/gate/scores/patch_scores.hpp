@@ -16,7 +16,8 @@ namespace gatefold {
 /// @param initial  initial Θ
 /// @param x      [N, length · D] in   items
 /// @param z      [N, E]          out  logits
-/// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
+/// @throws ArgumentError unless model_dim, experts, length >= 1, and x and the parameters have the shapes that these
+///         options define
 /// @cost   2·N·length·D·E flop
 struct PatchScores {
   Index model_dim = 0, experts = 0, length = 1;

@@ -20,24 +20,24 @@ GATEFOLD_FUNCTORS((class T, class B), CapacityOfGroup, PlacingKey, PriorityOfIte
 ///     w[n,e] ← w[n,e] · (Σ_f w[n,f] over all picks of n) / (Σ_f w[n,f] over its kept picks)   (renormalise)    (2)
 ///
 /// S is the number of items in a group, and K the number of picks of an item. With an infinite factor, no pick is
-/// dropped. The places of an expert are given to first choices of items before second choices, and among first (or
-/// second) choices in the order of the items. If `batch_priority` is true, they are given in descending order of q of
-/// the item's first choice instead. With noise, the softmax of the noisy values replaces q. The weights have no effect
-/// on this order.
+/// dropped. An expert keeps first choices of items before second choices. Among first (or second) choices, it keeps the
+/// picks of earlier items first or, if `batch_priority` is true, the picks of items with a larger q of their first
+/// choice. With noise, the softmax of the noisy values replaces q. The weights have no effect on this order.
 ///
-/// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The other weights of the item do not
-/// change, or, if `renormalise` is true, they keep their ratios and sum to the weights of all picks of the item (2).
-/// Padding takes no place and does not count in S. With group > 0, each `group` consecutive items form a group
-/// (the last group can be smaller); otherwise all items are one group. Capacity is not causal, because the places of an
-/// item depend on all items of the group, also on later ones.
+/// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The weights of kept picks do not change,
+/// unless `renormalise` is true. Then one factor scales them, so that their sum is the sum over all picks (2).
+/// Padding takes no capacity and does not count in S. With group > 0, each `group` consecutive items form a group (the
+/// last group can be smaller); otherwise all items are one group. Capacity is not causal, because the dropped picks of
+/// an item depend on all items of the group, also on later items.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (3). Groups, batch_priority and the factors 1.05 in training and 4
 /// in evaluation are from Riquelme et al. 2021, arXiv:2106.05974; `multiple_of` is from their code.
 /// @param selection  a selection that writes picks n·K … n·K + K − 1 for item n, best first: TopK, NoisyTopK, …
 /// @param slots      C, per expert and group; 0: C is computed by (1)
-/// @param renormalise  if true, (2) follows the drops. backward of the selection must then compute the weights of its
-///         picks from the candidates, as the selections of the library do: plan.weight has the result of (2)
+/// @param renormalise  if true, (2) is applied after picks were dropped. backward of the selection must then compute
+///         the weights of its picks from the candidates, because plan.weight has the result of (2). The selections of
+///         the library do so
 /// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
-/// @cost   the cost of the selection, one counting sort of S·K picks by group and expert, and a second build of the
+/// @cost   the cost of the selection, one counting sort of N·K picks by group and expert, and a second build of the
 ///         plan; with batch_priority, a softmax if there is noise, and a heap sort for each expert that overflows:
 ///         2·n·log₂ n comparisons for n picks
 /// @order  ties of batch_priority go to the lower item

@@ -41,7 +41,7 @@ struct ChoiceCapacity {
 /// 2.
 /// @param rank [N, E] in  logits or log-probabilities;  q [N, E] in  their softmax over the experts
 /// @param extra  length of the sequences and padding; by default all items are one sequence
-/// @throws ArgumentError unless factor > 0 and the sequences fit the items
+/// @throws ArgumentError unless factor > 0, the length of the sequences divides N, and `valid` is empty or [N]
 /// @cost   N·E exponentials, 2·N·E·log₂ C comparisons at most, S = N/L · E · C picks
 /// @order  ties go to the lower item; NaN ranks below every number; picks of an expert are distinct items, best first
 struct ExpertChoice {

@@ -10,26 +10,26 @@ namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), AddCounts, GlobalSlopes);
 
-/// Adds a balance loss to a selection. The loss uses the loads of a whole batch, although the batch is divided into
-/// parts (micro-batches): all parts that `Trainer.accumulate` and `step` have processed since the last training step.
-/// An even load of the whole batch then suffices, and each part can prefer other experts.
+/// Adds a balance loss to a selection, for a batch that is divided into parts (micro-batches). The loss uses the loads
+/// of all parts that `Trainer.accumulate` and `step` have processed since the last training step. An even load of the
+/// whole batch then suffices, and different parts can prefer different experts.
 ///
 ///     loss = weight · E · Σ_e f_e P_e,   P_e = (1/N) Σ_n q[n,e] of this part                             (1)
 ///     f_e = share of expert e in the picks of all parts so far                                           (2)
 ///
 /// Source: Qiu et al. 2025, "Demons in the Detail", arXiv:2501.11873, sec. 3, with the buffer for micro-batches.
 ///
-/// Use it in place of Balance if the batch is divided into parts. With one part, it is equal to Balance. A selection
-/// has no memory between parts, so backward keeps the number of picks of each expert in the gradient of
-/// `balance.count`: it adds the picks of its part to that gradient, which the Trainer sets to 0 after each step. The
-/// loss in `saved.auxiliary`, its last element, is computed only from the picks of its own part.
+/// Use GlobalBalance in place of Balance if the batch is divided into parts. With one part, the two are equal. A
+/// selection has no memory between parts. Therefore backward adds the number of picks of each expert to the gradient of
+/// `balance.count`, which the Trainer sets to 0 after each step. The last element of `saved.auxiliary` is the loss (1),
+/// but with f_e counted only in the picks of the same part.
 ///
 /// f_e counts the picks of expert e, including picks that were dropped because of a capacity. A count has no
 /// derivative, so the gradient flows only through P. On the shards of an ExpertParallel, a part consists of the items
 /// of all shards. In a DataParallel, f_e counts only the picks of one process.
 /// @param selection  any selection without an auxiliary loss of its own. Put a Capacity inside:
 ///         GlobalBalance<Capacity<>>
-/// @throws ArgumentError unless weight is finite, and the options of the selection fit
+/// @throws ArgumentError unless weight is finite, and in the cases in which the selection throws
 /// @cost  the selection, N·(E + K) reads and a counting sort of the picks
 /// @order as in Balance
 template <class SelectionT = TopK>

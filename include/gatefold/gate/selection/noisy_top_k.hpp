@@ -29,20 +29,20 @@ GATEFOLD_FUNCTORS((class LawT, class T), AddNoise, DeviationBackward);
 ///
 /// The elements of r are independent random numbers with the distribution NoiseLawT. They are multiplied by the
 /// deviation, which is the standard deviation of the noise if r has the standard deviation 1. Without noise in the
-/// extra input this is TopK. The weights also contain the noise, so the gradient flows through value to rank and, if
-/// `learned` is true, to W and x. `noisy` returns value and deviation for auxiliary losses. backward gets the gradients
-/// of these losses in d.noisy. The loss Load works only with GaussianNoise, because it computes probabilities of
-/// Gaussian noise.
+/// extra input, NoisyTopK computes the same picks and weights as TopK. The weights also contain the noise, so the
+/// gradient flows through value to rank and, if `learned` is true, to W and x. `noisy` returns value and deviation for
+/// auxiliary losses. backward gets the gradients of these losses in d.noisy. The loss Load works only with
+/// GaussianNoise, because it computes probabilities of Gaussian noise.
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W starts at 0; (2) Riquelme et al.
 /// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
 /// @tparam NoiseLawT  distribution of r: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  their softmax
 /// @param saved  value, deviation, softmax of value and x W [N, E]. All are empty without noise, and x W is also empty
 ///               unless `learned` is true
-/// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E], or [0, 0] unless
-///         `learned` is true
-/// @cost   N·E draws and exponentials, as many exponentials again and 2·N·D·E flop if `learned` is true, N·K·E
-///         comparisons, S = N·K picks
+/// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0, and W is [D, E] if `learned` is true,
+///         otherwise [0, 0]
+/// @cost   N·E draws and exponentials; N·E more exponentials and 2·N·D·E flop if `learned` is true; 2·N·K·E
+///         comparisons; S = N·K picks
 /// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
 template <class NoiseLawT = GaussianNoise>
 struct NoisyTopK {

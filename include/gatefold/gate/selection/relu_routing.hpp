@@ -23,7 +23,7 @@ GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeig
 /// The loss of a mixture is the last element of `saved.auxiliary`. A count has no derivative, so the gradient flows
 /// only through relu. Optimizers do not change λ. backward adds A − k N to the gradient of λ, which is summed over
 /// calls (and devices). `adapt`, which a Trainer calls, then computes (3). λ stays between 1e-30 and 1e30, so that it
-/// can always change again. If a rule evaluates the layer twice in a step, only the first evaluation counts.
+/// can always change again. If an update rule evaluates the layer twice in a step, only the first evaluation counts.
 ///
 /// Padding does not count. An item without an active expert gets output 0. A NaN logit is active, so that its output is
 /// NaN. ReluRouting needs the mixing Independent or IndependentSigmoid, because other mixings have log-probabilities as
@@ -34,9 +34,9 @@ GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeig
 /// @param rate         initial value of `params.rate`, the factor in (3)
 /// @param rank [N, E] in   logits
 /// @throws ArgumentError unless 1 <= k <= experts, 0 <= most <= experts, most is 0 or at least k, coefficient > 0, rate
-///         >= 1, and all are finite
-/// @cost   N·most·E comparisons, or N·E without a limit; memory for N·most slots (N·E without a limit), of which only
-///         those of active experts are computed. The loss reads N·E logits
+///         >= 1, and coefficient and rate are finite
+/// @cost   N·most·E comparisons, or N·E without a limit; memory for N·most slots (N·E without a limit). Only the slots
+///         of active experts are computed. The loss reads N·E logits
 /// @order  with a limit, the picks of an item in the order of TopK, otherwise by ascending expert. Counts and sums of
 ///         (2) and (3) run over the items in order
 struct ReluRouting {

@@ -7,21 +7,21 @@ namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), ReplayPicks);
 
-/// Picks recorded experts instead of the best ones (router replay). The weights are those of TopK, computed from the
-/// probabilities q of this model, so that its router is trained.
+/// Picks recorded experts instead of the best ones (router replay). The weights are computed as in TopK from the
+/// probabilities q of this model, so that the router of this model is trained.
 ///
 ///     I(n) = recorded[n·K … n·K + K − 1],   w[n,e] = q[n,e] / Σ_{f ∈ I(n)} q[n,f]   (renormalise)        (1)
 ///                                           w[n,e] = q[n,e]                          (otherwise)         (2)
 ///
-/// Use it if a text was generated with slightly different weights or by another program, and training must use the same
-/// experts. Row l of `recorded` is the member `expert` of the plan of layer l:
+/// Use ReplayTopK if a text was generated with slightly different parameters or by another program, and training must
+/// use the experts of the generation. Row l of `recorded` is the member `expert` of the plan of layer l:
 ///
 ///     for_each_mixture(saved, [&](const auto& mixture) { /* append mixture.plan.expert, [N·K] */ });
 ///     using Gate = ComposedGate<LinearScores, Independent, ReplayTopK>;
 ///     Mixture{Gate{.scores = {.experts = 8}, .selection = {.k = 2}}, expert}
 ///
 /// If the experts of an item depend only on its token (the hash routing of DeepSeek-V4), make `recorded` from a table
-/// of the tokens.
+/// with the experts of each token.
 ///
 /// Source: Ma et al. 2025, arXiv:2510.11370 (rollout routing replay); the weights as in TopK.
 /// @param extra  recorded [layers, N·K]: the experts of each item in each layer of a stack

@@ -78,9 +78,9 @@ struct ScheduledTopK {
 ///     saturating  v = to + (from − to) 0.99^⌊min(step, total) / max(1, ⌊total/300⌋)⌋                    (5)
 ///     K           k = from + round(v − from), ties to even, kept within [from, to]                      (6)
 ///
-/// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610. (2), (4), (5) are further schedules of the same
-/// code. (3) is for the temperatures in table 10 of paper 002, which does not name the shape of the schedule. With
-/// levels, `from` and `to` are unused. If 300 divides total, (5) ends at v = to + 0.05 (from − to).
+/// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610. (2), (4), (5) are further schedules of the code
+/// of SMoE-dropout. (3) is for the temperatures in table 10 of paper 002, which does not name the shape of the
+/// schedule. With levels, `from` and `to` are unused. If 300 divides total, (5) ends at v = to + 0.05 (from − to).
 /// @throws ArgumentError unless total >= 1, `from` and `to` have the same sign for (3), and there is a level for (4)
 struct Annealed {
   enum class Shape { linear, cosine, geometric, levels, saturating };

@@ -35,22 +35,23 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 /// RouterScore::softmax`, s = q, the softmax over all experts: ERNIE 4.5 (renormalised) and LongCat-Flash (not
 /// renormalised). DeepSeek-V2, arXiv:2405.04434, sec. 2.2.2, is this softmax without bias, with group_terms = 1.
 ///
-/// (5) keeps the biases near 0, because only their differences affect the choice. Without (5) they can all grow, since
-/// the steps of (3) do not sum to 0. The source of (5) is the trainer torchtitan (its pull request 1506).
+/// (5) keeps the biases near 0. It does not change the choice, because only differences of biases affect the choice.
+/// Without (5), all biases can grow, because the steps of (3) do not sum to 0. The source of (5) is the trainer
+/// torchtitan (its pull request 1506).
 ///
 /// b affects the choice but not the weights, and optimizers do not change it. backward adds E · (mean load − load) to
 /// the gradient of b, which is summed over calls (and devices). `adapt`, which a Trainer calls, then computes (3). The
-/// load counts all picks, also dropped ones, except those of padding. If a rule evaluates the layer twice in a step,
-/// only the first evaluation counts.
+/// load counts all picks of items, also dropped picks, but no picks of padding. If an update rule evaluates the layer
+/// twice in a step, only the first evaluation counts.
 ///
-/// After a mixing, rank = log q, so the sigmoid s = q / (1 + q) is at most 1/2. Weights are computed from log s. With
-/// renormalise, they therefore sum to `scale` even if every s underflows. With k = 1 and renormalise, the task loss
-/// gives the router no gradient, as in TopK.
+/// After a mixing with rank = log q (TokenSimilarity, AttentionPosterior), the sigmoid s = q / (1 + q) is at most 1/2.
+/// Weights are computed from log s. With renormalise, they therefore sum to `scale` even if every s underflows. With k
+/// = 1 and renormalise, the task loss gives the router no gradient, as in TopK.
 /// @param rank [N, E] in   logits;  q [N, E] in  probabilities, read only if score is softmax
 /// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, group_terms is 1 or 2,
 ///         speed >= 0, and scale and speed are finite
-/// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
-///         backward
+/// @cost   N·E sigmoids, 2·N·K·E comparisons, with groups of the order of N·(E + groups²) comparisons more, S = N·K
+///         picks; E·S comparisons in backward
 /// @order  the order of TopK, for groups too. In float, σ rounds to 1 for logits above about 17 and to 0 below −88;
 ///         these ties go to the lower expert index
 struct SigmoidBias {
@@ -131,7 +132,7 @@ struct SigmoidBias {
     B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build_complete(ctx);
   }
-  /// Adds the gradient of the ranks to d.rank, or the gradient of q to d.q if the weights are q itself. In the first
+  /// Adds the gradient of the ranks to d.rank, or the gradient of q to d.q if the weights are scale · q. In the first
   /// evaluation of a layer in a training step, also adds the difference between the mean load and each expert's load
   /// (LoadViolation) to grads.bias.
   template <class T, class B>
@@ -287,8 +288,8 @@ struct SigmoidWeightsForward {
     for (Index j = 0; j < of.k; ++j) weight(n * of.k + j) = of.scale * std::exp(of.log_score(n, j) - top) / total;
   }
 };
-/// Adds gradients, given the gradients `dweight` of the weights of the picks. It adds to `drank`, the gradient of the
-/// ranks, or to `dq`, the gradient of the probabilities.
+/// Computes gradients from `dweight`, the gradients of the weights of the picks. Adds the gradient of the probabilities
+/// to `dq` if the weights are scale · q (are_probabilities), otherwise the gradient of the ranks to `drank`.
 template <class T, class B>
 struct SigmoidWeightsBackward {
   SigmoidWeights<T, B> of;
@@ -308,8 +309,8 @@ struct SigmoidWeightsBackward {
           of.scale * share(j) * (dweight(n * of.k + j) - mean) * of.slope(n, j);
   }
 };
-/// Adds E · (mean load − load of expert e) to violation[e], with E experts. The factor E makes it an integer. The load
-/// is the number of picks of an expert, including dropped picks.
+/// Adds E · (mean load − load of expert e) to violation[e], with E experts. The factor E makes the term an integer. The
+/// load is the number of picks of an expert, including dropped picks.
 template <class T, class B>
 struct LoadViolation {
   View<const Index, 1, B> item, expert;
