@@ -6,8 +6,9 @@
 #include "support/layer.hpp"
 
 // Times two layers of published decoders with their true sizes and random weights: reading a prompt of 512 tokens,
-// generating one more token with a KV cache, and a training step on 512 tokens. The vocabulary has 1024 tokens, and no
-// row contains the output layer, except in training. peers/decoder_torch.py times the same with transformers.
+// generating one more token with a KV cache, and a training step on 512 tokens. The vocabulary has only 1024 tokens.
+// Only the training step includes the output layer. peers/decoder_torch.py measures the same three times with
+// transformers.
 namespace {
 
 using namespace bench;
@@ -53,7 +54,7 @@ std::vector<Index> tokens(Index count, Index factor) {
 }
 
 /// A decoder with packed weights, and a KV cache of one sequence.
-/// @param B  Cpu: bfloat16 weights are multiplied as floats. CpuBf16: products of bfloat16
+/// @tparam B  Cpu converts bfloat16 weights to float and multiplies floats. CpuBf16 multiplies bfloat16
 template <class B, class M>
 struct Served {
   typename B::Context ctx = context<B>(0);

@@ -36,7 +36,7 @@ void time_gate(benchmark::State& state, const GateT& options, const Extra<GateT,
   run_rounds(state, rounds);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
   count(state, "items_per_second", static_cast<double>(s.items) / rounds.median_of(0));
-  count(state, "over_logits", rounds.ratio(0, product));  // only the product x W
+  count(state, "over_logits", rounds.ratio(0, product));  // `product` times only x W
 }
 
 /// Times one gate with noise and with items in sequences. If the gate reads attention weights, a real attention
@@ -61,8 +61,8 @@ BENCHMARK_CAPTURE(gate, VMoe, published::vmoe({.experts = kShape.experts}))->App
 BENCHMARK_CAPTURE(gate, Switch, published::switch_transformer({.experts = kShape.experts}))->Apply(timed);
 BENCHMARK_CAPTURE(gate, GShardTop2, published::gshard({.experts = kShape.experts}))->Apply(timed);
 
-// Times every gate, and every part of a gate, in tests/descriptors. A part is completed to a gate with the simplest
-// parts that fit.
+// Times every gate, and every part of a gate, in tests/descriptors. Each part is combined with the simplest other parts
+// that fit, to make a complete gate.
 constexpr rows::Size kSize{.width = kShape.dim,
                            .tokens = 1,
                            .hidden = kShape.dim / 2,

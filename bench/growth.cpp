@@ -1,7 +1,8 @@
 #include "support/routing.hpp"
 
-// Measures how the time of a layer grows with one size while the others are constant. Gate and experts are timed
-// separately. The script growth.gp draws the results, which are named growth/<curve>/<letter>:<value>.
+// Measures how the time of a layer grows with one size while the others are constant. The time of the experts is the
+// time of the layer minus the time of the gate. The script growth.gp draws the results, which are named
+// growth/<curve>/<letter>:<value>.
 namespace {
 
 using namespace bench;

@@ -27,8 +27,8 @@ void layer_forward(benchmark::State& state) {
   count(state, "routing_share", routing.over(rounds, layer.ours));
   count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
 }
-/// Registers sizes with a few items per expert: more than in decoding, but little work per block of weights for a
-/// thread.
+/// Registers sizes with a few items per expert. These are more items than in decoding, but a thread still has little
+/// work for each block of weights.
 void some_rows(benchmark::internal::Benchmark* b) {
   shapes(b, {{64, 512, 2048, 8, 2}, {128, 512, 2048, 8, 2}, {64, 352, 352, 16, 2}, {256, 352, 352, 16, 2}});
 }

@@ -46,7 +46,8 @@ struct Measured {
 };
 
 /// Compares the time and memory of `model` with `plain`.
-/// @param arithmetic  operations of forward of `model`, divided by the operations of `plain`
+/// @param arithmetic  operations of the forward pass of `model`, divided by the operations of the forward pass of
+///         `plain`
 template <class ModelT, class PlainT>
 void compare(benchmark::State& state, Measured<ModelT>& model, Measured<PlainT>& plain, double arithmetic) {
   Rounds rounds;

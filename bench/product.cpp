@@ -17,7 +17,8 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
 }
 
 /// Times only the innermost kernel of a product, with one thread and operands in the first-level cache. Its share of
-/// the peak is an upper bound for the other products. Its range shows how much other users of the machine disturb.
+/// the peak is an upper bound for the other products. The counters `lowest` and `highest` show how much other users
+/// disturb.
 void tile(benchmark::State& state) {
   using Tile = cpu::Tile<float>;
   constexpr int kCalls = 2000;

@@ -10,7 +10,7 @@
 #include "support/whole_layer.hpp"
 
 // Times inference of one layer of published models, with SwiGLU experts whose weights are stored in 32, 16, 8 or 4
-// bits. Compares the times with those of ggml, PyTorch and onnxruntime, whose weights have as many bits. In a
+// bits. Compares the times with ggml, PyTorch and onnxruntime, whose weights have the same number of bits. In a
 // measurement with few items, no cache holds the weights, because successive items pick different experts and several
 // copies of a small layer run in turn.
 namespace {
@@ -37,7 +37,7 @@ struct Format {
   double tolerance;  // the largest mean difference from the layer of floats, relative to the mean output
   // Freezes `copies` layers of gatefold in this format.
   Forward (*ours)(const LayerSizes& s, int copies);
-  std::vector<std::string> peers;  // each a library, _, and a format of the library
+  std::vector<std::string> peers;  // each is the name of a library, an underscore and a format of the library
 };
 
 auto mixture_of(const LayerSizes& s) {
@@ -96,7 +96,7 @@ void transpose(In<float, 3, Cpu> weights, float* to) {
   });
 }
 
-/// Returns the experts that each item picks [N, K], in double.
+/// Returns the experts [N, K] that each item picks. The logits are computed in double.
 std::vector<std::vector<Index>> picks_of(const LayerSizes& s, const SharedItems& items, const float* router) {
   std::vector<std::vector<Index>> all(static_cast<std::size_t>(items.count));
   for (Index n = 0; n < items.count; ++n) {
@@ -114,7 +114,8 @@ std::vector<std::vector<Index>> picks_of(const LayerSizes& s, const SharedItems&
   return all;
 }
 
-/// One layer in one format, with its peers. The rows of all batch sizes share it, because it takes seconds to make.
+/// One layer in one format, with its peers. The benchmarks of all batch sizes share this object, because making it
+/// takes seconds.
 class Compared {
  public:
   Compared(const LayerSizes& sizes, const Format& format)
@@ -161,8 +162,8 @@ class Compared {
     }
     return sum / static_cast<double>(batches.all.size());
   }
-  /// Returns the mean difference of the outputs of the first items from those of the layer of floats, relative to the
-  /// mean output.
+  /// Returns the mean difference between the outputs of the first `count` items and the outputs of the layer of floats,
+  /// relative to the mean magnitude of the latter outputs.
   double difference(const WholeLayer& layer, Index count) const {
     return mean_difference({layer.output(count, 0), count, s.dim}, {expected_.data(), count, s.dim});
   }
@@ -173,7 +174,7 @@ class Compared {
   std::vector<WholeLayer> peers;
 
  private:
-  /// Returns the number of copies whose weights together are four times as large as the last-level cache.
+  /// Returns the number of copies whose weights together are at least four times as large as the last-level cache.
   static int copies(const LayerSizes& s, const Format& format) {
     const double bytes = static_cast<double>(s.experts * s.weights()) * format.bytes;
     return static_cast<int>(std::ceil(4 * static_cast<double>(machine::last_level_cache()) / bytes));
@@ -190,8 +191,8 @@ class Compared {
     expected_.resize(kItems, s.dim);
     infer(mixture_of(s), ctx, params, View<const float, 2, Cpu>(items.x(0), kItems, s.dim), expected_.view());
   }
-  /// Returns the next multiple of the number of copies, so that a pass does not end with the copy with which the next
-  /// one begins.
+  /// Rounds `number` up to a multiple of the number of copies, so that a pass does not end with the copy with which the
+  /// next pass begins.
   Index in_turn(Index number) const { return (number + copies_ - 1) / copies_ * copies_; }
   /// Returns about 16 batches of one item each. Of the items that are left, the next one is always the item whose most
   /// recently used expert was used longest ago.
@@ -222,7 +223,7 @@ void layer_quantised(benchmark::State& state, const LayerSizes& s, const Format&
   static std::unique_ptr<Compared> compared;
   static std::string made;
   if (made != s.name + format.name) {
-    compared.reset();  // frees the memory of the last one first
+    compared.reset();  // frees the memory of the previous layer first
     compared = std::make_unique<Compared>(s, format);
     made = s.name + format.name;
   }

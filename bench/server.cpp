@@ -56,7 +56,7 @@ void layers(benchmark::internal::Benchmark* b) {
 BENCHMARK_CAPTURE(server_layer, steady, false)->Name("server_layer")->Apply(layers);
 BENCHMARK_CAPTURE(server_layer, paused, true)->Name("server_layer_paused")->Apply(layers);
 
-/// Times one more character of each of some sequences, with a KV cache.
+/// Times the generation of one more character for each of several sequences, with a KV cache.
 void server_model(benchmark::State& state, bool paused) {
   const Index sequences = state.range(0);
   Sampler one(1, sequences), two(2, sequences);

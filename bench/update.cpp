@@ -41,8 +41,8 @@ void rule(benchmark::State& state, RuleT rule) {
   run_rounds(state, rounds);
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
-  // The branch of this benchmark only copies its input. The time of the rule without these copies is divided by the
-  // time of one copy of [N, D] values (copies), and by the time to read [N, D] values (reads).
+  // The time of the rule is counted without the copies that the branch makes. The counter `copies` divides this time by
+  // the time to copy [N, D] values once, and `reads` divides it by the time to read [N, D] values.
   const auto own = [&](auto of) { return of(0) - detail_::hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));

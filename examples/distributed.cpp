@@ -1,5 +1,5 @@
-// Trains with the batch and the experts spread over several shards. The shards are threads of this process or, with
-// dist::Mpi, of several processes.
+// Trains with the batch and the experts spread over several shards. The shards are threads of this process. With
+// dist::Mpi, they are threads of several processes.
 #include <cstdio>
 #include <gatefold/distributed.hpp>
 #include <gatefold/gatefold.hpp>

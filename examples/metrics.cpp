@@ -1,5 +1,5 @@
-// Measures a trained mixture, layer by layer: which experts the items use, how decided the routing is, how stable it
-// is.
+// Measures a trained model, layer by layer: which experts the items use, and how decided the routing is. Also measures
+// how stable the first layer is.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/papers.hpp>

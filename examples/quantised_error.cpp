@@ -1,4 +1,4 @@
-// Prints the error of one mixture layer for each form of its weights (core/weights.hpp), as a table of Markdown. The
+// Prints a Markdown table with the errors of two mixture layers, for each form of their weights (core/weights.hpp). The
 // error is the difference from the same layer in double. The first layer has weights from a normal distribution; the
 // second is trained here.
 #include <algorithm>
@@ -77,7 +77,7 @@ std::vector<Difference> errors(const LayerParams<float>& params, const Tensor<fl
   return all;
 }
 
-/// Returns a layer that has learned the outputs of a random network of two layers.
+/// Returns the parameters of a layer that has learned the outputs of a random network of two layers.
 LayerParams<float> trained(Cpu::Context& ctx) {
   const Mlp<Gelu> network{.model_dim = dim, .hidden_dim = 2 * dim};
   const OneExpert teacher{network};

@@ -1,4 +1,4 @@
-// Inference with frozen parameters. After the first call with the same number of items, it allocates no memory.
+// Inference with frozen parameters. After the first call with the same number of items, inference allocates no memory.
 #include <chrono>
 #include <cmath>
 #include <cstdio>

@@ -1,6 +1,6 @@
-// Measures distributed inference of a mixture of experts, if a few experts get most items. Experts are spread evenly by
-// number, spread evenly by load, or copied (dist::replicate). Prints the imbalance and the processor time of the
-// busiest shard, one JSON object per line.
+// Measures distributed inference of a mixture of experts in which a few experts get most items. Experts are spread
+// evenly by number, spread evenly by load, or copied (dist::replicate). Prints the imbalance and the processor time of
+// the busiest shard, one JSON object per line.
 //
 //   dist_serve [SHARDS ITEMS DIM HIDDEN EXPERTS K]
 #include <time.h>
@@ -25,14 +25,14 @@ struct Shape {
 /// The time of a shard is the median of `repetitions` runs, after `warm_up` runs that are not timed.
 constexpr int repetitions = 9, warm_up = 2;
 
-/// Returns the processor time of the calling thread. It excludes other programs and waiting for other shards.
+/// Returns the processor time of the calling thread. Other programs, and waiting for other shards, do not count.
 double processor_ms() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
 }
 
-/// The parameters and the saved values of one forward pass. ExpertLoads counts the picks of each expert in them.
+/// An object that ExpertLoads::add accepts: the parameters, and the saved values of one forward pass.
 template <class ParamsT, class SavedT>
 struct Run {
   const ParamsT& params;
@@ -45,7 +45,8 @@ void serve(auto& shard, const Shape& s) {
                                             Mlp<Gelu>{.model_dim = s.dim, .hidden_dim = s.hidden}},
                                     &shard};
   auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
-  // Logits get a deviation of about 1, and a bias of −1.5 log(1 + e) for expert e, so that few experts get most items.
+  // Logits get a standard deviation of about 1, and a bias of −1.5 log(1 + e) for expert e, so that few experts get
+  // most items.
   auto& scores = params.gate.scores;
   const auto weights = uniform_tensor<float>(ctx, Seed{2}, 3 / std::sqrt(double(s.dim)), s.dim, s.experts);
   std::copy_n(weights.data(), weights.size(), scores.weight.data());

@@ -29,7 +29,8 @@ struct Shape {
   bool has(const char* option) const { return options.contains(option); }
 };
 
-/// The time of a step is that of the slowest shard: the median of `repetitions` steps, after `warm_up` steps.
+/// The time of a step is the time of its slowest shard. The program prints the median of `repetitions` steps, after
+/// `warm_up` steps that are not timed.
 constexpr int repetitions = 9, warm_up = 2;
 
 auto mixture(const Shape& s) {

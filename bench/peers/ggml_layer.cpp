@@ -116,7 +116,8 @@ Graph make_graph(Layer& layer, std::int64_t items) {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-/// Makes a layer. Returns null if ggml has no such type, or cannot reorder it on this machine.
+/// Makes a layer. Returns null if ggml has no such type, or if `repack` is not 0 and ggml cannot reorder the weights on
+/// this machine.
 /// @param type  f32, bf16, q8_0, q4_0 or mxfp4
 /// @param repack  if not 0, the experts' weights are in a buffer of type CPU_REPACK
 /// @param router  [E, D]
@@ -151,7 +152,7 @@ EXPORTED void* ggml_layer_make(std::int64_t dim, std::int64_t hidden, std::int64
   layer->up = ggml_new_tensor_3d(c, of, dim, hidden, experts);
   layer->down = ggml_new_tensor_3d(c, of, hidden, dim, experts);
   layer->expert_memory.reset(ggml_backend_alloc_ctx_tensors_from_buft(c, memory));
-  // A type that has no reordered form here gets no traits.
+  // ggml sets `extra` only if it has a reordered form of this type for this machine.
   if (!layer->expert_memory || (repack && !(layer->gate->extra && layer->down->extra))) return nullptr;
   set_weights(layer->router, router, 1);
   set_weights(layer->gate, gate, threads);

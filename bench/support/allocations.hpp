@@ -11,7 +11,7 @@
 /// new.
 namespace bench::heap {
 
-/// allocations, live, peak: number of allocations, bytes allocated now, most bytes allocated since restart_peak().
+/// The number of allocations, the bytes that are allocated now, and the most bytes allocated since restart_peak().
 inline std::atomic<long> allocations{0}, live{0}, peak{0};
 
 inline void* counted(void* p) {

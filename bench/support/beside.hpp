@@ -14,7 +14,8 @@
 /// Measurements that a layer is compared with: the machine's peak, and the same layer made with other libraries.
 namespace bench {
 
-/// Times a function between two measurements of the machine's peak, because the processor's clock can change meanwhile.
+/// Times a function between two measurements of the machine's peak, because the processor's clock can change between
+/// them.
 struct BetweenPeaks {
   std::size_t before, ours, after;
 
@@ -143,7 +144,7 @@ void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, con
   count(state, "routing_share", routing.over(rounds, layers.ours) * runs);
   count_speed(state, rounds, layers, static_cast<double>(s.items) * runs, s.flop() * runs, bytes, bandwidth);
 }
-/// Adds entries that time all copies of a layer, made with each other library.
+/// Adds one entry for each other library. The entry times all copies of the layer with the library's matrix products.
 template <class RunT>
 std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s,
                                         const std::vector<std::unique_ptr<RunT>>& runs) {

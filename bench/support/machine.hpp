@@ -14,7 +14,8 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// Measures the peak arithmetic and bandwidth of the machine, in the same program that is compared with them.
+/// Measures the machine's peak arithmetic speed and bandwidth. Each benchmark measures them in the same process as its
+/// results.
 namespace bench {
 
 using gatefold::Index;
@@ -31,7 +32,8 @@ inline constexpr int kVectorBytes = 16;
 typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef std::uint64_t Words __attribute__((vector_size(kVectorBytes)));
 
-/// Number of independent multiply-adds: more than latency times width of any current core, few enough for 16 registers.
+/// Number of independent multiply-adds. It is larger than the latency times the multiply-adds per cycle of any current
+/// core, and small enough for 16 registers.
 inline constexpr int kChains = 12;
 
 /// Does `steps` multiply-adds on each of kChains registers. The start value is read through a volatile, because a
@@ -48,8 +50,9 @@ inline constexpr int kChains = 12;
   return sum[0];
 }
 
-/// Returns the sum of the vectors [data, data + count), without the last count % 8. Reads from eight places in turn,
-/// because prefetching stops at the end of a page. Tried: one place; it reaches two thirds of the bandwidth.
+/// Adds up the vectors [data, data + count), without the last count % 8, and returns the first word of the sum. Reads
+/// from eight places in turn, because prefetching stops at the end of a page. Tried: one place; it reaches two thirds
+/// of the bandwidth.
 [[gnu::noinline]] inline std::uint64_t sum_words(const Words* data, Index count) {
   constexpr Index kPlaces = 8;
   const Index length = count / kPlaces;
@@ -60,8 +63,8 @@ inline constexpr int kChains = 12;
   return sums[0][0];
 }
 
-/// Returns the size of the largest cache of a core in bytes. Tried: sysconf; on a processor of AMD, glibc 2.36 adds up
-/// the third-level caches of all its cores, ten times as many bytes.
+/// Returns the size of the largest cache of a core in bytes. Tried: sysconf; on an AMD processor, glibc 2.36 returns
+/// the sum of the third-level caches of all cores, which was ten times as much.
 inline std::size_t last_level_cache() {
   int bytes = 1 << 20;
   for (const auto& cache : benchmark::CPUInfo::Get().caches) bytes = std::max(bytes, cache.size);

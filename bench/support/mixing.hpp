@@ -8,8 +8,8 @@ namespace bench {
 
 inline constexpr Index kLength = 512, kHeads = 8;
 
-/// An attention over the items of a batch. From its trace (the queries, keys and sums that it saved), an
-/// attention-aware gate can compute the attention weights again.
+/// An attention over the items of a batch. An attention-aware gate recomputes the attention weights from its trace: the
+/// queries, keys and log-sum-exp that the attention has saved.
 class Attended {
  public:
   Attended(Cpu::Context& ctx, const Tensor<float, 2, Cpu>& x)
@@ -27,9 +27,9 @@ class Attended {
   Tensor<float, 2, Cpu> u_;  // [N, D]
 };
 
-/// Floating-point operations that mixing adds to a causal forward: the inner products of all pairs of items
-/// (TokenSimilarity), and also a projection of each item (AttentionPosterior, whose implementation needs fewer for
-/// these sizes: see its @cost).
+/// Floating-point operations that mixing adds to a causal forward. TokenSimilarity computes the inner products of all
+/// pairs of items. AttentionPosterior also computes a projection of each item; its implementation needs fewer
+/// operations for these sizes (see its @cost).
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
   return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));

@@ -65,7 +65,8 @@ class OnednnMatmul {
              create_stream(&stream_, engine_, kInOrder) == 0;
   }
 
-  /// Returns the oneDNN primitive for a size, which stays in memory, or null if oneDNN refuses the size.
+  /// Returns the oneDNN primitive for a size, or null if oneDNN refuses the size. Each primitive is kept for later
+  /// calls.
   Primitive* primitive(const std::array<Index, 3>& size) {
     const auto found = made_.find(size);
     if (found != made_.end()) return &found->second;

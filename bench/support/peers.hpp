@@ -30,8 +30,8 @@ struct Peer {
 
 namespace peers {
 
-/// Opens a shared library: the file that the environment variable names, otherwise the first of `files` that the linker
-/// finds. Returns null if there is none. RTLD_DEEPBIND keeps the symbols of two versions of a library apart.
+/// Opens a shared library: the file that the environment variable `variable` names, otherwise the first of `files` that
+/// the linker finds. Returns null if there is none. RTLD_DEEPBIND keeps the symbols of two versions of a library apart.
 inline void* open(const char* variable, std::initializer_list<const char*> files) {
   const char* chosen = std::getenv(variable);
   void* library = chosen ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) : nullptr;

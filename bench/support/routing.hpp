@@ -27,8 +27,8 @@ struct GateRun {
   }
 };
 
-/// The timed entries of a benchmark that belong to the routing. The time of routing is the sum of `parts` minus the
-/// sum of `products`, the matrix products inside them. It is an upper bound if a layer fuses some parts.
+/// The timed entries of a benchmark that belong to the routing. The time of routing is the sum of `parts` minus the sum
+/// of `products`, the matrix products in these parts. This time is an upper bound if a layer fuses some parts.
 struct Routing {
   std::vector<std::size_t> parts, products;
 

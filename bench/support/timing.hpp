@@ -61,7 +61,7 @@ class Rounds {
     const double begin = now(), limit = quick() ? 2 : 6;
     const std::size_t least = 3, most = quick() ? 3 : 9;
     for (std::size_t r = 0; r < least || (r < most && now() - begin < limit); ++r) {
-      sleep(0.04);  // lets threads of the last library stop spinning
+      sleep(0.04);  // lets threads of the previously timed library stop spinning
       for (Entry& e : entries_) e.samples.push_back(e.sample());
     }
   }

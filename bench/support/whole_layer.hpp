@@ -106,7 +106,7 @@ struct WholeLayer {
   std::function<double(const Batches&)> seconds;
 };
 
-/// Returns a layer of this process, from a function that computes the outputs of items: forward(copy, x, items).
+/// Returns a layer that this process computes: forward(copy, x, count) returns the outputs of `count` items x.
 inline WholeLayer in_process(std::string name, const SharedItems& items,
                              std::function<const float*(int copy, const float* x, Index count)> forward) {
   return {std::move(name), [&items, forward](Index count, Index first) { return forward(0, items.x(first), count); },
@@ -127,9 +127,9 @@ class Ggml {
     static const Ggml loaded;
     return loaded;
   }
-  /// Makes `copies` layers with weights of a type of ggml.
+  /// Makes `copies` copies of a layer, whose weights have a type of ggml.
   /// @param variant  f32, bf16, q8_0, q4_0 or mxfp4; with the ending _repacked, ggml reorders the weights (CPU_REPACK)
-  /// @return a layer without functions, if the library is absent or has no such form of the type
+  /// @return a layer without functions, if the library is absent or does not support the variant
   WholeLayer layer(const std::string& variant, const LayerSizes& s, int threads, int copies, const PeerWeights& w,
                    const SharedItems& items) const {
     const std::string name = "ggml_" + variant, ending = "_repacked";
@@ -164,7 +164,7 @@ class Ggml {
   const float* (*forward_)(void*, const float*, std::int64_t);
 };
 
-/// A process that runs a script of bench/peers/ and answers each line with a line (peers/layer.py).
+/// A process that runs a script of bench/peers/. The script answers each line with one line (see peers/layer.py).
 class PythonProcess {
  public:
   explicit PythonProcess(std::vector<std::string> command) {
@@ -213,9 +213,9 @@ class PythonProcess {
 };
 
 /// Starts a script of bench/peers/ that makes `copies` layers with the given weights.
-/// @param name  of the environment variable GATEFOLD_PEER_<NAME>, which names the interpreter, and of the script
-///         layer_<name>.py
-/// @param variant  of the layer; the script lists its variants
+/// @param name  name of the library: the environment variable GATEFOLD_PEER_<NAME> names the interpreter, and the
+///         script is layer_<name>.py
+/// @param variant  variant of the layer; the script lists its variants
 /// @return a layer without functions, if the variable is absent or the script cannot make the layer
 inline WholeLayer python_layer(const std::string& name, const std::string& variant, const LayerSizes& s, int copies,
                                const PeerWeights& w, const SharedItems& items) {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-/// The program compose runs every gate with every update rule. This header measures one row of its table, and adds all
-/// rows of a gate.
+/// The program compose runs every gate with every update rule, and prints a table. This header measures one row of the
+/// table, and makes all rows of a gate.
 namespace compose {
 
 using namespace gatefold;
@@ -52,9 +52,9 @@ struct Row {
   std::vector<double> seconds{};  // one per run
 };
 
-/// Returns the mean over items of the entropy of the shares that the experts have in an item. The shares are the gate's
-/// probabilities, if it has any. For Soft MoE, the share of an expert is the sum of the combine weights of its slots.
-/// For a gate that learns nothing, the shares are the weights of its picks.
+/// Computes the entropy of the experts' shares for each item, and returns the mean over the items. The shares are the
+/// gate's probabilities, if it has any. For Soft MoE, the share of an expert is the sum of the combine weights of its
+/// slots. For a gate that learns nothing, the shares are the weights of its picks.
 template <class MixtureSaved>
 double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   if constexpr (requires { mixture.gate.probabilities; }) {

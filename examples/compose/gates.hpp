@@ -12,7 +12,7 @@ using AddRows = void(const Batch&, std::vector<Row>&);
 AddRows softmax_top_k, softmax_dense, vmoe_top_k, noisy_top_1, noisy_top_k, vmoe, switch_transformer, gshard,
     similarity_aware, attention_aware, xmoe, xmoe_reference, smoe_dropout, sigmoid_top_k, expert_choice, hash, soft_moe;
 
-/// All gates, in the order of the table that the program prints. Its times are relative to its first row.
+/// All gates, in the order of the table that the program prints. The times in the table are relative to its first row.
 inline constexpr AddRows* all_gates[] = {softmax_top_k,
                                          softmax_dense,
                                          vmoe_top_k,

@@ -3,7 +3,7 @@
 //
 //   compose [--images 256] [--experts 8] [--k 2] [--layers 3] [--json table.json] …
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
+// Exit code 0: done; 2: an option or file is invalid (one line on stderr says which); 1: any other error.
 
 #include <CLI/App.hpp>
 #include <cstdio>

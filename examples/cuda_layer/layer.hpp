@@ -57,7 +57,8 @@ Outcome run(typename B::Context& ctx, const Size& size) {
   return outcome;
 }
 
-/// run_on_cpu() is defined in cpu.cpp, which the host compiler compiles, run_on_cuda() in cuda.cu for nvcc.
+/// run_on_cpu() is defined in cpu.cpp, which the host compiler compiles. run_on_cuda() is defined in cuda.cu, which
+/// nvcc compiles.
 Outcome run_on_cpu(const Size& size);
 Outcome run_on_cuda(const Size& size);
 

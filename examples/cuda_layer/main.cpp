@@ -1,8 +1,9 @@
-// Compares one layer on the CPU and on a CUDA device: the largest difference of the results, and the times.
+// Runs one layer on the CPU and on a CUDA device. Prints the largest relative difference of the results, and the times.
 //
 //   cuda_layer [items dim hidden experts]
 //
-// Exit code 0: the results agree within the accuracy of float; 1: they differ more; 2: wrong arguments, or no device.
+// Exit code 0: the results agree within the accuracy of float; 1: they differ more; 2: wrong arguments, no device, or
+// not enough memory.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -27,8 +28,7 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   return apart / largest;
 }
 
-/// Parses a whole number of at least 1, small enough that products of four such numbers do not overflow. Returns 0 for
-/// any other text.
+/// Parses a whole number of at most 2⁴⁰. Returns 0 for a larger number, and for any other text.
 gatefold::Index count_in(const char* text) {
   gatefold::Index n = 0;
   const char* end = text + std::strlen(text);

@@ -56,8 +56,8 @@ struct Half {
 /// Reads the training set or the test set of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747).
 ///
 /// @param half  "train" for the 60000 training images, "t10k" for the 10000 test images
-/// @throws FileError unless both files exist, are complete, and have the same number of labels from 0 to 9 as images of
-///   28 x 28
+/// @throws FileError if a file is missing or incomplete, if there are no images or their size is not 28 x 28, if a
+///   label is above 9, or if the numbers of images and labels differ
 inline Half read_half(const std::filesystem::path& directory, const std::string& half) {
   const std::filesystem::path images_path = find_file(directory, half + "-images-idx3-ubyte");
   const std::filesystem::path labels_path = find_file(directory, half + "-labels-idx1-ubyte");

@@ -15,7 +15,7 @@ namespace fashion {
 struct Outcome {
   double accuracy = 0, loss = 0;
   std::vector<std::vector<Index>> picks{};  // [layers][experts]
-  /// The share of the picks of a class that an expert has, [layers][experts][classes].
+  /// [layers][experts][classes] the share of a class's picks that the expert has
   std::vector<std::vector<std::vector<double>>> routing{};
 };
 
@@ -26,7 +26,7 @@ inline std::vector<double> busiest_shares(const Outcome& outcome) {
   return shares;
 }
 
-/// Returns the number of items whose largest logit is the one of their label.
+/// Returns the number of items whose largest logit belongs to their label.
 inline Index count_correct(const std::vector<float>& logits, const Index* labels) {
   Index correct = 0;
   for (auto row = logits.begin(); row != logits.end(); row += kClasses)

@@ -2,7 +2,7 @@
 //
 //   fashion_mnist [--backend cpu|cpu-bf16|cuda] [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] …
 //
-// Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: any other error.
+// Exit code 0: done; 2: an option, file or checkpoint is invalid (one line on stderr says which); 1: any other error.
 
 #include <CLI/App.hpp>
 #include <filesystem>
@@ -82,7 +82,8 @@ int main(int argc, char** argv) {
   return command_line::run("fashion_mnist", app, argc, argv, [&] {
     using gatefold::expect;
     expect(o.k <= o.experts, "fashion_mnist", "--k", gatefold::Joined{"at most --experts = ", o.experts}, o.k);
-    // Checked before the training, because minutes of training should not end with a file that cannot be written.
+    // The paths are checked before the training, because minutes of training should not end with a file that cannot be
+    // written.
     std::set<std::filesystem::path> files;
     for (const std::string* path : {&o.json, &o.picture, &o.save}) {
       if (path->empty()) continue;

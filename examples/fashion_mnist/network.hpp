@@ -10,8 +10,8 @@ namespace fashion {
 
 using namespace gatefold;
 
-/// Draws K experts uniformly, without regard to the router, which only gives them their weights. The accuracy that a
-/// trained model keeps with this selection is not due to its routing.
+/// Picks K experts at random. The router determines only the weights of the picks. The accuracy that a trained model
+/// keeps with this selection is not due to its routing.
 struct RandomK {
   Index k = 1;
 

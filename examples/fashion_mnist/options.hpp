@@ -23,8 +23,8 @@ struct Options {
 
 /// Trains, evaluates and reports the default model: gate softmax, update heavy-ball, backend cpu.
 void train_default(const Options& options);
-// Train, evaluate and report other models or on other backends, each in a separate file. Only a program built with
-// FASHION_MNIST_VARIANTS has these functions.
+// These functions train, evaluate and report other models, or use other backends. Each is in a separate file. Only a
+// program built with FASHION_MNIST_VARIANTS has these functions.
 void train_dense(const Options& options);
 void train_plain(const Options& options);
 void train_heavy_ball_on_shards(const Options& options);

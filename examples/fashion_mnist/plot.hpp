@@ -200,8 +200,8 @@ inline std::string script(const Picture& picture) {
 
 }  // namespace plot
 
-/// Draws one SVG with gnuplot: loss, accuracy and load on the left, the routing on the right. Without gnuplot it prints
-/// a line instead.
+/// Draws one SVG with gnuplot: loss, accuracy and load on the left, the routing on the right. If gnuplot is missing,
+/// prints one line instead.
 /// @throws gatefold::FileError if the picture cannot be written; an existing file is unchanged then
 inline void draw(const Picture& picture, const std::string& svg_path) {
   const auto [width, height] = plot::size(picture);

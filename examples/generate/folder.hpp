@@ -20,7 +20,7 @@ namespace generating {
 
 /// The options of the command line: see main.cpp.
 struct Options {
-  // Empty: not given.
+  // An empty path means that the option is not given.
   std::filesystem::path model, frozen, save_frozen, train, save, checkpoint, prompts;
   std::vector<Index> prompt{1};
   std::vector<Index> stop;  // empty: eos_token_id of the folder
@@ -41,7 +41,7 @@ inline io::DecoderConfig config_of(const Options& o) {
 }
 
 /// Returns the content of a JSON file.
-/// @throws FileError unless it is an object
+/// @throws FileError unless the file contains a JSON object
 inline nlohmann::ordered_json read_object(const std::filesystem::path& path) {
   std::ifstream file(path);
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(file, nullptr, false);
@@ -51,7 +51,7 @@ inline nlohmann::ordered_json read_object(const std::filesystem::path& path) {
 
 /// Returns the tokens after which a text ends: the option `stop`, or eos_token_id of generation_config.json or
 /// config.json, which is an integer or a list. Without these, returns an empty list.
-/// @throws FileError that names the file, if its eos_token_id is neither
+/// @throws FileError that names the file, if its eos_token_id is neither an integer nor a list of integers
 inline std::vector<Index> stop_ids(const Options& o) {
   if (!o.stop.empty() || o.model.empty()) return o.stop;
   for (const char* name : {"generation_config.json", "config.json"}) {
@@ -108,7 +108,8 @@ inline NotTrained not_trained(const Options& o, const io::DecoderConfig& config)
   return others;
 }
 
-/// Returns whether the run only generates tokens, with weights that exist only packed.
+/// Returns true if the run only generates tokens with packed weights. Matrices then exist in memory only in packed
+/// form.
 inline bool serves(const Options& o) {
   return !o.model.empty() && !o.weights.empty() && o.train.empty() && o.save.empty();
 }
@@ -123,7 +124,7 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
       init_params<float, Shapes>(model, shapes, Seed{}), init_params<float, Shapes>(s.loss(), shapes, Seed{})};
   const std::vector<bool> fixed = not_trained(o, config).of(params);
   auto is_fixed = fixed.begin();
-  double all = 0, matrices = 0, trained = 0;  // numbers of values; matrices: rank 3, which are packed
+  double all = 0, matrices = 0, trained = 0;  // numbers of values; `matrices`: in tensors of rank 3, which are packed
   const auto add = [&]<class Tensor>(const Name&, const Tensor& tensor) {
     all += double(tensor.size());
     matrices += Tensor::rank == 3 ? double(tensor.size()) : 0;

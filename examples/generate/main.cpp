@@ -1,7 +1,7 @@
 // Reads a decoder from a folder of Hugging Face's hub, optionally trains it on ids of tokens and saves it in another
 // folder, and generates tokens. The ids of the tokens are on stdout, in one line for each prompt; all other lines are
 // on stderr. ids.py converts text to ids and back.
-// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: any other error.
+// Exit code 0: done; 2: an option, file or size is invalid (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 
 #include "../support/command_line.hpp"

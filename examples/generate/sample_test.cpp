@@ -52,7 +52,7 @@ TEST_CASE("sample: top_k keeps the k largest logits") {
   check_softmax(frequencies({.temperature = 2, .top_k = 3}), 2, {1, 2, 4});
 }
 
-TEST_CASE("sample: top_p keeps the fewest sufficient tokens") {
+TEST_CASE("sample: top_p keeps the smallest set with probability top_p") {
   // Probabilities at temperature 1, most probable first: 0.389, 0.389, 0.143, 0.053, 0.019, 0.007.
   check_softmax(frequencies({.temperature = 1, .top_p = 0}), 1, {1});
   check_softmax(frequencies({.temperature = 1, .top_p = 0.38}), 1, {1});

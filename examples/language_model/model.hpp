@@ -31,7 +31,7 @@ class Model {
   virtual double step(const Ids& x, const Ids& next) = 0;
   virtual Index steps() const = 0;
   /// Returns the measurements (ShardRecord) of all shards since the model was made, but only on the first shard. All
-  /// shards must call it together. Returns an empty list if the model is not trained on shards.
+  /// shards must call shards() together. Returns an empty list if the model is not trained on shards.
   virtual std::vector<nlohmann::ordered_json> shards() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;
@@ -39,7 +39,8 @@ class Model {
   virtual void read(const Ids& x) = 0;
   /// Returns the routing of each mixture on the tokens [N] of whole sequences.
   virtual std::vector<training::Routing> routing(const Ids& x) = 0;
-  /// Packs the weights of matrix products in a form. Inference then reads these copies, but training must not follow.
+  /// Makes packed copies of the weights of matrix products in the given form. Inference then reads these copies. Do not
+  /// train after this call.
   virtual void freeze(gatefold::Weights form) = 0;
   /// Begins a new text: forgets the tokens that read_on() has read.
   virtual void begin() = 0;

@@ -39,8 +39,8 @@ auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const 
   return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, recompute});
 }
 
-/// Returns a function that is true for the names of tensors with weight decay. If all tensors have weight decay, both
-/// groups of the optimizer have the same decay.
+/// Returns a function that is true for the names of tensors in the first group of the optimizer, which has weight
+/// decay. If the option `decayed` is "all", the second group has the same decay.
 inline auto decays(const Options& o) -> bool (*)(const Name&) {
   if (o.decayed != "no-embedding") return is_weight;
   return [](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; };

@@ -12,8 +12,8 @@
 
 namespace language {
 
-/// The baseline of the language model: bits per token that Kneser–Ney n-grams, counted in the training tokens, need for
-/// the validation and the test tokens.
+/// The baseline of the language model: Kneser–Ney n-grams that are counted in the training tokens. They need these bits
+/// per token for the validation and the test tokens.
 struct Ngram {
   int order = 0;
   double valid = 0, test = 0;  // bits per token
@@ -26,8 +26,8 @@ inline void expect_ngrams(const Options& o, const Text& text) {
                                 text.vocabulary.size());
 }
 
-/// Counts and evaluates n-grams. For the texts of a folder, the result is stored there in the file ngram_….json, and
-/// read if it exists.
+/// Counts and evaluates n-grams. If the texts are read from a folder, the result is stored in this folder, in the file
+/// ngram_….json. Later calls for the same texts read this file.
 inline Ngram ngram(const Options& o, const Text& text) {
   Ngram n{.order = ngram_order(o)};
   const std::string of = std::to_string(text.hash()) + " " + o.unit + " " + std::to_string(n.order);

@@ -19,7 +19,7 @@ using training::Metrics;
 inline constexpr training::Goal kGoal{"valid_bits", false};
 
 /// Draws the bits per token of training and validation against steps, and the bits per token of the n-grams as a
-/// reference. Without gnuplot it prints a line instead.
+/// reference. If gnuplot is missing, prints one line instead.
 /// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const Metrics& metrics, const Ngram& n, const Options& o, const std::string& svg) {
   const auto loss = metrics.of("loss"), valid = metrics.of(kGoal.name);

@@ -80,10 +80,10 @@ inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId
   return text;
 }
 
-/// Reads train.txt, valid.txt and test.txt of a folder, or splits the lines of one file: the first are the training
-/// text, the last are the validation and test texts.
+/// Reads train.txt, valid.txt and test.txt of a folder, or splits the lines of one file: the first lines are the
+/// training text, the last lines are the validation and test texts.
 /// @param known  the vocabulary of a model that reads a different text; tokens outside it become the unknown token
-/// @throws FileError if the folder has no texts. Also throws what the readers of gatefold/data throw
+/// @throws FileError if the folder lacks one of the three texts. Also throws what the readers of gatefold/data throw
 inline Text read_text(const Options& o, const std::optional<Vocabulary>& known = {}) {
   using namespace gatefold::data;
   const std::filesystem::path folder(o.data), file(o.text);

@@ -1,5 +1,6 @@
 // load_checkpoint FILE: prints the content of a safetensors file (or of the shards of a model.safetensors.index.json),
-// and runs the first Mixtral block in it. If the file has an "input" and an "output" of the block, they are compared.
+// and runs the first Mixtral block in it. If the file has tensors "input" and "output", the block runs on this input,
+// and its result is compared with "output".
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +30,7 @@ std::pair<Index, Index> matrix(const io::TensorFiles& files, const std::string& 
   return {Index(shape[0]), Index(shape[1])};
 }
 
-/// Returns true if the file has an input and an output of the block, so that they can be compared.
+/// Returns true if the file has an input and an output of the block, so that the block's result can be checked.
 bool answers(const io::TensorFiles& files) { return files.contains("input") && files.contains("output"); }
 /// Returns the block's input from the file if the file contains input and output. Otherwise returns a random input.
 /// @throws FileError unless input and output are [items, dim]

@@ -51,7 +51,7 @@ struct Runs {
 
 }  // namespace
 
-TEST_CASE("results come in the order of the runs, the same on any number of threads and from files") {
+TEST_CASE("compute: threads and stored files change neither results nor order") {
   const Folder folder;
   Runs runs(20);
   Common serial{.threads = 1, .out = folder.path / "serial"}, parallel{.threads = 4, .out = folder.path / "parallel"};
@@ -69,7 +69,7 @@ TEST_CASE("results come in the order of the runs, the same on any number of thre
   }
 }
 
-TEST_CASE("a stored run is taken only whole and with the same options") {
+TEST_CASE("compute: reuses only complete stored runs with the same options") {
   const Folder folder;
   Common common{.threads = 2, .out = folder.path};
   Runs runs(4);
@@ -111,7 +111,7 @@ TEST_CASE("a stored run is taken only whole and with the same options") {
   again(1);
 }
 
-TEST_CASE("what JSON does not hold is lost before a kill as after it") {
+TEST_CASE("compute: NaN becomes null in new and stored results") {
   const Folder folder;
   const Common common{.threads = 1, .out = folder.path};
   const std::vector<Run> runs{{"nan", Json::object(), [](const Report&) { return Json{{"x", std::nan("")}}; }}};
@@ -120,7 +120,7 @@ TEST_CASE("what JSON does not hold is lost before a kill as after it") {
   CHECK(compute(common, runs) == first);
 }
 
-TEST_CASE("an exception stops the runs and is rethrown; what was done before stays") {
+TEST_CASE("compute: an exception stops all runs and keeps finished results") {
   const Folder folder;
   for (const int threads : {1, 3}) {
     CAPTURE(threads);
@@ -151,7 +151,7 @@ TEST_CASE("an exception stops the runs and is rethrown; what was done before sta
   }
 }
 
-TEST_CASE("names of runs are names of files, each once") {
+TEST_CASE("compute: throws for duplicate names and invalid file names") {
   const Folder folder;
   const Common common{.out = folder.path};
   const auto computed = [&](std::vector<std::string> names) {
@@ -168,7 +168,7 @@ TEST_CASE("names of runs are names of files, each once") {
     CHECK_THROWS_AS(computed({name}), gatefold::ArgumentError);
 }
 
-TEST_CASE("a folder that cannot be written is told before the first run") {
+TEST_CASE("compute: throws before the first run if writing is impossible") {
   const Folder folder;
   std::filesystem::create_directories(folder.path);
   std::ofstream(folder.path / "file") << "keep";
@@ -182,7 +182,7 @@ TEST_CASE("a folder that cannot be written is told before the first run") {
   CHECK_THROWS_AS(write_results({.out = folder.path}, "p", {}, {}, {}), gatefold::FileError);
 }
 
-TEST_CASE("mean, deviation and agreement of numbers worked out by hand") {
+TEST_CASE("mean, deviation, agrees: equal results computed by hand") {
   // Of 2, 4, 4, 4, 5, 5, 7, 9: mean 5, sum of squares 32.
   const std::vector<double> values{2, 4, 4, 4, 5, 5, 7, 9};
   CHECK(mean(values) == 5);
@@ -216,7 +216,7 @@ TEST_CASE("mean, deviation and agreement of numbers worked out by hand") {
   CHECK_FALSE(agrees(r).has_value());
 }
 
-TEST_CASE("a point of a curve is the mean of its seeds, with a bar where there are two") {
+TEST_CASE("Curve: adds the mean, and the deviation of several seeds") {
   Curve two{"", {}, {}}, one{"", {}, {}};
   two.add(4, {1, 3});
   two.add(8, {2, 2});
@@ -226,7 +226,7 @@ TEST_CASE("a point of a curve is the mean of its seeds, with a bar where there a
   CHECK((one.x == std::vector<double>{4} && one.y == std::vector<double>{5} && one.error.empty()));
 }
 
-TEST_CASE("numbers of runs, and of names") {
+TEST_CASE("numbers, digits: null becomes NaN; digits prints the shortest form") {
   const std::vector<Json> runs{{{"loss", 0.5}}, {{"loss", nullptr}}, {{"loss", 3}}};
   const std::vector<double> losses = numbers(runs, [](const Json& run) { return number(run["loss"]); });
   REQUIRE(losses.size() == 3);
@@ -237,7 +237,7 @@ TEST_CASE("numbers of runs, and of names") {
   CHECK((digits(0.0001) == "0.0001" && digits(100000) == "100000" && digits(0.1 + 0.2) == "0.30000000000000004"));
 }
 
-TEST_CASE("the runs of a setting: a seed each, in their names and options") {
+TEST_CASE("add_seeds: gives each run a seed in name and options") {
   std::vector<Run> runs;
   const auto make = [](std::uint64_t seed) {
     return Run{{}, {{"seed", seed}, {"m", 4}}, [seed](const Report&) { return Json(seed); }, 2};
@@ -249,7 +249,7 @@ TEST_CASE("the runs of a setting: a seed each, in their names and options") {
   CHECK(runs[1].compute([](double) {}) == 10);
 }
 
-TEST_CASE("results.json and results.csv") {
+TEST_CASE("write_results: writes results.json and results.csv") {
   const Folder folder;
   const Common common{.out = folder.path};
   const std::vector<Result> all{{"plain", {1, 2}, 1.25, 0.5}, {"a \"b\", c", {0.1}}, {"nan", {std::nan(""), 1}, 3.0}};
@@ -276,7 +276,7 @@ TEST_CASE("results.json and results.csv") {
         Json{{"name", "a \"b\", c"}, {"mean", 0.1}, {"std", nullptr}, {"seeds", 1}, {"values", Json::array({0.1})}});
 }
 
-TEST_CASE("the command line: exit codes, where results go") {
+TEST_CASE("study_main: reads options and returns exit codes") {
   const auto exit_code = [](std::vector<const char*> arguments, const std::function<void(const Common&)>& body) {
     CLI::App app("test");
     Common common;
@@ -317,7 +317,7 @@ TEST_CASE("the command line: exit codes, where results go") {
   CHECK(exit_code({}, [](const Common&) { throw std::runtime_error("else"); }) == 1);
 }
 
-TEST_CASE("numbers above 0, or from 0 on") {
+TEST_CASE("above_zero: accepts finite numbers above 0, optionally 0") {
   const auto refused = [](const CLI::Validator& check, std::string text) { return check(text); };
   for (const char* text : {"1", "1e-300", "1e300"})
     CHECK((refused(above_zero(), text).empty() && refused(above_zero(true), text).empty()));
@@ -329,14 +329,14 @@ TEST_CASE("numbers above 0, or from 0 on") {
   }
 }
 
-TEST_CASE("numbers within bounds: no NaN") {
+TEST_CASE("within: rejects NaN and numbers outside the bounds") {
   const auto refused = [](std::string text) { return command_line::within(-1, 0.99)(text); };
   for (const char* text : {"-1", "0", "0.99"}) CHECK(refused(text).empty());
   for (const char* text : {"-1.1", "1", "nan", "-inf", "", "x"})
     CHECK(refused(text) == "Value " + std::string(text) + " is no number from -1 to 0.99");
 }
 
-TEST_CASE("a title that is too long for its panel is smaller") {
+TEST_CASE("pictures::place: shrinks titles that are too long for the panel") {
   const auto font = [](std::size_t characters) {
     const std::string script = pictures::place({0, 0, 1, 1}, std::string(characters, 'x'), "", "", 80, 22, 54, 38);
     const std::size_t at = script.find("center font ',") + 14;
@@ -349,7 +349,7 @@ TEST_CASE("a title that is too long for its panel is smaller") {
   CHECK(pictures::text_width(std::string(71, 'x'), small) < 2 * (pictures::kWidth - 289));
 }
 
-TEST_CASE("bars end where a number can go no further, the number itself stays where it is") {
+TEST_CASE("pictures::points: clips error bars to the range, not values") {
   Lines panel{.title = "", .x_label = "", .y_label = "", .least = 0, .most = 100};
   const auto bar = [&](double y, double error) { return pictures::points({"", {1}, {y}, {error}}, panel)[0]; };
   CHECK(bar(96, 6) == pictures::Point{1, 96, 90, 100});
@@ -359,14 +359,14 @@ TEST_CASE("bars end where a number can go no further, the number itself stays wh
   CHECK(bar(96, 6) == pictures::Point{1, 96, 90, 102});
 }
 
-TEST_CASE("cells of a heat map have a digit more where two would be alike") {
+TEST_CASE("cell_text: adds one digit if the values differ little") {
   CHECK(pictures::cell_text(0.0712, 0.6, 0.5, false) == "0.07");
   CHECK(pictures::cell_text(0.0712, 0.09, 0.03, false) == "0.071");
   CHECK(pictures::cell_text(31.26, 40, 0.5, false) == "31.26");
   CHECK(pictures::cell_text(0, 0, 0, false) == "0.00");
 }
 
-TEST_CASE("pictures: whatever the data, one SVG") {
+TEST_CASE("draw: writes one SVG for any data, none without pictures") {
   const Folder folder;
   std::filesystem::create_directories(folder.path);
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();

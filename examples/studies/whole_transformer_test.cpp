@@ -78,7 +78,7 @@ Row whole(const auto& p, Index e, const Row& x) {
 
 }  // namespace
 
-TEST_CASE("WholeTransformer (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("WholeTransformer (1): equals loops for uneven numbers of items") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, WholeTransformer> b(ctx, expert, counts, 6);
@@ -91,13 +91,12 @@ TEST_CASE("WholeTransformer (1): equals loops for empty experts, all items on on
   }
 }
 
-TEST_CASE(
-    "WholeTransformer: slots nobody owns are neither read nor written; slots that lie after those of other kinds") {
+TEST_CASE("WholeTransformer: reads and writes only slots of its experts") {
   for (const auto& broken : {broken_promises<double>(expert, [](auto&) {}), broken_for_later_slots<double>(expert)})
     CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("WholeTransformer: conforms, in a mixture that routes whole items") {
+TEST_CASE("WholeTransformer: a mixture of whole items passes conformance") {
   const SoftmaxTopK gate{
       .scores = {.experts = 2, .length = length}, .mixing = {}, .selection = {.k = 1, .renormalise = false}};
   const auto report = check::conformance<Cpu>(
@@ -105,7 +104,7 @@ TEST_CASE("WholeTransformer: conforms, in a mixture that routes whole items") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("WholeTransformer: experts begin alike when initial.shared says so; options that do not fit say so") {
+TEST_CASE("WholeTransformer: initial.shared copies experts; bad options throw") {
   Cpu::Context ctx(1);
   auto shared = expert;
   shared.initial.shared = true;
@@ -125,7 +124,7 @@ TEST_CASE("WholeTransformer: experts begin alike when initial.shared says so; op
                     "WholeTransformer.init: blocks: expected at least 1, got 0");
 }
 
-TEST_CASE("corrupt: so many patches, from the same place of another class, and noise; a function of its arguments") {
+TEST_CASE("corrupt: replaces patches, adds noise, and repeats for equal seeds") {
   using mot_vision::corrupt;
   constexpr Index items = 200, patches = 20, size = 3, width = patches * size;
   std::vector<float> images;
@@ -166,7 +165,7 @@ TEST_CASE("corrupt: so many patches, from the same place of another class, and n
   CHECK_THROWS_AS(corrupt(images, std::vector<Index>(items, 7), patches, c, Seed{3}), ArgumentError);
 }
 
-TEST_CASE("verses: places, words, and lines that are none") {
+TEST_CASE("parse_verse: reads place and words, throws for other lines") {
   using namespace mot_text;
   const Verse verse = parse_verse("1Chr2:13 And Jesse's firstborn, Eliab--and ABINADAB;");
   CHECK(verse.book == "1Chr");
@@ -177,7 +176,7 @@ TEST_CASE("verses: places, words, and lines that are none") {
     CHECK_THROWS_AS(parse_verse(line), FileError);
 }
 
-TEST_CASE("which_book: as many verses of each of the longest books, none twice, the rest left out") {
+TEST_CASE("which_book: takes distinct verses from only the longest books") {
   using namespace mot_text;
   std::vector<Verse> verses;
   for (Index book = 0; book < 12; ++book)
@@ -199,7 +198,7 @@ TEST_CASE("which_book: as many verses of each of the longest books, none twice, 
   CHECK_THROWS_AS(which_book(verses, 45, 10), ArgumentError);
 }
 
-TEST_CASE("WordVectors: tokens of the training verses have mean 0, unknown words share one vector, the rest is 0") {
+TEST_CASE("WordVectors: training tokens average 0; unknown words share one vector") {
   using namespace mot_text;
   const Verse a{"A", "A1:1", {"x", "y", "x", "x"}}, b{"A", "A1:2", {"z"}}, c{"A", "A1:3", {"new", "x", "newer"}};
   const Verses train{{&a, &b}, {0, 0}};

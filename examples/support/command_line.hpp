@@ -23,7 +23,7 @@
 #include <vector>
 
 /// Checks of options, and exit codes, that the programs share. The exit code is 0 after success, 2 if an option, file
-/// or size does not fit (one line on stderr says which), 1 after any other error.
+/// or size is invalid (one line on stderr says which), 1 after any other error.
 namespace command_line {
 
 /// Accepts finite numbers above 0; if `or_zero` is true, also 0. CLI11's own checks accept NaN, and their messages

@@ -74,7 +74,7 @@ inline std::string table(const char* name, const std::vector<std::vector<double>
   return text + "EOD\n";
 }
 
-/// Returns gnuplot's tics for an axis that numbers `count` things from 0: whole numbers, at most `most` of them.
+/// Returns the argument of gnuplot's tics for an axis of `count` things, numbered from 0: at most `most` whole numbers.
 inline std::string every(std::size_t count, std::size_t most) {
   return "0," + std::to_string((count + most - 1) / most);
 }
@@ -91,8 +91,8 @@ inline std::string map(std::vector<std::vector<double>> rows) {
   return table("$map", rows) + ranges + "plot $map matrix with image pixels notitle\n";
 }
 
-/// Runs a gnuplot script and writes its picture as one SVG of width x height pixels. If gnuplot is missing, it draws
-/// nothing and prints one line, only the first time.
+/// Runs a gnuplot script and writes its picture as one SVG of width x height pixels. If gnuplot is missing, draws
+/// nothing. The first such call prints one line.
 /// @throws gatefold::FileError if the picture cannot be written; an existing file is unchanged then
 inline void draw(const std::filesystem::path& svg, double width, double height, const std::string& body) {
   if (!available()) {

@@ -35,7 +35,7 @@ class KneserNey {
   /// @param tokens      number of tokens of the text
   /// @param order       N, the largest number of tokens in an n-gram
   /// @param vocabulary  V, the number of different tokens
-  /// @throws ArgumentError unless order >= 1, the text has N tokens, and N tokens fit in 63 bits
+  /// @throws ArgumentError unless order >= 1, the text has at least N tokens, and N tokens fit in 63 bits
   static void validate(Index tokens, int order, Index vocabulary) {
     using gatefold::expect;
     const int most = 63 / bits_of(vocabulary);

@@ -82,7 +82,7 @@ Ids context(Index tokens, Index vocabulary, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("KneserNey (1), (2), (3): a text whose counts are worked out by hand") {
+TEST_CASE("KneserNey (1), (2), (3): equal probabilities computed by hand") {
   // In the text a b a b c, ab occurs 2 times, ba and bc once: D_2 = 2 / (2 + 2) = 1/2. The different tokens before a
   // token: b before a, a before b, b before c. Each count is 1, so D_1 = 1. p_1 = (0 + 3 · 1/4) / 3 = 1/4 for all of V
   // = 4.
@@ -103,7 +103,7 @@ TEST_CASE("KneserNey (1), (2), (3): a text whose counts are worked out by hand")
         doctest::Approx(-(std::log2(0.25) + std::log2(0.8125) + std::log2(0.375)) / 3).epsilon(1e-13));
 }
 
-TEST_CASE("KneserNey (1), (2), (3): against maps of n-grams, seen and unseen contexts of every length") {
+TEST_CASE("KneserNey (1), (2), (3): equal loops over maps of n-grams") {
   for (const int order : {1, 2, 3, 5})
     for (const Index vocabulary : {2, 7, 8, 9}) {
       const Ids text = text_of(150, vocabulary, 4);
@@ -123,7 +123,7 @@ TEST_CASE("KneserNey (1), (2), (3): against maps of n-grams, seen and unseen con
     }
 }
 
-TEST_CASE("KneserNey: probabilities sum to 1 in every context, and none is 0") {
+TEST_CASE("KneserNey: probabilities are positive and sum to 1") {
   for (const auto& [order, vocabulary] : {std::pair{5, Index(80)}, {3, Index(2000)}, {1, Index(1)}}) {
     const Ids text = text_of(20'000, vocabulary, 5);
     const KneserNey model(text, order, vocabulary);
@@ -142,7 +142,7 @@ TEST_CASE("KneserNey: probabilities sum to 1 in every context, and none is 0") {
   }
 }
 
-TEST_CASE("KneserNey: longer contexts help on what has them; a text without single counts has discount 1/2") {
+TEST_CASE("KneserNey: longer contexts help; without single counts, D_n is 1/2") {
   const Ids train = text_of(50'000, 50, 6), test = text_of(5'000, 50, 7);
   const double one = KneserNey(train, 1, 50).bits(test), two = KneserNey(train, 2, 50).bits(test);
   CHECK(two < one - 0.5);
@@ -150,7 +150,7 @@ TEST_CASE("KneserNey: longer contexts help on what has them; a text without sing
   CHECK(KneserNey(Ids{0, 0, 0, 0, 0}, 2, 3).discount(2) == 0.5);
 }
 
-TEST_CASE("KneserNey: what does not fit") {
+TEST_CASE("KneserNey: errors name the wrong argument") {
   const auto said = [](const Ids& text, int order, Index vocabulary) {
     try {
       KneserNey(text, order, vocabulary);

@@ -24,7 +24,7 @@ inline std::string duration(double seconds) {
   return text;
 }
 
-/// A progress line with a bar that is overwritten, if stderr is a terminal. Otherwise a few plain lines.
+/// Shows progress: if stderr is a terminal, as one line with a bar that is overwritten; otherwise as a few plain lines.
 ///
 ///     Line line(5);                                      // 5: number of plain lines from share 0 to 1
 ///     if (line.due(share)) line.show("epoch 1  ", share, "loss 0.3");

@@ -5,7 +5,7 @@
 // The vocabulary is collected from all files; n-grams are counted in TRAIN. The end of a line is a token. All tokens
 // that occur less often than the threshold become one unknown token, so perplexities with different thresholds are not
 // comparable.
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
+// Exit code 0: done; 2: an option or file is invalid (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <cmath>
 #include <cstddef>

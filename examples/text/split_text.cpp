@@ -2,7 +2,7 @@
 //
 //   split_text TEXT FOLDER [--valid 0.05] [--test 0.05] [--stretches 1]
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
+// Exit code 0: done; 2: an option or file is invalid (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <array>
 #include <cstddef>

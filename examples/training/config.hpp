@@ -11,7 +11,7 @@ namespace training {
 
 /// Reads options from a file: a JSON object whose keys are the program's options without `--`. Options on the command
 /// line take precedence.
-/// @throws FileError if a key is unknown or occurs twice, or if its value does not fit. The message names the key
+/// @throws FileError if a key is unknown or occurs twice, or if its value is invalid. The message names the key
 inline void read_config(CLI::App& app, const std::string& path) {
   gatefold::RegularFile file(path);
   std::string text(file.size(), '\0');

@@ -25,8 +25,8 @@ int threads_of_shard(const ShardT& shard, int threads) {
   return std::max(1, all / static_cast<int>(shard.in_this_process()));
 }
 
-/// Runs program(shard) on every shard. The shards are threads of this process or, if MPI is built in and mpirun starts
-/// several processes, of all of them.
+/// Runs program(shard) on every shard. The shards are threads of this process. If MPI is built in and mpirun starts
+/// several processes, the shards are threads of all these processes.
 template <class F>
 void in_world(const char* name, gatefold::Index shards, const F& program,
               const gatefold::dist::RunOptions& options = {}) {

@@ -34,7 +34,7 @@ struct OnShard {
   /// Returns the random numbers of this shard. Dropout draws by the index of an item within its shard, so each shard
   /// needs different random numbers.
   Random noise(Random random) const { return random.at(shard->index()); }
-  /// Runs f(), which trains on a part of the batch, and records its times and the loads of the experts.
+  /// Runs f(), which trains on a part of the batch. Records the times of f() and the loads of the experts.
   auto part_of_step(const auto& trainer, const auto& f) { return record.part_of_step(*shard, trainer, f); }
   void rebalance(auto& trainer) { record.rebalance(*shard, trainer); }
   std::vector<nlohmann::ordered_json> lines() const { return record.lines(*shard); }

@@ -11,7 +11,7 @@ namespace training {
 
 using gatefold::Index;
 
-/// The things that a step of training counts, for example tokens or images: their name and their number per step.
+/// The items that a training step reads, for example tokens or images: their name, and their number per step.
 struct Items {
   const char* name;
   Index per_step;

@@ -8,7 +8,7 @@ namespace training {
 struct Role {
   bool alone = true;
   bool reports = true;  // prints progress, writes metrics and pictures
-  /// Returns true if `mine` is true on any of the processes or shards. All of them must call it together.
+  /// Returns true if `mine` is true on any of the processes or shards. All of them must call any() together.
   std::function<bool(bool)> any = [](bool mine) { return mine; };
 };
 

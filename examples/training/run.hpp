@@ -51,7 +51,7 @@ struct Folder {
   }
 };
 
-/// Returns a path relative to the folder of the program, so that a run leaves no file outside the build folder.
+/// Resolves a path relative to the folder of the program, so that a run leaves no file outside the build folder.
 inline std::string from_program(const char* name) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);

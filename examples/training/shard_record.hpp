@@ -14,8 +14,8 @@ using gatefold::Index;
 /// each expert.
 class ShardRecord {
  public:
-  /// Runs f(), which trains on a part of the batch. Adds its times, and the loads of the trainer's mixtures, to this
-  /// record.
+  /// Runs f(), which trains on a part of the batch. Adds the times of f(), and the loads of the trainer's mixtures, to
+  /// this record.
   template <class ShardT, class TrainerT, class F>
   auto part_of_step(const ShardT& shard, const TrainerT& trainer, const F& f) {
     const gatefold::dist::Traffic before = shard.traffic();
@@ -38,10 +38,12 @@ class ShardRecord {
     moved_ += gatefold::dist::rebalance(shard, trainer, since_moved_).moved;
   }
 
-  /// Returns one JSON object for each shard, but only on shard 0. All shards must call it together.
+  /// Returns one JSON object for each shard, but only on shard 0. All shards must call lines() together.
   ///
   ///     {"shard":0,"rank":0,"computing":1.2,"waiting":0.3,"moving":0.1,"exchanges":960,"given":123456,
-  ///      "experts_moved":2,"slots":[[12,0,…],…]}       seconds; bytes; slots by layer and expert, of its experts
+  ///      "experts_moved":2,"slots":[[12,0,…],…]}
+  ///
+  /// Times are in seconds, `given` in bytes. `slots` has a list for each layer, with 0 for experts of other shards.
   template <class ShardT>
   std::vector<nlohmann::ordered_json> lines(ShardT& shard) const {
     std::vector<double> mine{static_cast<double>(shard.rank()),

@@ -22,7 +22,7 @@ class Stop {
   }
 
   bool asked() const { return signal_ != 0; }
-  /// If a signal was received, ends the program by it, so that a shell can report the reason.
+  /// If a signal was received, ends the program with this signal, so that a shell can report the reason.
   static void leave() {
     const int s = signal_;
     if (s == 0) return;

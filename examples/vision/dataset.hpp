@@ -37,7 +37,7 @@ inline Set set_of(const fashion::Half& half, Index first, Index count) {
   return set;
 }
 
-/// Fashion-MNIST in three disjoint parts. The last of the training images are for validation.
+/// Fashion-MNIST in three disjoint parts. The validation images are the last images of the training set.
 struct Images {
   Set train, valid, test;
 

@@ -70,7 +70,7 @@ inline double accuracy(Model& model, const Set& set) {
 }
 
 /// Measures the clean accuracy on all images of a set, and the corrupted and attacked accuracy on its first
-/// `test_images`, which must exist.
+/// `test_images` images. The set must have at least `test_images` images.
 inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
   using gatefold::Cpu, gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed, gatefold::View;
   Cpu::Context ctx(o.threads);  // on the CPU, so that all backends get the same images

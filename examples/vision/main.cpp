@@ -7,7 +7,7 @@
 //
 // A run is a folder. A run that is killed and started again gives the same bits as an uninterrupted run, on any number
 // of threads. Ctrl-C saves and ends. Every option can also be in the configuration, a JSON file: {"dim": 64, …}.
-// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: any other error.
+// Exit code 0: done; 2: an option, file or size is invalid (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <filesystem>
 #include <gatefold/core/error.hpp>

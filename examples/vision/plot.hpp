@@ -16,7 +16,7 @@ using training::Metrics;
 inline constexpr training::Goal kGoal{"valid_accuracy", true};
 
 /// Draws loss and validation accuracy of the training on the left, and the test accuracy under each corruption on the
-/// right. Without gnuplot it prints a line instead.
+/// right. If gnuplot is missing, prints one line instead.
 /// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const Metrics& metrics, const Outcome& of_model, const Outcome& of_linear, const std::string& svg) {
   const auto rows = [&](const char* name) {

@@ -95,14 +95,14 @@ void check_expert(const std::string& name, const E& expert) {
 
 #if GATEFOLD_TEST_COUNTS
 
-TEST_CASE("counted: sees allocations of the library and of containers") {
+TEST_CASE("counted: counts allocations of the library and of containers") {
   const int of_backend = counted([] { Cpu::release(Cpu::allocate(1)); });
   const int of_vector = counted([] { std::vector<int> three(3); });
   CHECK(of_backend == 1);
   CHECK(of_vector == 1);
 }
 
-TEST_CASE("gates: no allocation after the first call") {
+TEST_CASE("gates: allocate nothing after the first call") {
   check_gate("SoftmaxTopK", top_2);
   check_gate("auxiliary losses", WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = {.experts = 4}});
   check_gate("VMoe", VMoe{.scores = {.experts = 4}, .selection = {.batch_priority = true}});
@@ -145,7 +145,7 @@ TEST_CASE("sequences: threads allocate nothing after the first call") {
                    4 * 160, 160);
 }
 
-TEST_CASE("layers with different options: no allocation after the first call") {
+TEST_CASE("layers with different options: allocate nothing after the first call") {
   const auto layer = [](Index window) {
     return Residual{
         update::Plain{},
@@ -161,11 +161,11 @@ TEST_CASE("layers with different options: no allocation after the first call") {
   const auto either = [&](bool dense) { return Residual{update::Plain{}, Either{mixture, OneExpert{mlp}, dense}}; };
   expect_no_memory("Either", Chain{stack_of(std::vector{either(true), either(false)}), RmsNorm{.model_dim = dim}});
 }
-TEST_CASE("LatentMixture: no allocation after the first call") {
+TEST_CASE("LatentMixture: allocates nothing after the first call") {
   expect_no_memory("LatentMixture", Residual{update::Plain{}, LatentMixture{Mixture{top_2, mlp}, 2 * dim, true}});
 }
 
-TEST_CASE("update rules: no allocation after the first call") {
+TEST_CASE("update rules: allocate nothing after the first call") {
   check_rule("Adam, then HeavyBall", update::First{update::Adam{.epsilon = 0.3}, update::HeavyBall{}});
   check_rule("Robust", update::Robust{});
   check_rule("Nesterov", update::Nesterov{});
@@ -175,7 +175,7 @@ TEST_CASE("update rules: no allocation after the first call") {
   check_rule("LearnedHeavyBall", update::LearnedHeavyBall{});
 }
 
-TEST_CASE("experts: no allocation after the first call") {
+TEST_CASE("experts: allocate nothing after the first call") {
   check_expert("GatedMlp", GatedMlp<Silu>{.model_dim = 2 * dim, .hidden_dim = 20});
   check_expert("PatchMlp", PatchMlp<Cubic>{.model_dim = dim, .patches = 2, .filters = 8, .outputs = 4});
   check_expert("AttentionExpert", AttentionExpert{.model_dim = dim, .length = 2});
@@ -185,7 +185,7 @@ TEST_CASE("experts: no allocation after the first call") {
                                                      .counts = {2, 2}});
 }
 
-TEST_CASE("models: no allocation after the first call") {
+TEST_CASE("models: allocate nothing after the first call") {
   const Mixture mixture{top_2, mlp};
   const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
   expect_no_memory(

@@ -65,7 +65,7 @@ Tensor<float, 2, CountedCpu> segment(const Tensor<float, 2, CountedCpu>& all, In
 
 }  // namespace
 
-TEST_CASE("attention: FewRows computes small batches, and no others") {
+TEST_CASE("attention: FewRows computes only products of few rows") {
   CountedCpu::Context one(1), three(3, true);
   int small = 0, large = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {

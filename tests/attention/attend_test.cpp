@@ -79,7 +79,7 @@ std::vector<double> mask_of(Index items) {
 
 }  // namespace
 
-TEST_CASE("attend (1): softmax attention for any heads, lengths, masks") {
+TEST_CASE("attend (1): equals softmax attention for any heads, lengths, masks") {
   for (const bool causal : {false, true})
     for (const Index heads : {1, 2, 5})
       for (const Index length : {1, 3, 16, 300})
@@ -97,7 +97,7 @@ TEST_CASE("attend (1): softmax attention for any heads, lengths, masks") {
         }
 }
 
-TEST_CASE("attend: NaN in later, other or padded items reaches nothing") {
+TEST_CASE("attend: NaN reaches only rows that see it") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Index heads : {1, 2})
     for (const Index length : {8, 300}) {

@@ -102,7 +102,7 @@ const Noise noise{Random{Seed{9}, 4}};
 
 }  // namespace
 
-TEST_CASE("window attention (1), (2): window, position keys and dropout") {
+TEST_CASE("window attention (1), (2): equals loops, with positions and dropout") {
   for (const auto* windows : {&small, &large})
     for (const Window& window : *windows)
       for (const Index heads : {1, 2, 5})
@@ -153,7 +153,7 @@ TEST_CASE("window attention: gradients are added and equal finite differences") 
       }
 }
 
-TEST_CASE("window attention: gradients across blocks equal those in one block" * doctest::skip(support::slow_build)) {
+TEST_CASE("window attention: gradients across blocks equal finite differences" * doctest::skip(support::slow_build)) {
   // A directional derivative with respect to all inputs contains the gradient of every block.
   for (const Window& window : large)
     for (const double rate : {0.0, 0.4}) {
@@ -218,7 +218,7 @@ TEST_CASE("window attention: other sequences and threads change no bit") {
   }
 }
 
-TEST_CASE("window attention: a NaN key reaches only visible rows") {
+TEST_CASE("window attention: NaN reaches only rows that see its key") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const bool itself : {true, false})
     for (const Index length : {8, 300}) {

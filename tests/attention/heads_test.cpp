@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("HeadRows: each head of each sequence is a sequence") {
+TEST_CASE("HeadRows: stores each head of a sequence as a sequence") {
   for (const Index heads : {1, 3})
     for (const Index length : {1, 4, 12}) {
       const detail_::attending::HeadRows rows{heads, length};
@@ -81,7 +81,7 @@ TEST_CASE("RepeatHeads, SumHeads: copy shared heads, and sum their gradients") {
       }
 }
 
-TEST_CASE("projections: heads divide the width; shapes equal the width") {
+TEST_CASE("projections: wrong numbers of heads and wrong shapes throw") {
   CHECK_NOTHROW(detail_::attending::expect_heads("Some", 6, 3));
   CHECK_THROWS_WITH_AS(detail_::attending::expect_heads("Some", 0, 1), "Some: model_dim: expected at least 1, got 0",
                        ArgumentError);

@@ -69,7 +69,7 @@ TEST_CASE("KvCache: an item stays in its row until dropped") {
     }
 }
 
-TEST_CASE("KvCache: without `keep` it never moves or grows") {
+TEST_CASE("KvCache: without `keep` its memory never moves or grows") {
   Cpu::Context ctx(1);
   const CacheSize size{.layers = 3, .sequences = 2, .parts = 4, .width = 5, .longest = 10};
   CHECK(size.capacity() == 10);
@@ -159,7 +159,7 @@ TEST_CASE("CachedSequence: returns the number and length of sequences") {
   CHECK_FALSE(all.has_cache());
 }
 
-TEST_CASE("last_keys: the window, or all keys") {
+TEST_CASE("last_keys: returns the window, or all keys for width 0") {
   CHECK(last_keys(3, 5, 4).width == 4);
   CHECK(last_keys(3, 5, 0).first(0) <= 0);
   CHECK(last_keys(3, 5, 0).first(2) <= 0);

@@ -19,7 +19,7 @@ constexpr double hidden = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("Mask: a row sees its sequence, causal up to itself") {
+TEST_CASE("Mask: rows see their sequence, up to themselves if causal") {
   const std::vector<double> keys(24, 1.0);
   Cpu::Context ctx(1);
   for (const bool causal : {false, true})
@@ -44,7 +44,7 @@ TEST_CASE("Mask: a row sees its sequence, causal up to itself") {
     }
 }
 
-TEST_CASE("Mask: with a window a row sees the earlier keys") {
+TEST_CASE("Mask: a window limits which earlier keys a row sees") {
   const std::vector<double> keys(24, 1.0);
   Cpu::Context ctx(1);
   for (const bool itself : {false, true})
@@ -68,7 +68,7 @@ TEST_CASE("Mask: with a window a row sees the earlier keys") {
       }
 }
 
-TEST_CASE("Mask: hides keys that are padding or have less certainty") {
+TEST_CASE("Mask: hides padding and keys less certain than the row") {
   const std::vector<double> keys{1, hidden, quiet_nan, 1}, rows{1, 0, 1, 1}, entropy{0.5, 0.1, 0.2, 0.7};
   detail_::attending::Mask<double, Cpu> mask{4, false, keys, rows};
   const detail_::attending::Block block{0, 4, 0, 4, 1};
@@ -85,7 +85,7 @@ TEST_CASE("Mask: hides keys that are padding or have less certainty") {
   CHECK(mask.seen(at, 3, 0, 3.0) == 3);
 }
 
-TEST_CASE("Keys: nonfinite keys become 0 and NaN; padding is hidden") {
+TEST_CASE("Keys: nonfinite keys get mask NaN; padding is hidden") {
   Cpu::Context ctx(2);
   constexpr Index items = 6, heads = 2, length = 3;
   const detail_::attending::HeadRows rows{heads, length};

@@ -42,7 +42,7 @@ TEST_CASE("block products: each row uses the keys of its head") {
   }
 }
 
-TEST_CASE("block products: scores and sums; unused rows stay untouched") {
+TEST_CASE("block products: sums equal loops; unused rows stay untouched") {
   constexpr Index length = 5, slots = 6, items = length * slots, dim = 3;
   Cpu::Context ctx(1);
   const auto q = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),

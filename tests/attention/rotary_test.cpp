@@ -57,7 +57,7 @@ const std::vector<Case> cases{
 
 }  // namespace
 
-TEST_CASE("Rotary (2)-(6): frequencies and amplitude equal those in transformers") {
+TEST_CASE("Rotary (2)-(6): frequencies and amplitude equal values of transformers") {
   for (const Case& c : cases) {
     CAPTURE(c.name);
     CHECK(std::abs(c.rotary.amplitude() - c.amplitude) <= 1e-15);
@@ -70,7 +70,7 @@ TEST_CASE("Rotary (2)-(6): frequencies and amplitude equal those in transformers
   CHECK(Rotary{.rope_type = RopeType::yarn, .attention_factor = 0.75}.amplitude() == 0.75);
 }
 
-TEST_CASE("Rotary (6): equal factors of llama3 are a step") {
+TEST_CASE("Rotary (6): equal llama3 factors give a step function") {
   // Llama 4 Scout: pairs that turn less than once in 8192 positions have a sixteenth of their frequency.
   const Rotary scout{.rope_theta = 500000,
                      .rope_type = RopeType::llama3,
@@ -88,7 +88,7 @@ TEST_CASE("Rotary (6): equal factors of llama3 are a step") {
   CHECK(slow < 64);
 }
 
-TEST_CASE("Rotary (1): rotates pairs half a head apart, and back") {
+TEST_CASE("Rotary (1): rotates pairs half the rotated width apart") {
   Cpu::Context ctx(2);
   constexpr Index length = 5, heads = 3, width = 10, first = 7;
   const Rotary rotary{.rope_theta = 50,
@@ -123,7 +123,7 @@ TEST_CASE("Rotary (1): rotates pairs half a head apart, and back") {
   CHECK(difference(values(y), scaled) <= 1e-14);
 }
 
-TEST_CASE("Rotary: interleaved pairs, from a value inside each head") {
+TEST_CASE("Rotary: rotates interleaved pairs in part of each head") {
   Cpu::Context ctx(1);
   constexpr Index items = 4, heads = 2, width = 7, first = 3;
   const Rotary rotary{.rope_theta = 30, .interleaved = true};

@@ -21,7 +21,7 @@ Tensor<double, 2, Cpu> counted(Index rows, Index columns, double from) {
 
 }  // namespace
 
-TEST_CASE("memory: remembered and current rows are joined and split again") {
+TEST_CASE("memory: joins remembered and current rows, and splits them again") {
   Cpu::Context ctx(2);
   const Window window{3, 2, 9};
   const auto past = counted(4, 5, 1000), now = counted(6, 2, 0);
@@ -50,7 +50,7 @@ TEST_CASE("memory: remembered and current rows are joined and split again") {
   CHECK(detail_::attending::without_past(ctx, alone, now.view()).data() == now.data());
 }
 
-TEST_CASE("memory: the next segment gets the last rows") {
+TEST_CASE("memory: the next segment remembers the last rows") {
   Cpu::Context ctx(2);
   const auto keys = counted(10, 2, 0);  // two sequences of five
   for (const Index width : {1, 3, 5, 6, 9}) {
@@ -101,7 +101,7 @@ TEST_CASE("SegmentMemory: grows, restarts, and keeps its address") {
   for (Index i = 0; i < valid.size(); ++i) CHECK(valid(i) == 1);  // the zeros are keys
 }
 
-TEST_CASE("memory: masks mark the keys of current and next segment") {
+TEST_CASE("memory: masks cover the keys of current and next segment") {
   Cpu::Context ctx(2);
   const std::vector<double> past{1, 0, 0, 1}, now{1, 1, 0, 0, 1, 1}, none;
   const auto view = [](const std::vector<double>& mask) {

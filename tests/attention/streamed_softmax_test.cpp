@@ -92,7 +92,7 @@ struct Weighted {
 
 }  // namespace
 
-TEST_CASE("streamed softmax (1), (2): mean, log-sum-exp, entropy over blocks") {
+TEST_CASE("streamed softmax (1), (2): mean, log-sum-exp, entropy equal loops") {
   for (const Reach& reach :
        {Reach{false}, Reach{true}, Reach{true, 2}, Reach{true, 2, false}, Reach{true, 200}, Reach{true, 700, false}})
     for (const Index length : {1, 3, 40, 128, 129, 600})
@@ -130,7 +130,7 @@ TEST_CASE("streamed softmax (1), (2): mean, log-sum-exp, entropy over blocks") {
       }
 }
 
-TEST_CASE("streamed softmax: NaN keys or values reach only visible rows") {
+TEST_CASE("streamed softmax: NaN reaches only rows that see its key") {
   for (const bool causal : {false, true})
     for (const Index length : {6, 300}) {
       Weighted<float> clean(2 * length, length, causal), changed(2 * length, length, causal);

@@ -17,7 +17,7 @@ using namespace gatefold;
 using namespace gatefold::detail_::attending;
 using namespace gatefold::support;
 
-TEST_CASE("Window (1): one block has all visible keys") {
+TEST_CASE("Window (1): one block has a row's visible keys") {
   for (const bool itself : {true, false})
     for (const Index length : {1, 2, 5, 128, 129, 300})
       for (const Index past : {0, 1, 7, 200, 600})
@@ -53,7 +53,7 @@ TEST_CASE("Window (1): one block has all visible keys") {
         }
 }
 
-TEST_CASE("Window (2): one block has the keys of the chunk") {
+TEST_CASE("Window (2): one block has a row's visible chunk keys") {
   for (const Index length : {1, 2, 5, 128, 129, 300})
     for (const Index past : {0, 1, 7, 200, 600})
       for (const Index width : {1, 3, 8, 257, 700})
@@ -85,7 +85,7 @@ TEST_CASE("Window (2): one block has the keys of the chunk") {
         }
 }
 
-TEST_CASE("Window: blocks of a sequence do not depend on others") {
+TEST_CASE("Window: blocks of a sequence ignore other sequences") {
   for (const auto& window :
        {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500}, Window{1, 70000, 70001},
         Window{300, 0, 900, false}, Window{300, 0, 200, true, true, 0}, Window{300, 700, 500, true, true, 950}}) {

@@ -189,7 +189,7 @@ TEST_CASE("group_by: throws if a key exceeds the last group") {
                        "group_by: key: expected less than 3 (the number of experts or items), got 3", ArgumentError);
 }
 
-TEST_CASE_TEMPLATE("gemm: c (+)= op(a) op(b), then the epilogue", T, float, double) {
+TEST_CASE_TEMPLATE("gemm: stores or adds op(a) op(b), then applies the epilogue", T, float, double) {
   Cpu::Context ctx(2);
   struct Shape {
     Index m, n, k;

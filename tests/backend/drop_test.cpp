@@ -59,7 +59,7 @@ struct Triple {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("drop: device-style calls for single elements give equal values", T, float, double) {
+TEST_CASE_TEMPLATE("drop: calls for single elements equal calls for rows", T, float, double) {
   const Random random{Seed{9}, 4};
   Cpu::Context ctx(2, true);
   const auto expected = dropped<T>(random, 0.4, 11, 45);

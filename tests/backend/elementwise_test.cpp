@@ -36,7 +36,7 @@ struct Pack {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("fill, copy and add functions: write every element, no other", T, float, double) {
+TEST_CASE_TEMPLATE("fill, copy and add functions: write exactly their elements", T, float, double) {
   for (const Index n : {0, 1, 7, 64, 1000, 20000}) {
     Cpu::Context ctx(2);
     const auto a = random_vector<T>(n + 1, 1), b = random_vector<T>(n + 1, 2);

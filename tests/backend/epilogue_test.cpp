@@ -34,13 +34,13 @@ TEST_CASE("OneElement: reads and writes one value") {
   CHECK(x[1] == 2);
 }
 
-TEST_CASE("Store: c = v") {
+TEST_CASE("Store: returns v") {
   CHECK(functor::Store{}(OneElement<double>{}, 3, 4, 5, 2.5) == 2.5);
   const Two v = functor::Store{}(TwoElements{}, 3, 4, 5, Two{{1, 2}});
   CHECK(v.v[1] == 2);
 }
 
-TEST_CASE("AddBias: c = v + bias[e, j] for any row") {
+TEST_CASE("AddBias: returns v + bias[e, j] for any row") {
   const std::vector<double> bias{1, 2, 3, 10, 20, 30};
   const functor::AddBias<double, Cpu> add{Matrix(bias.data(), 2, 3)};
   for (Index e = 0; e < 2; ++e)
@@ -52,7 +52,7 @@ TEST_CASE("AddBias: c = v + bias[e, j] for any row") {
   CHECK(v.v[1] == 230);
 }
 
-TEST_CASE("AddTo: c = v + addend[s, j] for any expert") {
+TEST_CASE("AddTo: returns v + addend[s, j] for any expert") {
   const std::vector<double> addend{1, 2, 3, 10, 20, 30};
   const functor::AddTo<double, Cpu> add{Matrix(addend.data(), 2, 3)};
   for (Index s = 0; s < 2; ++s)

@@ -30,7 +30,7 @@ std::vector<Index> offsets_of(const std::vector<Index>& counts) {
 
 }  // namespace
 
-TEST_CASE("Groups: expert of every slot, with empty experts anywhere") {
+TEST_CASE("Groups: expert() returns the expert of every slot") {
   std::vector<Index> many(257, 2);
   many[0] = many[100] = many[101] = many[256] = 0;
   for (const std::vector<Index>& counts :

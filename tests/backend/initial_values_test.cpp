@@ -53,7 +53,7 @@ TEST_CASE("Initial (2): reference weights are U(±1/√(in·out)), biases are 0"
   CHECK(largest(medium) > 0.999 / 352);
 }
 
-TEST_CASE("Initial (3), (4): normal with standard deviation scale, or scale/√in") {
+TEST_CASE("Initial (3), (4): normal weights have the given standard deviation") {
   Cpu::Context ctx(1);
   const auto w = values(initial_weights<double>(ctx, Initial::normal(0.1), Seed{3}, 10, 50, 40));
   const Initial by_fan{.law = Initial::Law::normal_fan_in, .scale = 0.1 * std::sqrt(50.0)};
@@ -69,7 +69,7 @@ TEST_CASE("Initial (3), (4): normal with standard deviation scale, or scale/√i
   CHECK(largest(values(initial_biases<double>(ctx, Initial::normal(0.1), Seed{3}, 50, 10, 40))) == 0);
 }
 
-TEST_CASE("Initial (5): zero") {
+TEST_CASE("Initial (5): weights and biases are zero") {
   Cpu::Context ctx(1);
   const auto w = values(initial_weights<float>(ctx, Initial::zero(), Seed{3}, 5, 4));
   CHECK(w == std::vector<double>(20, 0.0));

@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("Panels: weights that are not quantised become floats", P, fl
     }
 }
 
-TEST_CASE("Panels: weights without a packed copy have none") {
+TEST_CASE("Panels: weights without a packed copy have no panels") {
   const float w = 0;
   CHECK(!cpu::PackedWeights().panels(&w, 1, 1, 1));
 }

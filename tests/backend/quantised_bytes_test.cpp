@@ -22,14 +22,14 @@ TEST_CASE("QuantisedBytes: two numbers of four bits share a byte") {
   CHECK(four.shift(4) == 0);
 }
 
-TEST_CASE("QuantisedBytes: int8 has no number -128") {
+TEST_CASE("QuantisedBytes: wrong_number() finds -128 for int8") {
   const QuantisedBytes bytes{Weights::int8, 1, 2, 2};
   const std::array<std::byte, 4> numbers{std::byte{1}, std::byte{0x7f}, std::byte{0x80}, std::byte{0x81}};
   CHECK(bytes.wrong_number(numbers.data()) == 2);
   CHECK(QuantisedBytes{Weights::int4, 1, 2, 4}.wrong_number(numbers.data()) == -1);
 }
 
-TEST_CASE("QuantisedBytes: scales are finite") {
+TEST_CASE("QuantisedBytes: wrong_scale() finds infinity and NaN") {
   const QuantisedBytes bytes{Weights::int4, 1, 40, 2};
   std::array<Bfloat16, 4> scales{};
   scales[0] = Bfloat16::from(-0x1p127F);

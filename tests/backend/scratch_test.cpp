@@ -79,7 +79,7 @@ TEST_CASE("Arena: views are aligned to 256 bytes and backend alignment") {
   for (const Index bytes : {1, 255, 256, 257, 5000000}) CHECK(address(ctx.scratch<char>(bytes).data()) % 64 == 0);
 }
 
-TEST_CASE("Arena: nested marks release the scratch taken since") {
+TEST_CASE("Arena: a nested mark releases only scratch taken after it") {
   Arena arena;
   const auto outer = arena.mark();
   double* const first = arena.scratch<double>(10).data();
@@ -152,7 +152,7 @@ TEST_CASE("Arena: allocates on first use, later steps reuse the memory") {
   CHECK(Counting::releases - releases == Counting::allocations - allocations);
 }
 
-TEST_CASE("Arena: chunks do not move while it grows") {
+TEST_CASE("Arena: chunks do not move while the arena grows") {
   Arena arena;
   const auto mark = arena.mark();
   const View<Index, 1, Counting> early = arena.scratch<Index>(100);
@@ -361,7 +361,7 @@ TEST_CASE("OneThread: scopes nest in one thread, a second thread throws") {
   const OneThread::Scope again(object);
 }
 
-TEST_CASE("OneThread: a scope ends with an exception") {
+TEST_CASE("OneThread: an exception ends the scope") {
   OneThread object;
   const auto fail = [&] {
     const OneThread::Scope scope(object);

@@ -46,7 +46,7 @@ TEST_CASE_TEMPLATE("softmax: rows equal the definition", T, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("softmax: equal, huge and infinite logits", T, float, double) {
+TEST_CASE_TEMPLATE("softmax: gives known results for equal, huge, infinite logits", T, float, double) {
   const T inf = std::numeric_limits<T>::infinity();
   for (const T v : softmax<T>({5, 5, 5, 5}, 1)) CHECK(v == T(0.25));
   CHECK(softmax<T>({1000, -1000, 0}, 1) == std::vector<T>{1, 0, 0});
@@ -72,7 +72,7 @@ TEST_CASE_TEMPLATE("softmax: a NaN affects only its own row", T, float, double) 
     }
 }
 
-TEST_CASE_TEMPLATE("log-softmax: accurate for very large logits", T, float, double) {
+TEST_CASE_TEMPLATE("log-softmax: is accurate for very large logits", T, float, double) {
   Cpu::Context ctx(1);
   const double epsilon = std::numeric_limits<T>::epsilon();
   for (const Index columns : {1, 2, 8, 19, 64})

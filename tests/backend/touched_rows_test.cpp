@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("sum_of_squares and all_finite: read only touched rows", T, f
   CHECK(!all_finite(ctx, all));
 }
 
-TEST_CASE_TEMPLATE("AdamW, Sgd: update touched rows like a matrix, skip others", T, float, double) {
+TEST_CASE_TEMPLATE("AdamW, Sgd: update only touched rows, like a matrix", T, float, double) {
   const auto check = [](const auto& optimizer) {
     Cpu::Context ctx(2, true);
     auto g = gradient<T>(ctx);
@@ -136,7 +136,7 @@ TEST_CASE("NormalizedGd: reads untouched rows as zeros and keeps marks") {
   CHECK(!g.all_touched());
 }
 
-TEST_CASE("parts_of: parts of tensors, of tables and of empty ones") {
+TEST_CASE("parts_of: divides tensors and tables into parts, also if empty") {
   Cpu::Context ctx(1);
   const auto tensor = uniform_tensor<float>(ctx, Seed{1}, 1, 5, 2);
   CHECK(parts_of(FlatTensor(tensor), 4).count() == 3);

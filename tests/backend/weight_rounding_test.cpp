@@ -79,7 +79,7 @@ TEST_CASE("WeightRounding: equations (1) to (3) equal the naive loops") {
     }
 }
 
-TEST_CASE("WeightRounding: numbers and scales equal those of the CPU") {
+TEST_CASE("WeightRounding: numbers and scales equal the CPU format") {
   constexpr Index width = cpu::Tile<float>::columns;
   for (const Weights form : naive::quantised_forms) {
     const cpu::QuantisedFormat& format = *cpu::quantised_format<float>(form);
@@ -105,7 +105,7 @@ TEST_CASE("WeightRounding: numbers and scales equal those of the CPU") {
   }
 }
 
-TEST_CASE("WeightRounding: a scale is a bfloat16 without rounding") {
+TEST_CASE("WeightRounding: scales are exact in bfloat16") {
   for (const Weights form : naive::quantised_forms)
     for (const auto& group : groups()) {
       const float scale = rounded(form, group).scale;
@@ -113,7 +113,7 @@ TEST_CASE("WeightRounding: a scale is a bfloat16 without rounding") {
     }
 }
 
-TEST_CASE("WeightRounding: numbers are read from 8 or 4 bits") {
+TEST_CASE("WeightRounding: reads numbers from 8 or 4 bits") {
   for (int q = -127; q <= 127; ++q)
     CHECK(WeightRounding{Weights::int8}.stored(static_cast<std::uint32_t>(q & 255) | 0xab00U) == q);
   for (int q = -8; q <= 7; ++q)
@@ -126,7 +126,7 @@ TEST_CASE("WeightRounding: numbers are read from 8 or 4 bits") {
   }
 }
 
-TEST_CASE("WeightRounding: forms of four bits share a byte") {
+TEST_CASE("WeightRounding: only forms of four bits share a byte") {
   CHECK(!WeightRounding{Weights::int8}.halves());
   CHECK(WeightRounding{Weights::int4}.halves());
   CHECK(WeightRounding{Weights::mxfp4}.halves());

@@ -27,7 +27,7 @@ TEST_CASE_TEMPLATE("models: the number of threads changes no bit", T, float, dou
   });
 }
 
-TEST_CASE_TEMPLATE("models: the rest of the batch changes no bit", T, float, double) {
+TEST_CASE_TEMPLATE("models: other items of the batch change no bit", T, float, double) {
   each_model([](const std::string& name, const auto& model) {
     CAPTURE(name);
     in_any_batch<T>(model);

@@ -229,7 +229,7 @@ double sum_of_sines(const std::vector<double>& v) {
 
 }  // namespace
 
-TEST_CASE("gradients: a correct layer passes, every value checked") {
+TEST_CASE("gradients: a correct layer passes, and every value is checked") {
   const auto report = report_of(Fault::none);
   CHECK_MESSAGE(report, report.str());
   CHECK(report.checked == 7 * 3 + 3 + 3 + 7 * 3);  // x, weight, bias, carry
@@ -259,7 +259,7 @@ TEST_CASE("gradients: faults are found and reported with their tensor") {
   }
 }
 
-TEST_CASE("gradients: NaN in the output fails everywhere") {
+TEST_CASE("gradients: NaN in the output is reported for every tensor") {
   const auto report = report_of(Fault::forward_nan);
   CHECK_FALSE(report);
   CHECK(names(report, "x"));
@@ -273,7 +273,7 @@ TEST_CASE("gradients: an overwritten dx is found in a residual stream") {
   CHECK(check::gradients(ctx, Double{.overwrites = true}));  // alone it shows only in two passes: see conformance.hpp
 }
 
-TEST_CASE("gradients: a fault deep inside is reported with its path") {
+TEST_CASE("gradients: a nested fault is reported with its path") {
   Cpu::Context ctx(1);
   CHECK(check::gradients(ctx, Stack{Faulty{}, 2}));
   const auto report = check::gradients(ctx, Stack{Faulty{.fault = Fault::sign_of_input}, 2});
@@ -443,7 +443,7 @@ TEST_CASE("gradients: errors fail just above the tolerance, pass below") {
   CHECK_FALSE(Problem{{0, 0}, {1000, 1e-5}}.compare(linear));
 }
 
-TEST_CASE("gradients: NaN on either side fails") {
+TEST_CASE("gradients: a NaN gradient fails, whether numeric or analytic") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   CHECK_FALSE(Problem{{0.3, 0.4}, {std::cos(0.3), nan}}.compare(sum_of_sines));
   CHECK_FALSE(Problem{{0.3}, {1}}.compare([=](const auto&) { return nan; }));
@@ -660,7 +660,7 @@ TEST_CASE("items: a policy reads rows unless it defines ids") {
   static_assert(!detail_::policy::reads_ids<Chain<Linear, Linear>, double, Cpu>);
 }
 
-TEST_CASE("random items: cover all ids, or are rows") {
+TEST_CASE("random_items: draws all ids, or rows within the scale") {
   Cpu::Context ctx(1);
   const auto ids = check::random_items<double>(ctx, Seed{1}, 1, as_layer<double, Cpu>(LookUp{}), 200);
   CHECK(std::set<Index>(ids.data(), ids.data() + 200) == std::set<Index>{0, 1, 2, 3, 4});

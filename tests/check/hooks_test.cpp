@@ -222,7 +222,7 @@ TEST_CASE("Names: a stack has one part, and tensors per layer") {
   CHECK(paths_of_weights(chain) == Names{"layers.0.layers.0.", "layers.0.layers.1.", "layers.1."});
 }
 
-TEST_CASE("Names: a wrapper of one part adds no name") {
+TEST_CASE("Names: a wrapper of one part adds no tensor name") {
   const Residual layer{update::Plain{}, OneExpert{Linear{2, 2}}};
   const Names names{"branch."};
   CHECK(paths_of_weights(layer) == names);

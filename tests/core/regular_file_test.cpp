@@ -57,7 +57,7 @@ TEST_CASE("RegularFile: reads bytes at a position, up to the end") {
                        (path.string() + ": offset 10: truncated: expected 1 more bytes").c_str(), FileError);
 }
 
-TEST_CASE("RegularFile: mapped bytes stay when the file is deleted, and writes stay in memory") {
+TEST_CASE("RegularFile: a map outlives its file; writes stay in memory") {
   const TempDirectory temp;
   const auto path = temp.path / "file", empty = temp.path / "empty";
   std::ofstream(path, std::ios::binary) << "0123456789";
@@ -89,7 +89,7 @@ TEST_CASE("RegularFile: a file that became shorter is not mapped") {
                        FileError);
 }
 
-TEST_CASE("RegularFile: other kinds of files are refused") {
+TEST_CASE("RegularFile: folders and missing files throw; links are followed") {
   const TempDirectory temp;
   const auto path = temp.path / "file", link = temp.path / "link";
   CHECK(refusal(path) == path.string() + ": cannot open: No such file or directory");

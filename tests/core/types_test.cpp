@@ -59,7 +59,7 @@ TEST_CASE("mix64: is bijective") {
     CHECK(unmix64(mix64(edge)) == edge);
 }
 
-TEST_CASE("Seed: forks differ from each other, parent and order") {
+TEST_CASE("Seed: forks are distinct, and their order matters") {
   std::set<std::uint64_t> seen;
   Index forks = 0;
   for (const std::uint64_t parent : {std::uint64_t(0), std::uint64_t(1), ~std::uint64_t(0)}) {

@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("Weights: forms of 8 and 4 bits are quantised") {
+TEST_CASE("Weights: only forms of 8 and 4 bits are quantised") {
   CHECK(!is_quantised(Weights::unchanged));
   CHECK(!is_quantised(Weights::bfloat16));
   CHECK(is_quantised(Weights::int8));
@@ -14,7 +14,7 @@ TEST_CASE("Weights: forms of 8 and 4 bits are quantised") {
   CHECK(is_quantised(Weights::mxfp4));
 }
 
-TEST_CASE("Weights: an odd address has no elements") {
+TEST_CASE("Weights: an odd address marks weights without elements") {
   alignas(double) const double w[2] = {};
   CHECK(has_elements(w));
   CHECK(has_elements(static_cast<const float*>(nullptr)));

@@ -20,7 +20,7 @@ constexpr Index dim = 20;
 TEST_CASE("cuda: experts round as docs/explanation/bfloat16.md defines") { by_hand::check_experts<float, CudaBf16>(); }
 
 #ifdef GATEFOLD_CPU_BESIDE
-TEST_CASE("cuda: CudaBf16 and CpuBf16 agree within the errors of both") {
+TEST_CASE("cuda: CudaBf16 and CpuBf16 agree within their rounding errors") {
   const auto on_device = [](const auto& layer) {
     CudaBf16::Context ctx;
     return outcome(layer.template run<float, CudaBf16>(ctx));

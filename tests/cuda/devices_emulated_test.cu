@@ -104,7 +104,7 @@ TEST_CASE("Context: two devices alternate step by step in one thread") {
   for (int i : {0, 1}) CHECK(run[i].parameters() == expected[i]);
 }
 
-TEST_CASE("layers: direct calls with a stream of another device") {
+TEST_CASE("layers: direct calls allocate on the device of the stream") {
   cuda_emulator::options().devices = 2;
   make_current(1);
   cudaStream_t stream = nullptr;

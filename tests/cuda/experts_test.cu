@@ -49,7 +49,7 @@ TEST_CASE_TEMPLATE("cuda: experts match the naive backend", T, double, float) {
   SUBCASE("LayerNorm") { check<T>(LayerNorm{.model_dim = 37}); }
 }
 
-TEST_CASE("cuda: experts with options and of two kinds match") {
+TEST_CASE("cuda: experts with options match the naive backend") {
   SUBCASE("Linear without bias") { check<double>(Linear{.model_dim = 8, .output_dim = 5, .bias = false}); }
   SUBCASE("Mlp without bias") { check<double>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13, .bias = false}); }
   SUBCASE("GatedMlp with biases, of gpt-oss") {
@@ -78,7 +78,7 @@ TEST_CASE_TEMPLATE("cuda: experts of every activation match the naive backend", 
 TEST_CASE("cuda: experts of two kinds match the naive backend, float") { check_two_kinds<float>(); }
 #endif
 
-TEST_CASE("cuda: experts: one with all slots, more experts than lanes") {
+TEST_CASE("cuda: experts: uneven slots and many experts match naive backend") {
   for (const Slots& slots : {one_takes_all, many_experts()}) {
     Backends on;
     CAPTURE(slots.counts.size());

@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("cuda: save_frozen: writes the bytes of the CPU", B, Cuda, Cu
     }
 }
 
-TEST_CASE("cuda: load_frozen: reads language models of the device and of the CPU") {
+TEST_CASE("cuda: load_frozen: reads language models saved on GPU or CPU") {
   const TempDirectory folder;
   const FilesOfCpu files{folder.path};
   const auto path = folder.path / "device.safetensors";

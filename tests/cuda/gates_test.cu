@@ -103,7 +103,7 @@ TEST_CASE("SoftmaxNoisyTopK, edge cases: matches the naive backend") {
 TEST_CASE("SoftmaxNoisyTopK, published: matches the naive backend") {
   expect_same_everywhere(published::shazeer({.experts = 0, .k = 3}));
 }
-TEST_CASE("auxiliary losses: later evaluations omit them") {
+TEST_CASE("SoftmaxNoisyTopK, no auxiliary loss: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4, {.auxiliary = false});
 }

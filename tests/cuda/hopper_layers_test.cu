@@ -68,7 +68,7 @@ TEST_CASE("cuda: Hopper kernel: packed weights, also transposed, change no bit")
   CHECK(std::memcmp(with.data(), without.data(), with.size() * sizeof(float)) == 0);
 }
 
-TEST_CASE("cuda: gated experts: memory is one bfloat16 per slot value") {
+TEST_CASE("cuda: gated experts: slots hold only bfloat16 values in memory") {
   constexpr Index in = 128, hidden = 32, many = 8192, picks = 2, slots = many * picks;
   constexpr std::size_t megabyte = std::size_t(1) << 20, rest = 3 * megabyte;  // routing, and ends of chunks
   const Mixture layer{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = picks}},

@@ -82,7 +82,7 @@ TEST_CASE("AttentionPosterior, not causal: matches the naive backend") { expect_
 TEST_CASE("AttentionPosterior, only_confident: matches the naive backend") {
   expect_same_attentive({.only_confident = true});
 }
-TEST_CASE("mixings: a sequence with more rows than a block") {
+TEST_CASE("mixings: sequences longer than a block match the naive backend") {
   Backends on;
   static_assert(detail_::attending::BlockSize{}.rows < 131);
   expect_same_gate<double>(on, Similar{.scores = {.experts = 3}, .mixing = {.causal = false}}, 2,

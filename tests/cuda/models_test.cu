@@ -51,7 +51,7 @@ TEST_CASE("cuda: models without attention match the naive backend") {
   }
 }
 
-TEST_CASE("cuda: attention blocks with AttentionAware gates match the naive backend") {
+TEST_CASE("cuda: blocks with AttentionAware gates match the naive backend") {
   const Case sequences{.items = 24, .length = 8};
   SUBCASE("lowest entropy") { check<double>(block_of({}), sequences); }
   SUBCASE("every head") { check<double>(block_of({.head = FollowedHead::every}), sequences); }

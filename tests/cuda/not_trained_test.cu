@@ -32,7 +32,7 @@ std::vector<double> values_but(Cuda::Context& ctx, const P& pack, const std::vec
 
 }  // namespace
 
-TEST_CASE("cuda: NotTrained: skipping gradients changes no bit of others") {
+TEST_CASE("cuda: NotTrained: skipping gradients changes no other bits") {
   Backends on;
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                         Mlp<Gelu>{.model_dim = dim, .hidden_dim = 16}};

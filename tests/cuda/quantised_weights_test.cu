@@ -76,7 +76,7 @@ void check_inference(const L& layer) {
 
 }  // namespace
 
-TEST_CASE("cuda: freeze: 8 and 4 bits equal plain rounded weights") {
+TEST_CASE("cuda: freeze: quantised weights equal plain rounded weights") {
   SUBCASE("GatedMlp") { check_inference<Cuda>(mixture(gated())); }
   SUBCASE("GatedMlp, CudaBf16") { check_inference<CudaBf16>(mixture(gated())); }
   SUBCASE("GatedMlp with biases") {
@@ -86,7 +86,7 @@ TEST_CASE("cuda: freeze: 8 and 4 bits equal plain rounded weights") {
   SUBCASE("Linear") { check_inference<Cuda>(mixture(Linear{.model_dim = dim})); }
 }
 
-TEST_CASE("cuda: freeze: 8 and 4 bits match the naive backend") {
+TEST_CASE("cuda: freeze: quantised weights match the naive backend") {
   Backends on;
   const auto layer = mixture(gated());
   for (const Weights form : naive::quantised_forms) {
@@ -107,7 +107,7 @@ TEST_CASE("cuda: freeze: 8 and 4 bits match the naive backend") {
   }
 }
 
-TEST_CASE("cuda: freeze: 8 and 4 bits give equal bits in any batch") {
+TEST_CASE("cuda: freeze: quantised weights give equal bits in any batch") {
   Cuda::Context ctx;
   const auto layer = mixture(gated());
   const Index items = 30;
@@ -123,7 +123,7 @@ TEST_CASE("cuda: freeze: 8 and 4 bits give equal bits in any batch") {
   }
 }
 
-TEST_CASE("cuda: freeze: a graph can capture products of 8 and 4 bits") {
+TEST_CASE("cuda: freeze: graphs can capture products of quantised weights") {
   Cuda::Context ctx;
   const auto layer = mixture(gated());
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 20, dim);
@@ -198,7 +198,7 @@ TEST_CASE("cuda: freeze: matrices of one column keep their elements") {
   CHECK(difference(outputs(ctx, layer, rounded, x), outputs(ctx, layer, frozen, x)) == "");
 }
 
-TEST_CASE("cuda: freeze: doubles cannot have 8 or 4 bits") {
+TEST_CASE("cuda: freeze: quantising doubles throws") {
   const auto layer = mixture(Linear{.model_dim = 4});
   Cuda::Context ctx;
   for (const bool keep_plain : {true, false})

@@ -82,7 +82,7 @@ TEST_CASE("cuda: RoundedWeights: products detect stale copies until refresh") {
   CHECK(same_bits(pass.all(), refreshed));
 }
 
-TEST_CASE("cuda: RoundedWeights: a user's loop has the same bits") {
+TEST_CASE("cuda: RoundedWeights: a custom loop has the same bits") {
   const auto run = [](bool keeps) {
     CudaBf16::Context ctx;
     Pass pass{model(), ctx};

@@ -206,7 +206,7 @@ TEST_CASE("Capacity, most confident first: matches the naive backend") {
           .selection = NoisyTopK<>::reference({.k = 2}), .factor = 0.6, .multiple_of = 1, .batch_priority = true},
       {}, {"grads.noise"});
 }
-TEST_CASE("selections: no item, one item, one expert, all experts") {
+TEST_CASE("selections: edge cases match the naive backend") {
   expect_same_selection(TopK{.k = 2}, 0, 5, random_rank);
   expect_same_selection(TopK{.k = 2}, 1, 5, random_rank);
   expect_same_selection(TopK{.k = 1, .renormalise = false}, 6, 1, random_rank);

@@ -97,7 +97,7 @@ void expect_one_process(const M& mixture, const Extra<M, T, B>& extra, Index len
 
 }  // namespace
 
-TEST_CASE("cuda: other gates and experts on shards match one process") {
+TEST_CASE("cuda: gates and experts on shards match one process") {
   const Mlp<Gelu> mlp{.model_dim = test::run_dim, .hidden_dim = 5};
   const SoftmaxTopK top_k{.scores = {.experts = 5}, .selection = {.k = 2}};
   const auto check = [](const auto& mixture, const auto& extra, Index length = 1) {

@@ -294,7 +294,7 @@ struct LayerLaunches {
 }  // namespace
 
 // Each list is also in docs/explanation/gpu_speed.md.
-TEST_CASE("cuda: kernel launches of a layer in training") {
+TEST_CASE("cuda: a layer in training launches only the listed kernels") {
   const LayerLaunches one(mixture, 1), two(mixture, 2), three(mixture, 3);
   for (const auto& [less, more] : {std::pair{&one, &two}, {&two, &three}}) {
     CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 4");
@@ -305,7 +305,7 @@ TEST_CASE("cuda: kernel launches of a layer in training") {
   }
 }
 
-TEST_CASE("cuda: kernel launches of a layer in inference") {
+TEST_CASE("cuda: a layer in inference launches only the listed kernels") {
   const auto launches = [](Index experts, Index rows) {
     Residual layer = mixture;
     layer.branch.gate.scores.experts = experts;

@@ -27,7 +27,7 @@ u64 with_input(const std::string& body, const std::vector<T>& values) {
 
 }  // namespace
 
-TEST_CASE("ld: narrow loads extend by the sign of their type") {
+TEST_CASE("ld: sign-extends or zero-extends narrow types") {
   const std::vector<std::uint8_t> bytes{0x80, 0xff, 0x7f, 0x01, 0x80, 0, 0, 0x80};
   CHECK(with_input("ld.global.u8 %h1, [%d1]; cvt.u64.u16 %d9, %h1;", bytes) == 0x80);
   CHECK(with_input("ld.global.s8 %h1, [%d1]; cvt.s64.s16 %d9, %h1;", bytes) == static_cast<u64>(-128));
@@ -58,7 +58,7 @@ TEST_CASE("ld: caching hints and scopes do not change the value") {
   }
 }
 
-TEST_CASE("ld: vectors of two, four and eight") {
+TEST_CASE("ld: reads vectors of two, four and eight elements") {
   const std::vector<u32> values{1, 2, 3, 4, 5, 6, 7, 8};
   CHECK(with_input("ld.global.v2.u32 {%r1, %r2}, [%d1+8]; mov.b64 %d9, {%r1, %r2};", values) == 0x0000000400000003);
   CHECK(with_input("ld.global.v4.f32 {%r1, %r2, %r3, %r4}, [%d1]; mov.b64 %d9, {%r4, %r2};", values) ==
@@ -125,7 +125,7 @@ TEST_CASE("isspacep: distinguishes the spaces of generic addresses") {
   CHECK(is("global", shared) == 0);
 }
 
-TEST_CASE("variables: kernels read constants, initialised variables and parameters") {
+TEST_CASE("variables: kernels read constants, initial values and parameters") {
   const std::string before = ".const .align 4 .u32 c[2] = {5, 6};\n.global .align 8 .u64 g = 77;\n";
   DeviceArray<u64> out(4, 0);
   run_module(kernel_text("ld.const.u32 %r1, [c+4]; cvt.u64.u32 %d3, %r1; mov.u64 %d4, g; ld.global.u64 %d5, [%d4];\n"
@@ -194,7 +194,7 @@ TEST_CASE("atom: returns the old value and stores the new one") {
   }
 }
 
-TEST_CASE("atom.cas: compare and swap on 16, 32 and 64 bits") {
+TEST_CASE("atom.cas: compares and swaps 16, 32 and 64 bits") {
   DeviceArray<u64> out(2, 0);
   out[0] = 5;
   run_body("atom.global.cas.b64 %d3, [%d0], 5, 8; atom.global.cas.b64 %d4, [%d0], 5, 9; st.global.u64 [%d0+8], %d4;",
@@ -207,7 +207,7 @@ TEST_CASE("atom.cas: compare and swap on 16, 32 and 64 bits") {
   CHECK(out[0] == 4);
 }
 
-TEST_CASE("atom: all threads of many blocks, global and shared memory") {
+TEST_CASE("atom: adds the values of all threads in many blocks") {
   DeviceArray<u32> out(2, 0);
   run_body(
       ".shared .u32 s;\nsetp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [s], 0; bar.sync 0; atom.shared.add.u32 %r1, [s], "
@@ -219,7 +219,7 @@ TEST_CASE("atom: all threads of many blocks, global and shared memory") {
   CHECK(out[1] == 6 * 140);
 }
 
-TEST_CASE("out of bounds access: the report has all details") {
+TEST_CASE("out of bounds access: the report names address and thread") {
   DeviceArray<u32> out(100, 0);
   const std::string fault = fault_of([&] {
     run_body(
@@ -255,7 +255,7 @@ TEST_CASE("invalid access: each kind has its own message") {
                  "out of bounds parameter load of 8 bytes at 0x10"));
 }
 
-TEST_CASE("local memory: generic addresses, faults of a single lane") {
+TEST_CASE("local memory: accepts generic addresses, names the faulty lane") {
   const std::string local = ".local .align 8 .b8 l[16];\nmov.u64 %d3, l; cvta.local.u64 %d4, %d3; ";
   const auto last = each_thread(local + "cvt.u64.u32 %d5, %r0; st.u64 [%d4+8], %d5; ld.u64 %d9, [%d4+8];", 64);
   for (std::size_t i = 0; i < last.size(); ++i) CHECK(last[i] == i);

@@ -139,7 +139,7 @@ TEST_CASE("cublasDgemm: does not round double to float") {
   CHECK(c.host()[0] == (1 + tiny) * (1 + tiny));
 }
 
-TEST_CASE("cublasSgemm: beta 0 skips C, k 0 skips A, B") {
+TEST_CASE("cublasSgemm: beta 0 ignores C, k 0 ignores A, B") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Array<float> a({2}), b({3}), c({nan});
   const Library library;
@@ -224,7 +224,7 @@ struct Grouped {
   }
 };
 
-TEST_CASE("cublasGemmGroupedBatchedEx: matches its definition, also with empty groups") {
+TEST_CASE("cublasGemmGroupedBatchedEx: matches its definition for any groups") {
   Grouped grouped;
   REQUIRE(grouped.run(grouped.size.data(), grouped.a.data) == CUBLAS_STATUS_SUCCESS);
   const auto y = grouped.y.host();
@@ -242,7 +242,7 @@ TEST_CASE("cublasGemmGroupedBatchedEx: matches its definition, also with empty g
   }
 }
 
-TEST_CASE("cublasGemmGroupedBatchedEx: needs host sizes, device pointers, one type") {
+TEST_CASE("cublasGemmGroupedBatchedEx: checks sizes, pointers and types") {
   Grouped grouped;
   const Array<int> sizes(grouped.size);
   CHECK_THROWS_WITH_AS(grouped.run(sizes.data, grouped.a.data),
@@ -261,7 +261,7 @@ TEST_CASE("cublasGemmGroupedBatchedEx: needs host sizes, device pointers, one ty
   CHECK(grouped.run(grouped.size.data(), grouped.a.data) == CUBLAS_STATUS_INVALID_VALUE);
 }
 
-TEST_CASE("cuBLAS: invalid arguments return its status and write no output") {
+TEST_CASE("cuBLAS: invalid arguments return an error and write nothing") {
   const Array<float> a(std::vector<float>(6, 1)), b(std::vector<float>(6, 1)), c(std::vector<float>(4, 7));
   const Library library;
   const float one = 1;

@@ -29,7 +29,7 @@ u32 number(u32 lane) { return (lane * 37 & 0x1c) ^ 0x80000000; }
 
 }  // namespace
 
-TEST_CASE("shfl: four modes, over the warp and over segments") {
+TEST_CASE("shfl: all four modes work over warps and segments") {
   // The value that __shfl_*_sync of CUDA C++ passes for a width: the clamp, and above it the mask of the segment.
   for (const int width : {32, 8, 2}) {
     CAPTURE(width);
@@ -54,7 +54,7 @@ TEST_CASE("shfl: four modes, over the warp and over segments") {
   }
 }
 
-TEST_CASE("shfl: works on part of a warp, others are undefined") {
+TEST_CASE("shfl: reads poison from lanes outside the mask") {
   const auto got = each_thread(
       "mov.u64 %d9, 7; setp.lt.u32 %p1, %r0, 4; @!%p1 bra END; add.u32 %r1, %r0, 100;\n"
       "shfl.sync.idx.b32 %r2, %r1, %r0, 31, 0xf; shfl.sync.down.b32 %r3, %r1, 2, 31, 0xf; mov.b64 %d9, {%r2, "
@@ -65,7 +65,7 @@ TEST_CASE("shfl: works on part of a warp, others are undefined") {
   }
 }
 
-TEST_CASE("vote: four modes") {
+TEST_CASE("vote: all four modes return known results") {
   auto vote = [](const std::string& mode, const std::string& condition) {
     const bool ballot = mode == "ballot.b32";
     return each_thread(condition + " vote.sync." + mode + (ballot ? " %r2" : " %p2") + ", %p1, 0xffffffff;\n" +
@@ -134,7 +134,7 @@ TEST_CASE("redux: reduces over the lanes of its mask") {
   CHECK(each_thread(sign + "redux.sync.max.s32 %r2, %r1, 0xffffffff; cvt.s64.s32 %d9, %r2;")[8] == 4);
 }
 
-TEST_CASE("elect: chooses one lane of the mask, activemask works") {
+TEST_CASE("elect, activemask: return the first lane and the active lanes") {
   const auto elected = each_thread(
       "mov.u64 %d9, 7; setp.lt.u32 %p1, %r0, 3; @%p1 bra END; elect.sync %r1|%p2, 0xfffffff8; selp.u32 %r2, 1, 0, "
       "%p2;\n"

@@ -17,7 +17,7 @@ using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-TEST_CASE("cvt: integers extend by their sign and truncate") {
+TEST_CASE("cvt: sign-extends, zero-extends or truncates integers") {
   CHECK(evaluate<i64>("cvt.s64.s32 %o, %a;", -5) == -5);
   CHECK(evaluate<u64>("cvt.u64.u32 %o, %a;", ~0u) == 0xffffffffu);
   CHECK(evaluate<i32>("cvt.s32.s16 %o, %a;", i16{-5}) == -5);
@@ -62,7 +62,7 @@ TEST_CASE("cvt: floating point to integer rounds in the given direction") {
   }
 }
 
-TEST_CASE("cvt: integers saturate, NaN converts as on devices") {
+TEST_CASE("cvt: saturates to integers and converts NaN like devices") {
   CHECK(evaluate<i32>("cvt.rzi.s32.f32 %o, %a;", 3e9f) == std::numeric_limits<i32>::max());
   CHECK(evaluate<i32>("cvt.rzi.s32.f32 %o, %a;", -infinity) == std::numeric_limits<i32>::min());
   CHECK(evaluate<u32>("cvt.rzi.u32.f32 %o, %a;", -1.5f) == 0);
@@ -137,7 +137,7 @@ TEST_CASE("cvt: f32 to bf16 keeps the upper half, rounded") {
   CHECK(std::isnan(evaluate<float>("cvt.f32.bf16 %o, %a;", u16{0x7fc0})));
 }
 
-TEST_CASE("cvt: f16 normal, subnormal and overflow") {
+TEST_CASE("cvt: converts normal, subnormal and overflowing f16 numbers") {
   const std::pair<float, u16> exact[] = {{1.0f, 0x3c00},     {-2.5f, 0xc100},    {65504.0f, 0x7bff},
                                          {0x1p-14f, 0x0400}, {0x1p-24f, 0x0001}, {infinity, 0x7c00}};
   for (const std::pair<float, u16>& pair : exact) {

@@ -66,7 +66,7 @@ TEST_CASE("cp.async: a thread waits for its own copies only") {
   CHECK(out.values() == std::vector<u32>{1, 0xffffffff});
 }
 
-TEST_CASE("cp.async: reads must be ordered with begin and arrival") {
+TEST_CASE("cp.async: reads race unless barriers order the reads and copies") {
   const std::vector<u32> in(64, 7);
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(64, 0);
@@ -106,7 +106,7 @@ TEST_CASE("bulk copy: completes an mbarrier that expects its bytes") {
   for (u32 i = 0; i < 64; ++i) CHECK(out[i] == 3);
 }
 
-TEST_CASE("bulk copy: arrives at a wait, its block must wait") {
+TEST_CASE("bulk copy: data arrive at a wait; unawaited copies fault") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(1, 0);

@@ -57,7 +57,7 @@ std::string fault_of(F run) {
 }
 bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST_CASE("current device: one per thread, initially the first") {
+TEST_CASE("current device: every thread begins with device 0") {
   options().devices = 2;
   int count = 0;
   CHECK(cudaGetDeviceCount(&count) == cudaSuccess);
@@ -72,9 +72,9 @@ TEST_CASE("current device: one per thread, initially the first") {
   cudaGetLastError();
 }
 
-TEST_CASE("current device: a new test case begins on the first") { CHECK(current() == 0); }
+TEST_CASE("current device: a new test case begins with device 0") { CHECK(current() == 0); }
 
-TEST_CASE("memory: belongs to the current or stream's device, freed anywhere") {
+TEST_CASE("memory: belongs to one device, can be freed on any") {
   options().devices = 2;
   const Array<int> first(not_initialised, 4);
   make_current(1);

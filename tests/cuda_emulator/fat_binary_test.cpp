@@ -63,7 +63,7 @@ TEST_CASE("choose_ptx: picks the newest usable PTX from unsorted entries") {
   CHECK(choose_ptx(image.bytes.data(), 75).text.empty());
 }
 
-TEST_CASE("choose_ptx: architecture-specific PTX is chosen only on its architecture") {
+TEST_CASE("choose_ptx: picks architecture-specific PTX only on its architecture") {
   const std::string all = ".version 8.0\n.target sm_90\n", alone = ".version 8.0\n.target sm_90a\n";
   for (const bool first : {false, true}) {
     const Image image = Image()

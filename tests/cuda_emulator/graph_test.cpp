@@ -163,7 +163,7 @@ TEST_CASE("capture: relaxed mode allows allocation and waiting") {
   f.end();
 }
 
-TEST_CASE("capture: begins and ends once, in its own stream") {
+TEST_CASE("capture: begins once and ends once, in the same stream") {
   Fixture f, other;
   CHECK(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal) == cudaErrorStreamCaptureUnsupported);
   CHECK(f.end_lost() == cudaErrorIllegalState);
@@ -236,7 +236,7 @@ TEST_CASE("capture: a second stream forks and must join by events") {
   CHECK(f.byte() == 2);
 }
 
-TEST_CASE("capture: events do not connect it to other streams") {
+TEST_CASE("capture: events must not connect the capture to other streams") {
   Fixture f, other;
   const Event outside, inside;
   REQUIRE(cudaEventRecord(outside, other.stream) == cudaSuccess);
@@ -283,7 +283,7 @@ TEST_CASE("graph: launching with freed memory faults") {
                        "fill: its memory is not alive any more: invalid argument", Fault);
 }
 
-TEST_CASE("graph: destroyed once, unknown graphs return an error") {
+TEST_CASE("graph: can be destroyed once; unknown graphs return errors") {
   Fixture f;
   f.begin();
   f.end();

@@ -125,7 +125,7 @@ TEST_CASE("div, rem: truncate towards zero, rem has the dividend's sign") {
   CHECK(evaluate<i32>("rem.s32 %o, %a, %b;", std::numeric_limits<i32>::min(), -1) == 0);
 }
 
-TEST_CASE("neg, abs and sad: known results") {
+TEST_CASE("neg, abs and sad: give known results") {
   CHECK(evaluate<i32>("neg.s32 %o, %a;", 5) == -5);
   CHECK(evaluate<i64>("neg.s64 %o, %a;", std::numeric_limits<i64>::min()) == std::numeric_limits<i64>::min());
   CHECK(evaluate<i16>("abs.s16 %o, %a;", i16{-12}) == 12);
@@ -203,7 +203,7 @@ TEST_CASE("shf: shifts a register pair, wraps or clamps the count") {
   }
 }
 
-TEST_CASE("popc, clz, bfind and brev: known results") {
+TEST_CASE("popc, clz, bfind and brev: give known results") {
   CHECK(evaluate<u32>("popc.b32 %o, %a;", 0xf00f0001u) == 9);
   CHECK(evaluate<u32>("popc.b64 %o, %a;", ~u64{0}) == 64);
   CHECK(evaluate<u32>("clz.b32 %o, %a;", 0x00010000u) == 15);

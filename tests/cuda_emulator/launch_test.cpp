@@ -72,7 +72,7 @@ TEST_CASE("launch: many blocks may wait at once") {
   CHECK(out[1] == 300);
 }
 
-TEST_CASE("counters: launches, blocks, instructions and bytes, total and by kernel") {
+TEST_CASE("counters: count launches, blocks, instructions and bytes by kernel") {
   const Counters before = counters();
   counters_by_kernel().clear();
   DeviceArray<u32> out(65, 1);

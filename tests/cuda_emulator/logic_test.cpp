@@ -23,7 +23,7 @@ bool holds(const std::string& instruction, S... operands) {
 
 }  // namespace
 
-TEST_CASE("logic instructions: known results for every width") {
+TEST_CASE("logic instructions: give known results for every width") {
   CHECK(evaluate<u16>("and.b16 %o, %a, %b;", u16{0xff0f}, u16{0x0fff}) == 0x0f0f);
   CHECK(evaluate<u32>("or.b32 %o, %a, %b;", 0xf0f00000u, 0x0000f0f0u) == 0xf0f0f0f0u);
   CHECK(evaluate<u64>("xor.b64 %o, %a, %b;", ~u64{0}, u64{0xff}) == ~u64{0xff});
@@ -35,7 +35,7 @@ TEST_CASE("logic instructions: known results for every width") {
   CHECK(evaluate<u32>("not.b16 %a, %a; cvt.u32.u16 %o, %a;", u16{0x00ff}) == 0xff00);
 }
 
-TEST_CASE("and.pred, or.pred, xor.pred and not.pred: known results") {
+TEST_CASE("and.pred, or.pred, xor.pred and not.pred: give known results") {
   const std::string two = "setp.ne.u32 %p1, %a, 0; setp.ne.u32 %p2, %b, 0; ";
   for (const u32 a : {0u, 1u}) {
     for (const u32 b : {0u, 1u}) {
@@ -65,7 +65,7 @@ TEST_CASE("selp: selects by a predicate") {
   CHECK(evaluate<u16>(test + "selp.b16 %o, %a, %b, %p0;", u16{7}, u16{8}, 9u) == 7);
 }
 
-TEST_CASE("mov: packs and unpacks vectors, lowest first") {
+TEST_CASE("mov: packs and unpacks vectors, lowest element first") {
   CHECK(evaluate<u32>("mov.b32 %o, {%a, %b};", u16{0x1234}, u16{0xabcd}) == 0xabcd1234u);
   CHECK(evaluate<u64>("mov.b64 %o, {%a, %b};", 0x11111111u, 0x22222222u) == 0x2222222211111111u);
   CHECK(evaluate<u64>("mov.b64 %o, {%a, %a, %b, %b};", u16{1}, u16{2}) == 0x0002000200010001u);

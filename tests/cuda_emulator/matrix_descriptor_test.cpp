@@ -45,7 +45,7 @@ TEST_CASE("MatrixDescriptor: addresses equal the canonical layout") {
   }
 }
 
-TEST_CASE("swizzle of 128 bytes: XOR of row and chunk") {
+TEST_CASE("swizzle of 128 bytes: moves chunk to chunk XOR row") {
   const MatrixDescriptor k_major(u64{1} << 62 | u64{1024 / 16} << 32, true);
   CHECK(k_major.address(0, 0) == 0);
   CHECK(k_major.address(0, 9) == 18);
@@ -61,7 +61,7 @@ TEST_CASE("swizzle of 128 bytes: XOR of row and chunk") {
   CHECK(mn_major.address(64 + 8, 8 + 2) == 4096 + 1024 + 2 * 128 + (1 ^ 2) * 16);
 }
 
-TEST_CASE("MatrixDescriptor: compact offsets use every place once") {
+TEST_CASE("MatrixDescriptor: compact offsets use no place twice") {
   for (const SharedLayout layout : all_layouts) {
     const Offsets offsets = compact(layout, 128);
     const MatrixDescriptor matrix(descriptor(layout, 0, offsets.leading, offsets.stride), layout.k_major);

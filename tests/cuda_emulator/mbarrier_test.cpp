@@ -150,7 +150,7 @@ TEST_CASE("mbarrier: a missing arrival is reported as a deadlock") {
   CHECK(mentions(hanging[0], "deadlock: a phase of an mbarrier has too few arrivals to end: mbarrier.try_wait"));
 }
 
-TEST_CASE("bar.sync with a count: orders only its threads") {
+TEST_CASE("bar.sync with a count: orders only the counted threads") {
   const std::string both = "bar.sync 1, 64;\n";
   CHECK(clean(prologue(1) + store + both + load));
   CHECK(clean(prologue(1) + "setp.ge.u32 %p3, %r0, 64; @%p3 bra END;\n" + store + both + load + "END:", 96));
@@ -163,7 +163,7 @@ TEST_CASE("bar.sync with a count: orders only its threads") {
   CHECK(clean(aligned + prologue(1) + store + pairs + "bar.sync 0;\n" + other, 128));
 }
 
-TEST_CASE("bar.arrive: does not wait, orders earlier accesses for waiters") {
+TEST_CASE("bar.arrive: does not wait; orders earlier accesses before waiters") {
   const std::string warp = "setp.lt.u32 %p3, %r0, 32; @!%p3 bra B;\n";
   CHECK(clean(prologue(1) + warp + store + "bar.arrive 1, 64; bra END;\nB: bar.sync 1, 64;\n" + load + "END:"));
   CHECK(!clean(prologue(1) + warp + "bar.arrive 1, 64;\n" + store + "bra END;\nB: bar.sync 1, 64;\n" + load + "END:"));

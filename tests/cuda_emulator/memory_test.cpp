@@ -10,7 +10,7 @@
 
 using namespace gatefold::cuda_emulator;
 
-TEST_CASE("Memory: aligned to 256 bytes, poisoned, counted while alive") {
+TEST_CASE("Memory: is aligned to 256 bytes, poisoned, counted while alive") {
   Memory memory;
   auto* a = static_cast<unsigned char*>(memory.allocate(100));
   auto* b = static_cast<unsigned char*>(memory.allocate(1));
@@ -74,7 +74,7 @@ TEST_CASE("Memory: reserves more address space than the machine has") {
   CHECK(base[huge / 2] == 0);
 }
 
-TEST_CASE("Memory: foreign memory can be added and removed") {
+TEST_CASE("Memory: add_global and remove_global register foreign memory") {
   Memory memory;
   int variable = 0;
   memory.add_global(&variable, sizeof variable);

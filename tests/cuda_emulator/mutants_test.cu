@@ -119,7 +119,7 @@ TEST_CASE("top-k: reports lanes that name different masks") {
   expect_report<different_masks>(Top1{}, R"(^wrong mask: lanes of one collective name 0xffffffff and 0xffff0000)"
                                          R"(: shfl\.sync\.bfly.*top_1.*thread \(16,0,0\)$)");
 }
-TEST_CASE("top-k: reports a lane that is missing from its own mask") {
+TEST_CASE("top-k: reports a lane missing from its own mask") {
   expect_report<mask_without_itself>(
       Top1{}, R"(^wrong mask: a lane is not in its own mask 0xffff: shfl\.sync\.bfly.*thread \(16,0,0\)$)");
 }
@@ -158,17 +158,17 @@ struct BlockSum {
   }
 };
 
-TEST_CASE("reduction: no barrier between writing and reading shared memory") {
+TEST_CASE("reduction: reports a missing barrier between write and read") {
   expect_report<missing_barrier>(BlockSum{}, race_in("shared", "block_sum"));
 }
-TEST_CASE("reduction: a barrier that only some threads reach") {
+TEST_CASE("reduction: reports a barrier that only some threads reach") {
   expect_report<barrier_in_a_branch>(BlockSum{}, "^divergent barrier: ");
 }
-TEST_CASE("reduction: lanes of one warp wait at different barriers") {
+TEST_CASE("reduction: reports lanes that wait at different barriers") {
   expect_report<barrier_against_warp>(BlockSum{}, R"(^deadlock: of 64 threads 48 wait at a barrier and 16 in a warp)"
                                                   R"( for lanes that do not come \(mask 0xffffffff\))");
 }
-TEST_CASE("reduction: lanes wait mutually at barrier and warp barrier") {
+TEST_CASE("reduction: reports a read past the end of shared memory") {
   expect_report<one_too_far>(BlockSum{}, R"(^out of bounds shared load of 4 bytes at 0x100 \(.*256 bytes\))");
 }
 
@@ -201,11 +201,11 @@ struct Exchange {
   }
 };
 
-TEST_CASE("exchange: no barrier between the lanes of a warp") {
+TEST_CASE("exchange: reports a missing barrier between lanes of a warp") {
   expect_report<missing_warp_barrier>(Exchange{}, race_in("shared", "exchange"));
 }
 
-TEST_CASE("exchange: halves of a warp wait at different barriers") {
+TEST_CASE("exchange: reports half warps that wait at different barriers") {
   expect_report<barrier_in_each_branch>(
       Exchange{}, "^divergent barrier: threads of one warp wait at different instructions: .*thread \\(16,0,0\\)$");
 }
@@ -251,9 +251,11 @@ struct TiledProduct {
 TEST_CASE("tiled product: reports a missing barrier before the next tile") {
   expect_report<missing_second_barrier>(TiledProduct{}, race_in("shared", "tiled_product"));
 }
-TEST_CASE("tiled product: one row past the end") { expect_report<one_too_far>(TiledProduct{}, store_past_end); }
-TEST_CASE("tiled product: the last step is left out") { expect_wrong_value<one_too_few>(TiledProduct{}); }
-TEST_CASE("tiled product: wrong distance between the rows of A") {
+TEST_CASE("tiled product: reports a write one row past the end") {
+  expect_report<one_too_far>(TiledProduct{}, store_past_end);
+}
+TEST_CASE("tiled product: detects that the last step is left out") { expect_wrong_value<one_too_few>(TiledProduct{}); }
+TEST_CASE("tiled product: detects a wrong distance between rows of A") {
   expect_wrong_value<wrong_leading_dimension>(TiledProduct{});
 }
 
@@ -295,11 +297,11 @@ struct RingSum {
 };
 
 TEST_CASE("ring: detects that no thread waits for copies") { expect_wrong_value<missing_wait>(RingSum{}); }
-TEST_CASE("ring: copies without a group") { expect_wrong_value<missing_commit>(RingSum{}); }
-TEST_CASE("ring: reads a tile that may still be under way") {
+TEST_CASE("ring: detects copies without a group") { expect_wrong_value<missing_commit>(RingSum{}); }
+TEST_CASE("ring: reports a read of a tile before its arrival") {
   expect_report<waits_for_one_less>(RingSum{}, race_in("shared", "ring_sum"));
 }
-TEST_CASE("ring: other threads have not waited for their copies") {
+TEST_CASE("ring: reports a missing barrier after the wait for copies") {
   expect_report<missing_barrier>(RingSum{}, race_in("shared", "ring_sum"));
 }
 
@@ -340,7 +342,7 @@ struct Combine {
 TEST_CASE("combine: detects plain addition if slots share a token") {
   expect_report<plain_add>(Combine{}, race_in("global", "combine"));
 }
-TEST_CASE("combine: the sum does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
+TEST_CASE("combine: detects that the sum does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
 
 // offsets[e] = number of slots before those of expert e. Two blocks need the offsets.
 template <Mutation mutation>
@@ -364,8 +366,10 @@ struct Offsets {
   }
 };
 
-TEST_CASE("offsets: inclusive instead of exclusive") { expect_wrong_value<inclusive>(Offsets{}); }
-TEST_CASE("offsets: no room for the last element") { expect_report<one_too_far>(Offsets{}, store_past_end); }
+TEST_CASE("offsets: detects inclusive instead of exclusive sums") { expect_wrong_value<inclusive>(Offsets{}); }
+TEST_CASE("offsets: reports that the last element has no room") {
+  expect_report<one_too_far>(Offsets{}, store_past_end);
+}
 
 // Block 0 publishes a total, block 1 waits for it.
 template <Mutation mutation>
@@ -395,7 +399,7 @@ struct Publish {
 TEST_CASE("publish: reports a read of another block's output without waiting") {
   expect_report<other_block_too_early>(Publish{}, race_in("global", "publish"));
 }
-TEST_CASE("publish: waits for a flag that is never set") {
+TEST_CASE("publish: reports a wait for a flag never set") {
   expect_report<waits_for_ever>(Publish{}, R"(^livelock: .*publish.*, block \(1,0,0\))");
 }
 
@@ -449,34 +453,36 @@ struct GatherRows {
   }
 };
 
-TEST_CASE("gather: loads four values from an address aligned for one") {
+TEST_CASE("gather: reports a misaligned load of four values") {
   expect_report<misaligned_vector>(
       GatherRows{}, R"(^misaligned .*access of 16 bytes at 0x[0-9a-f]+4: ld\.global\.v4\.f32 at mutants_test\.cu)");
 }
-TEST_CASE("gather: reads freed memory") { expect_report<freed_memory>(GatherRows{}, load_outside); }
-TEST_CASE("gather: reads host memory") { expect_report<host_memory>(GatherRows{}, load_outside); }
-TEST_CASE("gather: reads from a null pointer") {
+TEST_CASE("gather: reports a read of freed memory") { expect_report<freed_memory>(GatherRows{}, load_outside); }
+TEST_CASE("gather: reports a read of host memory") { expect_report<host_memory>(GatherRows{}, load_outside); }
+TEST_CASE("gather: reports a read from a null pointer") {
   expect_report<null_memory>(GatherRows{}, "^out of bounds global load of 16 bytes at 0x50 ");
 }
-TEST_CASE("gather: an index far outside the array") { expect_report<other_allocation>(GatherRows{}, load_outside); }
-TEST_CASE("gather: reads past a thread's local array") {
+TEST_CASE("gather: reports an index far outside the array") {
+  expect_report<other_allocation>(GatherRows{}, load_outside);
+}
+TEST_CASE("gather: reports a read past the local array") {
   expect_report<stack_overrun>(GatherRows{}, R"(^out of bounds local load of 4 bytes at 0x[0-9a-f]+ \(.*16 bytes\))");
 }
-TEST_CASE("gather: trap") {
+TEST_CASE("gather: reports a trap") {
   expect_report<trap>(GatherRows{},
                       R"(^trap: .*mutants_test\.cu:\d+ in kernel .*gather_rows.*, block \(0,0,0\), thread \(3,0,0\)$)");
 }
-TEST_CASE("gather: assert") {
+TEST_CASE("gather: reports a failed assertion") {
   expect_report<assertion>(GatherRows{}, R"(^assertion failed: row < 3 \(.*mutants_test\.cu:\d+\))");
 }
-TEST_CASE("gather: an instruction unknown to the emulator") {
+TEST_CASE("gather: reports an instruction unknown to the emulator") {
   expect_report<tensor_core>(
       GatherRows{}, R"(^refused: matrices of a shape or type that the emulator does not know: mma\.sync\.aligned)");
 }
-TEST_CASE("gather: more threads than a block may have") {
+TEST_CASE("gather: too many threads per block return an error") {
   expect_report<too_many_threads>(GatherRows{}, "^cudaErrorInvalidValue$");
 }
-TEST_CASE("gather: more shared memory than a block may have") {
+TEST_CASE("gather: too much shared memory per block returns an error") {
   expect_report<too_much_shared>(GatherRows{}, "^cudaErrorInvalidValue$");
 }
 
@@ -511,15 +517,15 @@ struct BlasProduct {
   }
 };
 
-TEST_CASE("cuBLAS: a leading dimension leads out of the matrix") {
+TEST_CASE("cuBLAS: reports a leading dimension that exceeds the allocation") {
   expect_report<far_leading_dimension>(BlasProduct{},
                                        R"(^cublasSgemm: B \(4 x 2 with leading dimension 5, 36 bytes at 0x[0-9a-f]+\))"
                                        R"( reaches beyond the end of its allocation$)");
 }
-TEST_CASE("cuBLAS: leading dimension less than the number of rows") {
+TEST_CASE("cuBLAS: a too small leading dimension returns an error") {
   expect_report<wrong_leading_dimension>(BlasProduct{}, "^CUBLAS_STATUS_INVALID_VALUE$");
 }
-TEST_CASE("cuBLAS: transposed operands") { expect_wrong_value<swapped_operands>(BlasProduct{}); }
+TEST_CASE("cuBLAS: detects transposed operands") { expect_wrong_value<swapped_operands>(BlasProduct{}); }
 
 }  // namespace
 }  // namespace gatefold::cuda_emulator

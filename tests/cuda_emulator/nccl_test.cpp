@@ -128,7 +128,7 @@ TEST_CASE("NCCL: invalid calls return errors or fault") {
   CHECK(send(pair.memory[0], 4, 1, 0, 0) == ncclUnhandledCudaError);
 }
 
-TEST_CASE("NCCL: an abort is an error on other ranks") {
+TEST_CASE("NCCL: an abort returns an error on other ranks") {
   Pair pair;
   CHECK(ncclRecv(pair.memory[1], 5, ncclUint8, 0, pair.comm[1], pair.stream[1]) == ncclSuccess);
   CHECK(pair.state(1) == ncclInProgress);
@@ -137,7 +137,7 @@ TEST_CASE("NCCL: an abort is an error on other ranks") {
   CHECK(pair.state(1) == ncclRemoteError);
 }
 
-TEST_CASE("NCCL: messages equal the library's") {
+TEST_CASE("NCCL: error messages equal the messages of the library") {
   void* const library = dlopen(CUDA_EMULATOR_NCCL, RTLD_NOW | RTLD_LOCAL);
   if (!library) return;  // only the headers of NCCL are installed
   using Sentence = const char*(ncclResult_t);

@@ -64,7 +64,7 @@ TEST_CASE("warp barrier: orders only the lanes of one warp") {
       {}, {32}));
 }
 
-TEST_CASE("race: two writes of the same value") {
+TEST_CASE("race: two writes of the same value race") {
   CHECK(!race_free("st.global.u32 [%d0], 7;", {}, {2}));
   CHECK(!race_free(own_word + "st.shared.u32 [%r1], 7;", {}, {2}));
   CHECK(race_free("st.global.u32 [%d0], 7;", {}, {1}));
@@ -151,7 +151,7 @@ TEST_CASE("launches: are ordered in a stream") {
   CHECK(races().empty());
 }
 
-TEST_CASE("race: detected per byte, not per word") {
+TEST_CASE("race: is detected per byte, not per word") {
   const std::string own_byte = "cvt.u64.u32 %d3, %r0; add.s64 %d3, %d3, %d0;\n";
   CHECK(race_free(own_byte + "st.global.u8 [%d3], %r0; ld.global.u8 %r1, [%d3];", {}, {64}));
   CHECK(!race_free(own_byte + "st.global.u8 [%d3], %r0; ld.global.u8 %r1, [%d3+1];", {}, {63}));
@@ -164,12 +164,12 @@ TEST_CASE("race: detected per byte, not per word") {
   CHECK(race_free(only(0) + "@%p1 st.global.u8 [%d0+3], 1; bar.sync 0; @!%p1 st.global.u64 [%d0], 1;", {}, {2}));
 }
 
-TEST_CASE("local and shared memory: other blocks' memory does not race") {
+TEST_CASE("local and shared memory: different blocks do not race") {
   CHECK(race_free(".local .align 4 .b8 l[4];\nst.local.u32 [l], %r0; ld.local.u32 %r1, [l];", {2}, {64}));
   CHECK(race_free(own_word + "st.shared.u32 [%r3], %r0; ld.shared.u32 %r5, [%r3];", {8}, {64}));
 }
 
-TEST_CASE("race: blocks that take turns keep accesses separate") {
+TEST_CASE("race: blocks that take turns race only without order") {
   // Block 0 waits for block 1, which has written next to it before; each word has one writer.
   DeviceArray<u32> out(8, 0);
   run_body(
@@ -242,7 +242,7 @@ TEST_CASE("release and acquire: order is transitive, also through atomics") {
   CHECK(race_free(chain, {3}, {1}));
 }
 
-TEST_CASE("race: reported once per instruction and launch, both sides") {
+TEST_CASE("race: is reported once per launch, with both accesses") {
   DeviceArray<u32> out(1, 0);
   const std::string body = only(0) + "@%p1 st.global.u32 [%d0], 7;\n@!%p1 ld.global.u32 %r2, [%d0];";
   for (int i = 0; i < 2; ++i) run_body(body, out.data, nullptr, {{}, {64}});
@@ -255,7 +255,7 @@ TEST_CASE("race: reported once per instruction and launch, both sides") {
   races().clear();
 }
 
-TEST_CASE("race: option races = false disables the search") {
+TEST_CASE("race: option races = false disables the race detector") {
   options().races = false;
   CHECK(race_free("st.global.u32 [%d0], 7;", {2}, {64}));
 }

@@ -49,7 +49,7 @@ TEST_CASE("parameters: are laid out with their alignment") {
   CHECK(k.parameters_bytes == 38);
 }
 
-TEST_CASE("directives: give limits and static shared memory") {
+TEST_CASE("directives: set limits and static shared memory") {
   const auto module = read(head + ".extern .shared .align 128 .b8 dynamic[];\n.shared .align 8 .b8 common[24];\n" +
                            empty_kernel("k", "", ".maxntid 8, 4, 1\n.minnctapersm 2\n",
                                         ".reg .b32 %r<4>;\n.shared .align 4 .b8 a[10];\n.shared .align 16 .f64 b[2];\n"
@@ -105,7 +105,7 @@ TEST_CASE("reader: ignores comments, pragmas, sections and debugging directives"
   CHECK(module->files.at(1) == "kernel.cu");
 }
 
-TEST_CASE("instructions: have source line and inline location") {
+TEST_CASE("faults: name source line and inline location of an instruction") {
   const std::string text =
       head +
       ".visible .entry k(.param .u64 p, .param .u64 q)\n{\n.reg .b32 %r<3>;\n.loc 1 12 3\nmov.u32 %r1, 0;\n"

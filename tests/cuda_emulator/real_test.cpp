@@ -43,7 +43,7 @@ float from_bf16(u16 bits) { return std::bit_cast<float>(u32{bits} << 16); }
 
 }  // namespace
 
-TEST_CASE("add, sub, mul of f32: exact result, four rounding directions") {
+TEST_CASE("add, sub, mul of f32: round correctly in all directions") {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> number(-4, 4);
   for (int i = 0; i < 12; ++i) {
@@ -60,7 +60,7 @@ TEST_CASE("add, sub, mul of f32: exact result, four rounding directions") {
   }
 }
 
-TEST_CASE("add, mul of f64: exact result, four rounding directions") {
+TEST_CASE("add, mul of f64: round correctly in all directions") {
   // Exact in a long double of 64 bits.
   const double a = 1 + 0x1p-30, b = 1 + 0x1p-31, small = 0x1p-60;
   for (const double sign : {1.0, -1.0}) {
@@ -75,7 +75,7 @@ TEST_CASE("add, mul of f64: exact result, four rounding directions") {
   }
 }
 
-TEST_CASE("div, rcp and sqrt: correctly rounded in all four directions") {
+TEST_CASE("div, rcp and sqrt: round correctly in all four directions") {
   for (const float a : {1.0f, -2.0f, 10.0f, 0.7f}) {
     for (const float b : {3.0f, 7.0f, 0.1f}) {
       for (const std::string& direction : directions) {
@@ -128,7 +128,7 @@ TEST_CASE("fma of 16 bits: rounds once") {
   CHECK(evaluate<u16>("fma.rn.f16 %o, %a, %b, %c;", u16{0x3e00}, u16{0x1000}, u16{0x3c00}) == 0x3c01);
 }
 
-TEST_CASE("16-bit add, sub, mul, neg, abs: single and packed") {
+TEST_CASE("16-bit add, sub, mul, neg, abs: work single and packed") {
   const u16 one = 0x3c00, two = 0x4000, three = 0x4200, six = 0x4600;  // f16
   CHECK(evaluate<u16>("add.f16 %o, %a, %b;", one, two) == three);
   CHECK(evaluate<u16>("sub.rn.f16 %o, %a, %b;", three, two) == one);
@@ -158,7 +158,7 @@ TEST_CASE("ftz: flushes subnormal f32 operands and results, keeps sign") {
   CHECK(evaluate<float>("fma.rn.ftz.f32 %o, %a, %b, %c;", tiny, 1e38f, 1.0f) == 1.0f);
 }
 
-TEST_CASE("sat: clamps to [0, 1] and NaN to 0") {
+TEST_CASE("sat: clamps to [0, 1] and turns NaN into 0") {
   CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.75f, 0.75f) == 1);
   CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.25f, -0.75f) == 0);
   CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.25f, 0.5f) == 0.75f);

@@ -108,7 +108,7 @@ TEST_CASE("launch: every thread of three dimensions runs once") {
   CHECK(calls()["cudaLaunchKernel"] == 1);
 }
 
-TEST_CASE("launch: impossible sizes return CUDA's errors and run no block") {
+TEST_CASE("launch: impossible sizes return an error and run no block") {
   const Array<int> to(std::vector<int>(1024));
   const auto error_of = [&](dim3 grid, dim3 block, std::size_t shared) {
     fill_shared<<<grid, block, shared>>>(to.data, 1);

@@ -158,7 +158,7 @@ TEST_CASE("swizzle of 128 bytes: moves chunk to chunk XOR row") {
   }
 }
 
-TEST_CASE("tensor copy: one, three and five dimensions, four-byte values") {
+TEST_CASE("tensor copy: works in one, three and five dimensions") {
   Tensor vector({100}), tensor({72, 6, 5}), five({16, 3, 3, 3, 3});
   const Encoding one = vector.encoding({32}), three = tensor.encoding({64, 4, 2}, CU_TENSOR_MAP_SWIZZLE_128B),
                  all = five.encoding({8, 2, 2, 2, 2});
@@ -207,7 +207,7 @@ TEST_CASE("tensor copy: out-of-bounds elements are zero and count as copied") {
   }
 }
 
-TEST_CASE("tensor copy: kernel parameter maps, cache hints, shared::cta targets") {
+TEST_CASE("tensor copy: accepts parameter maps, cache hints, shared::cta") {
   Tensor matrix({64, 8});
   const Encoding e = matrix.encoding({64, 4});
   CUtensorMap map;
@@ -232,7 +232,7 @@ TEST_CASE("tensor copy: kernel parameter maps, cache hints, shared::cta targets"
   CHECK(out.data[0] == (u32{matrix.at({2, 5})} | u32{matrix.at({3, 5})} << 16));
 }
 
-TEST_CASE("tensor copy: two copies share an mbarrier, arrive at wait") {
+TEST_CASE("tensor copy: two copies can share an mbarrier") {
   Tensor matrix({64, 16});
   const Encoding e = matrix.encoding({64, 4});
   const auto map = map_of(e);
@@ -253,7 +253,7 @@ TEST_CASE("tensor copy: two copies share an mbarrier, arrive at wait") {
   }
 }
 
-TEST_CASE("mbarrier: wrong expected bytes do not complete") {
+TEST_CASE("mbarrier: a phase with wrong expected bytes faults") {
   Tensor matrix({64, 16});
   const auto map = map_of(matrix.encoding({64, 4}));
   options().longest_block = 100000;

@@ -140,13 +140,13 @@ struct Mma {
   }
 };
 
-TEST_CASE("mma: no barrier between copies and ldmatrix") {
+TEST_CASE("mma: reports a missing barrier between copies and ldmatrix") {
   expect_report<missing_barrier>(Mma{}, "^data race: shared load of 16 bytes .*ldmatrix.* not ordered with .*cp.async");
 }
-TEST_CASE("mma: B is not transposed") { expect_wrong_value<not_transposed>(Mma{}); }
-TEST_CASE("mma: lanes pass addresses of other rows") { expect_wrong_value<rows_of_another_lane>(Mma{}); }
-TEST_CASE("mma: two registers of A are exchanged") { expect_wrong_value<exchanged_registers>(Mma{}); }
-TEST_CASE("mma: only half of the warp takes part") {
+TEST_CASE("mma: detects that B is not transposed") { expect_wrong_value<not_transposed>(Mma{}); }
+TEST_CASE("mma: detects lanes that pass wrong row addresses") { expect_wrong_value<rows_of_another_lane>(Mma{}); }
+TEST_CASE("mma: detects two exchanged registers of A") { expect_wrong_value<exchanged_registers>(Mma{}); }
+TEST_CASE("mma: reports that only half of the warp takes part") {
   expect_report<half_a_warp>(Mma{}, "^deadlock: of 64 threads 32 wait at a barrier and 32 in a warp .*: mma.sync");
 }
 
@@ -338,7 +338,7 @@ struct Wgmma {
 using One = Wgmma<true, false, false>;
 using Two = Wgmma<true, false, true>;
 
-TEST_CASE("wgmma: wrong major order of A and B") {
+TEST_CASE("wgmma: detects the wrong major order of A and B") {
   check_unmutated(Wgmma<true, true, false>{});
   check_unmutated(Wgmma<true, false, false>{});
   check_unmutated(Wgmma<false, true, false>{});
@@ -348,34 +348,34 @@ TEST_CASE("wgmma: wrong major order of A and B") {
   check_unmutated(Wgmma<false, true, true>{});
   check_unmutated(Wgmma<false, false, true>{});
 }
-TEST_CASE("wgmma: copies are not made visible to the async proxy") {
+TEST_CASE("wgmma: reports copies not visible to the async proxy") {
   const std::string report =
       "^no fence.proxy.async: shared load of 16 bytes .*wgmma.mma_async.* not ordered with .*: cp.async";
   expect_report<no_proxy_fence>(One{}, report);
   expect_report<no_proxy_fence>(Two{}, report);
   expect_report<proxy_fence_too_early>(One{}, report);
 }
-TEST_CASE("wgmma: copies are not awaited") { expect_wrong_value<copies_not_awaited>(One{}); }
-TEST_CASE("wgmma: no fence for registers") {
+TEST_CASE("wgmma: detects copies that are not awaited") { expect_wrong_value<copies_not_awaited>(One{}); }
+TEST_CASE("wgmma: reports a missing fence for registers") {
   expect_report<no_register_fence>(One{}, "^no wgmma.fence between other uses of the registers of D and the product");
 }
-TEST_CASE("wgmma: no wait") { expect_wrong_value<no_product_wait>(One{}); }
-TEST_CASE("wgmma: waits for all groups except the last") { expect_wrong_value<waits_for_one_less>(One{}); }
-TEST_CASE("wgmma: numbers are stored without swizzle") { expect_wrong_value<no_swizzle>(One{}); }
-TEST_CASE("wgmma: wrong offsets") {
+TEST_CASE("wgmma: detects a missing wait for the product") { expect_wrong_value<no_product_wait>(One{}); }
+TEST_CASE("wgmma: detects a wait that omits the last group") { expect_wrong_value<waits_for_one_less>(One{}); }
+TEST_CASE("wgmma: detects numbers stored without swizzle") { expect_wrong_value<no_swizzle>(One{}); }
+TEST_CASE("wgmma: detects wrong leading and stride offsets") {
   expect_wrong_value<wrong_stride>(One{});
   expect_wrong_value<wrong_leading>(One{});
 }
-TEST_CASE("wgmma: a warp of the four is missing") {
+TEST_CASE("wgmma: reports that one of four warps is missing") {
   expect_report<three_warps>(One{}, "^deadlock: other warps of the warpgroup do not issue the products");
 }
-TEST_CASE("wgmma: an mbarrier expects one arrival too many") {
+TEST_CASE("wgmma: reports an mbarrier that expects too many arrivals") {
   expect_report<one_arrival_too_many>(Two{}, "^deadlock: a phase of an mbarrier has too few arrivals to end");
 }
-TEST_CASE("wgmma: the consumer does not wait") {
+TEST_CASE("wgmma: reports a consumer that does not wait") {
   expect_report<consumer_does_not_wait>(Two{}, "^data race: shared .*not ordered with ");
 }
-TEST_CASE("wgmma: the producer does not wait") {
+TEST_CASE("wgmma: reports a producer that does not wait") {
   expect_report<producer_does_not_wait>(Two{},
                                         "data race: shared load of 16 bytes .*wgmma.*not ordered with .*cp.async");
 }

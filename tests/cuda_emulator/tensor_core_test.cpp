@@ -70,7 +70,7 @@ TEST_CASE("tensor core: aligned terms keep 24 or 25 bits") {
   }
 }
 
-TEST_CASE("tensor core: overflow, subnormal numbers, infinity and NaN") {
+TEST_CASE("tensor core: handles overflow, subnormal numbers, infinity and NaN") {
   for (const int capability : {80, 90}) {
     CAPTURE(capability);
     CHECK(sum(capability, 0, {{0, power(100), power(100)}}) == unbounded);
@@ -95,7 +95,7 @@ TEST_CASE("tensor core: overflow, subnormal numbers, infinity and NaN") {
   }
 }
 
-TEST_CASE("tensor core: integers exact, reals within their bits") {
+TEST_CASE("tensor core: integers are exact, reals match the kept bits") {
   std::mt19937 random(1);
   std::uniform_int_distribution<int> integer(-128, 128);
   std::normal_distribution<double> normal;

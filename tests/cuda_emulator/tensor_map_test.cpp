@@ -17,7 +17,7 @@ namespace {
 
 constexpr cuuint64_t one = 1;
 
-TEST_CASE("cuTensorMapEncodeTiled: found by name and version") {
+TEST_CASE("cuTensorMapEncodeTiled: is found by name and version") {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult status{};
   const char* name = "cuTensorMapEncodeTiled";

@@ -156,7 +156,7 @@ std::string outcome(const Array<std::uint16_t>& tensor, const std::vector<std::u
   return std::exchange(races(), {}).empty() ? text : text + "; a race";
 }
 
-TEST_CASE("mutants: each mistake is found") {
+TEST_CASE("mutants: every seeded mistake is detected") {
   const auto bits = values();
   const auto right = expected(bits);
   const Array<std::uint16_t> tensor(bits);
@@ -187,7 +187,7 @@ static __global__ void map_by_copy(CUtensorMap map, int* to) {
   *to = raw[0];
 }
 
-TEST_CASE("tensor map: without __grid_constant__ it is in local memory") {
+TEST_CASE("tensor map: faults if __grid_constant__ is missing") {
   const Array<std::uint16_t> tensor(values());
   const Array<int> to({0});
   REQUIRE(cudaFuncSetAttribute(reinterpret_cast<const void*>(map_by_copy), cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -154,7 +154,7 @@ TEST_CASE("ldmatrix: every row has its own address and offset") {
   }
 }
 
-TEST_CASE("ldmatrix: bounds, alignment and races per row") {
+TEST_CASE("ldmatrix: checks bounds, alignment and races per row") {
   const std::string load = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, ";
   CHECK(mentions(fault(fill + warp_barrier + load + "[%r1+16];"),
                  "out of bounds shared load of 16 bytes at 0x200 (the block has 512 bytes): ldmatrix"));
@@ -200,7 +200,7 @@ TEST_CASE("mma: small integers are exact on every device") {
   }
 }
 
-TEST_CASE("mma: reals match within their bits") {
+TEST_CASE("mma: reals match the bits that the device keeps") {
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
   for (const int capability : {80, 90}) {
@@ -223,7 +223,7 @@ TEST_CASE("mma: reals match within their bits") {
   }
 }
 
-TEST_CASE("mma: capability 80 adds 8 products at once, 90 adds 16") {
+TEST_CASE("mma: adds 8 or 16 products at once, by device") {
   for (const int capability : {80, 90}) {
     const ComputeCapability device(capability);
     Matrix a{16, 16}, b{16, 8}, c{16, 8};
@@ -233,7 +233,7 @@ TEST_CASE("mma: capability 80 adds 8 products at once, 90 adds 16") {
   }
 }
 
-TEST_CASE("ldmatrix and mma: need all lanes at one instruction") {
+TEST_CASE("ldmatrix and mma: fault unless all lanes take part") {
   const std::string load = fill + warp_barrier + "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r1];\n";
   const std::string some = "setp.lt.u32 %p1, %r0, 20; ";
   CHECK(fault(mma) == "");

@@ -183,7 +183,7 @@ TEST_CASE("wgmma: integers are exact for every layout of operands") {
   }
 }
 
-TEST_CASE("wgmma: any columns, both signs, with and without D") {
+TEST_CASE("wgmma: accepts any columns, both signs, with or without D") {
   const Hopper device;
   auto check = [](const Shapes& shapes) {
     Example example(shapes);
@@ -199,7 +199,7 @@ TEST_CASE("wgmma: any columns, both signs, with and without D") {
       for (const std::string scale : {"0", "1", "%p3"}) check({16, {64, true}, {32, true}, scale, negate_a, negate_b});
 }
 
-TEST_CASE("wgmma: groups add up in order, sub-tiles work") {
+TEST_CASE("wgmma: products of four sub-tiles add up in D") {
   const Hopper device;
   // A has 64 values of k, in rows of 128 bytes. Each product takes 16 of them, and B is the same for all products.
   Example example;
@@ -334,7 +334,7 @@ TEST_CASE("wgmma: ordinary stores need fence.proxy.async and a barrier") {
   CHECK(mentions(by_mbarrier(elected), "no fence.proxy.async"));
 }
 
-TEST_CASE("wgmma: operands written by cp.async") {
+TEST_CASE("wgmma: operands by cp.async need a wait, then a fence") {
   const Hopper device;
   const Example example;
   std::string copy = example.copy();

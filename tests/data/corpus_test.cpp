@@ -71,7 +71,7 @@ TEST_CASE("Corpus (3): a pass ends if no whole block fits") {
     }
 }
 
-TEST_CASE("Corpus (3): only the first pass begins at 0") {
+TEST_CASE("Corpus (3): passes after the first begin at random columns") {
   const auto ids = counting(101);
   const Index length = 10;
   const Corpus corpus{.ids = ids, .batch_size = 1, .length = length, .seed = Seed{3}};

@@ -109,7 +109,7 @@ TEST_CASE("read_idx: reads long files and several gzip members") {
   CHECK(read_idx_labels(temp.write(two)) == labels);
 }
 
-TEST_CASE("read_idx: reads extents of 0, unless others are huge") {
+TEST_CASE("read_idx: reads extents of 0 unless another extent is huge") {
   Files temp;
   CHECK(read_idx_labels(temp.write(idx_file({0}, {}))).empty());
   CHECK(read_idx_labels(temp.write_gz(idx_file({0}, {}))).empty());
@@ -207,7 +207,7 @@ TEST_CASE("read_idx: a flipped bit of gzip throws or is harmless") {
   check_message(message_of([&] { read_idx_images(path); }), path, "corrupt compressed stream: incorrect data check");
 }
 
-TEST_CASE("read_idx: a file that unpacks to over 100 times throws") {
+TEST_CASE("read_idx: extents beyond 1 MiB plus 100 file sizes throw") {
   Files temp;
   // 16 MiB of zeros in 16 KiB, which the header states rightly or wrongly.
   const auto honest = temp.write_gz(idx_file({16, 1024, 1024}, Bytes(1 << 24)), "honest");

@@ -91,7 +91,7 @@ std::string spelt(char32_t c) {
 
 }  // namespace
 
-TEST_CASE("first_code_point: decodes every code point; rejects surrogates, truncated bytes") {
+TEST_CASE("first_code_point: decodes code points; rejects surrogates, truncation") {
   for (char32_t c = 0; c <= 0x10ffff + 0x1000; ++c) {
     const std::string text = spelt(c);
     const bool exists = c <= 0x10ffff && (c < 0xd800 || c > 0xdfff);
@@ -146,7 +146,7 @@ TEST_CASE("Split: one stretch is training, then validation, then test") {
   CHECK(parts({}, 40) == train + "vvTT");
 }
 
-TEST_CASE("Split: several stretches of equal length, each with all parts") {
+TEST_CASE("Split: each of several stretches has all three parts") {
   CHECK(parts({.valid = 0.25, .test = 0.25, .stretches = 3}, 12) == "ttvTttvTttvT");
   CHECK(parts({.valid = 0.25, .test = 0.25, .stretches = 3}, 13) == "ttvTttvTtttvT");
   CHECK(parts({.valid = 0.25, .test = 0.25, .stretches = 1}, 0).empty());

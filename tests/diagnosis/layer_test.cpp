@@ -38,7 +38,7 @@ TEST_CASE("Layer: concepts distinguish layers, branches and other types") {
   CHECK_FALSE(policy::Layer<update::HeavyBall, float, Cpu>);
 }
 
-TEST_CASE("check: accepts what fulfils the concept") {
+TEST_CASE("check functions: accept types that meet their concept") {
   CHECK(policy::check_layer<Layer, float, Cpu>());
   CHECK(policy::check_branch<Experts, float, Cpu>());
   CHECK(policy::check_bank<Linear, float, Cpu>());

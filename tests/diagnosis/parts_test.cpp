@@ -40,7 +40,7 @@ constexpr bool fit() {
 
 }  // namespace
 
-TEST_CASE("Parts: parts of every composition that fit are accepted") {
+TEST_CASE("Parts: every composition accepts parts that fit") {
   CHECK(fit<Experts>());
   CHECK(fit<Layer>());
   CHECK(fit<OneExpert<Linear>>());
@@ -58,7 +58,7 @@ TEST_CASE("Parts: parts of every composition that fit are accepted") {
   CHECK(fit<Chain<Embedding, Layer, Linear>>());
 }
 
-TEST_CASE("Parts: deduction takes the right number of parts") {
+TEST_CASE("Parts: deduction gives the type of each composition") {
   const Linear expert{.model_dim = 4};
   const Experts experts{{.scores = {.experts = 2}}, expert};
   CHECK(std::is_same_v<decltype(Mixture{SoftmaxTopK{}, expert}), Experts>);

@@ -90,7 +90,7 @@ TEST_CASE("all_reduce: sums shared tensors and touched table rows, not experts")
   }
 }
 
-TEST_CASE("all_reduce: one fully touched shard sums the whole table") {
+TEST_CASE("all_reduce: sums whole tables if one shard touched all rows") {
   dist::Alone world;
   std::atomic<int> wrong = 0;
   dist::run(world, 3, [&](auto& shard) {

@@ -89,7 +89,7 @@ TEST_CASE("AsyncCheckpoint: steps and moves during writing do not change files")
   CHECK(read_bytes(folder.path / "a") == read_bytes(folder.path / "b"));
 }
 
-TEST_CASE("AsyncCheckpoint: a failed run leaves existing files in place") {
+TEST_CASE("AsyncCheckpoint: a failed run leaves only complete files") {
   const support::TempDirectory folder;
   const auto program = [&](int way) {
     return [&, way](auto& shard) {
@@ -156,7 +156,7 @@ void fail_once(const support::SystemCall& call) {
 
 }  // namespace
 
-TEST_CASE("AsyncCheckpoint: a write error throws on all shards, training continues") {
+TEST_CASE("AsyncCheckpoint: write errors throw on all shards, training continues") {
   if (!support::hears_system_calls) return;  // other builds can observe them
   const support::TempDirectory folder;
   const std::string sentence = folder.file().string() + ": cannot write: Invalid argument";

@@ -80,7 +80,7 @@ struct Plain {
 
 }  // namespace
 
-TEST_CASE("checkpoint: initial file does not depend on number of shards") {
+TEST_CASE("checkpoint: initial file does not depend on the shard count") {
   const support::TempDirectory folder;
   Plain plain;
   save_checkpoint(folder.path / "plain", plain.trainer, {{"note", "kept"}});
@@ -92,7 +92,7 @@ TEST_CASE("checkpoint: initial file does not depend on number of shards") {
   }
 }
 
-TEST_CASE("checkpoint in parts: same files, any number of shards reads") {
+TEST_CASE("checkpoint in parts: the number of shards changes no file") {
   const support::TempDirectory one;
   Plain plain;
   const io::SaveOptions options{.max_file_bytes = 700};
@@ -128,7 +128,7 @@ TEST_CASE("checkpoint: 4, 3 and 1 shards continue with equal bits") {
   CHECK(support::read_bytes(path("3.on")) == support::read_bytes(path("plain.on")));
 }
 
-TEST_CASE("checkpoint: any number of shards or one process reads it") {
+TEST_CASE("checkpoint: loads on one process or any number of shards") {
   const support::TempDirectory folder;
   run_on(3, {}, 4, folder.path / "trained");
   const std::string trained = support::read_bytes(folder.path / "trained");
@@ -295,7 +295,7 @@ TEST_CASE("checkpoint: throws if shards read different files") {
   CHECK(said.find("expected the same value on all shards") != std::string::npos);
 }
 
-TEST_CASE("checkpoint: throws for different files if only experts learn") {
+TEST_CASE("checkpoint: reading different files throws without shared parameters") {
   const support::TempDirectory folder;
   const Mixture hashed{HashGate{.count = 6}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
   const auto on = [&](Index shards, const auto& program) {
@@ -354,7 +354,7 @@ TEST_CASE("checkpoint: shards read only their experts and exchange no tensors") 
 }
 
 #if defined(__linux__)
-TEST_CASE("checkpoint: a full disk throws on all shards, files remain") {
+TEST_CASE("checkpoint: a full disk throws and keeps the earlier files") {
   const support::TempDirectory folder;
   run_on(3, {}, 0, folder.file());
   const auto before = contents(folder);

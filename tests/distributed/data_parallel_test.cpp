@@ -162,7 +162,7 @@ TEST_CASE("DataParallel: averages equal the averages of one process") {
   }
 }
 
-TEST_CASE("DataParallel: ExpertRates of experts held by all shards") {
+TEST_CASE("DataParallel: ExpertRates works only if shards hold all experts") {
   const auto factor = [](const Name&, Index e) { return e < 2 ? 0.5 : 2.0; };
   const Mixture plain{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
                       Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};
@@ -205,7 +205,7 @@ TEST_CASE("DataParallel: ExpertRates of experts held by all shards") {
   CHECK(refused == 2);
 }
 
-TEST_CASE("DataParallel: partial batches accumulate, clipping uses the global norm") {
+TEST_CASE("DataParallel: accumulates partial batches, clips with the global norm") {
   // Two parts of a batch and the whole batch give the same gradient, so the same step.
   const auto run = [&](bool parts, Index shards) {
     std::vector<double> first;
@@ -251,7 +251,7 @@ TEST_CASE("DataParallel: partial batches accumulate, clipping uses the global no
   }
 }
 
-TEST_CASE("DataParallel: gradients of shards add up to one process") {
+TEST_CASE("DataParallel: gradients of shards add up to the whole gradient") {
   using Values = std::vector<std::vector<double>>;  // by tensor
   const auto values_of = [](const auto& pack) {
     Values values;
@@ -345,7 +345,7 @@ TEST_CASE("DataParallel: a non-finite gradient on one shard stops the step") {
   CHECK(refused == 3);
 }
 
-TEST_CASE("DataParallel (1): the norm has the same bits, any placement") {
+TEST_CASE("DataParallel (1): the placement changes no bit of the norm") {
   Cpu::Context one(1);
   const auto whole = init_params<double, Cpu>(model_of(mixture), one, Seed{3});
   double expected = 0;  // Σ g²

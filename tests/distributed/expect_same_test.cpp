@@ -111,7 +111,7 @@ TEST_CASE("expect_same: compares seed and steps, also without shared parameters"
   }
 }
 
-TEST_CASE("expect_same: optimizer options show in parameters after a step") {
+TEST_CASE("expect_same: throws after a step with different optimizer options") {
   const auto said = [](const auto& optimizer_of) {
     return message_of([&](auto& shard) {
       Cpu::Context ctx(1);
@@ -134,7 +134,7 @@ TEST_CASE("expect_same: optimizer options show in parameters after a step") {
   CHECK(differs([](bool odd) { return optim::Clipped{optim::Sgd{.lr = 0.1}, odd ? 1e-4 : 1e-3}; }));
 }
 
-TEST_CASE("expect_same: compares a user's number of any type") {
+TEST_CASE("expect_same: compares numbers of any type") {
   const auto said = [](auto same, auto other) {
     return message_of(
         [&](auto& shard) { dist::expect_same(shard, "options", "k", shard.index() == 2 ? other : same); });
@@ -151,7 +151,7 @@ TEST_CASE("expect_same: compares a user's number of any type") {
   check(0.5L, 0.25L);
 }
 
-TEST_CASE("Trainer on shards: throws without its required wrappers") {
+TEST_CASE("Trainer on shards: DataParallel and dist::save_checkpoint are required") {
   const support::TempDirectory folder;
   CHECK(message_of([](auto& shard) {
           Cpu::Context ctx(1);

@@ -74,7 +74,7 @@ TEST_CASE("ExpertParallel: WeightOnInput has the bits of one process") {
   }
 }
 
-TEST_CASE("ExpertParallel: a shard has shared parameters and its experts") {
+TEST_CASE("ExpertParallel: each shard stores shared parameters and own experts") {
   const auto mixture = mixture_of(5);
   Cpu::Context one(1);
   const auto whole = init_params<float, Cpu>(mixture, one, Seed{4});
@@ -177,7 +177,7 @@ TEST_CASE("ExpertParallel: errors name the wrong argument") {
         }) == "ExpertParallel: params: shards: expected 1 (the shards of dist::run), got 2");
 }
 
-TEST_CASE("ExpertParallel: outputs and gradients are bit-identical for any placement") {
+TEST_CASE("ExpertParallel: the placement changes no bit of outputs and gradients") {
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 6}, .selection = {.k = 2}},
                         Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9},
                                                                      GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 5}},
@@ -225,7 +225,7 @@ TEST_CASE("ExpertParallel: outputs and gradients are bit-identical for any place
   }
 }
 
-TEST_CASE("ExpertParallel: random experts draw the numbers of one process") {
+TEST_CASE("ExpertParallel: random experts draw the same numbers as one process") {
   const HiddenDropout expert{0.5, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
   constexpr Index items = 24;
   const auto check = [&](const auto& mixture, const auto& extra) {

@@ -51,7 +51,7 @@ TEST_CASE("gate_needs: recognises gates that need items of other shards") {
   CHECK(seen<OwnGate> == Sees::items);
 }
 
-TEST_CASE("gate_needs: gates that need no other shard") {
+TEST_CASE("gate_needs: recognises gates that need no other shard") {
   CHECK(seen<HashGate> == Sees::own);
   CHECK(seen<SoftMoe> == Sees::own);
 }
@@ -115,7 +115,7 @@ TEST_CASE("GivenMixing: padding gets the same probability for every expert") {
   }
 }
 
-TEST_CASE("GivenScores: logits are the items, backward adds adjoints") {
+TEST_CASE("GivenScores: returns the items as logits; backward adds adjoints") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), dz = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
   Tensor<double, 2, Cpu> z(4, 3), dx = constant_tensor<double>(ctx, 1, 4, 3);

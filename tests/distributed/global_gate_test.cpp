@@ -118,7 +118,7 @@ TEST_CASE("GlobalGate: replays the recorded experts of all shards") {
   }
 }
 
-TEST_CASE("GlobalGate: plan and losses equal one process's whole batch") {
+TEST_CASE("GlobalGate: plan and losses equal those of one process") {
   const LinearScores scores{.model_dim = 6, .experts = 5};
   check_plan(WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = scores, .selection = {.k = 2}});
   check_plan(ComposedGate<Scores, Independent, ExpertChoice, Importance>{.scores = scores});
@@ -182,7 +182,7 @@ TEST_CASE("GlobalGate: throws if only some shards have a mask") {
                        ArgumentError);
 }
 
-TEST_CASE("GlobalGate: different noise, k, lengths or tau throw on all") {
+TEST_CASE("GlobalGate: different noise, k, length or tau throws everywhere") {
   dist::Alone world;
   std::atomic<int> passed = 0;
   const auto run = [&](const auto& gate, const auto& change) {
@@ -232,7 +232,7 @@ TEST_CASE("GlobalGate: different noise, k, lengths or tau throw on all") {
           [](auto& extra, bool other) { extra.mixing = {.length = 4, .tau = other ? 0.5 : 0.7}; });
 }
 
-TEST_CASE("picks: a range of items keeps its picks and order") {
+TEST_CASE("take_picks: a range of items keeps its picks and order") {
   Cpu::Context ctx(1);
   SparsePlan<double, Cpu> all, own;
   all.resize(4, 3, 7);

@@ -30,7 +30,7 @@ std::vector<std::byte> message(Index i, Index j, Index r) {
 
 }  // namespace
 
-TEST_CASE("Group: shards of several processes exchange all messages, count traffic") {
+TEST_CASE("Group: shards of several processes exchange messages and count traffic") {
   for (const int processes : {1, 2, 3})
     for (const Index shards : {3, 5}) {
       const bool meets = shards == 5;  // waiting before each exchange does not change the counts
@@ -78,7 +78,7 @@ TEST_CASE("Group: shards of several processes exchange all messages, count traff
     }
 }
 
-TEST_CASE("Group: waiting time is counted for early shards only") {
+TEST_CASE("Group: a shard that arrives early counts more waiting time") {
   for (const int processes : {1, 2}) {
     Processes all(processes);
     std::deque<Processes::World> worlds;
@@ -106,7 +106,7 @@ TEST_CASE("Group: waiting time is counted for early shards only") {
   }
 }
 
-TEST_CASE("Group: work runs during the exchange and is not waiting") {
+TEST_CASE("Group: work during the exchange does not count as waiting") {
   /// A world that counts begun and finished halves of exchanges.
   struct Watched {
     Processes::World world;

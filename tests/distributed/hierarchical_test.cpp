@@ -115,7 +115,7 @@ TEST_CASE("Hierarchical: all messages arrive in a split exchange") {
   }
 }
 
-TEST_CASE("Hierarchical: bytes leave a node once, by the matching rank") {
+TEST_CASE("Hierarchical: the matching rank sends bytes to another node once") {
   // Nodes are {0, 1} and {2, 3}. Rank 1 sends rank 0's 1000 bytes to rank 3, after the sizes of two parts.
   std::atomic<std::size_t> bytes[4] = {};
   on_ranks(4, [&](Processes::World world) {

@@ -62,7 +62,7 @@ TEST_CASE("LossOfShards: throws without a shard") {
                        "LossOfShards: shard: expected the address of a shard of dist::run, got null", ArgumentError);
 }
 
-TEST_CASE("LossOfShards: mean over the targets of all shards, and adjoint") {
+TEST_CASE("LossOfShards: takes the mean over the targets of all shards") {
   const auto labels = [](Cpu::Context&, Index items, Index width) {
     std::vector<Index> all;
     for (Index n = 0; n < items; ++n) all.push_back(n < 5 ? -1 : n % width);  // no target of the first shards counts
@@ -75,7 +75,7 @@ TEST_CASE("LossOfShards: mean over the targets of all shards, and adjoint") {
   });
 }
 
-TEST_CASE("LossOfShards: the losses of several tasks") {
+TEST_CASE("LossOfShards: MultiTask losses equal those of one process") {
   constexpr Index items = 11;
   Cpu::Context one(1);
   const auto y = uniform_tensor<double>(one, Seed{1}, 2, items, 4),
@@ -113,7 +113,7 @@ TEST_CASE("LossOfShards: the losses of several tasks") {
   }
 }
 
-TEST_CASE("LossOfShards: a learned loss adds the gradient of all targets") {
+TEST_CASE("LossOfShards: gradients of a learned loss add up over shards") {
   constexpr Index items = 10, dim = 3, words = 6;
   const StreamedCrossEntropy loss{.vocabulary = words, .model_dim = dim, .ignore = -1};
   using Loss = StreamedCrossEntropy;

@@ -30,7 +30,7 @@ TEST_CASE("HostMemory: reads and writes in place") {
   memory.copy<double>(nullptr, 0, nullptr);
 }
 
-TEST_CASE("rows: rows follow the first extent, empty copies are valid") {
+TEST_CASE("rows: copies rows along the first extent, also zero rows") {
   Tensor<double, 3, Cpu> all(4, 2, 3), part;
   for (Index i = 0; i < all.size(); ++i) all.data()[i] = static_cast<double>(i);
   CHECK(dist::rows::width(all) == 6);

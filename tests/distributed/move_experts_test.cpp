@@ -122,7 +122,7 @@ TEST_CASE("move_experts: losses, parameters and checkpoints do not change") {
   });
 }
 
-TEST_CASE("move_experts: moves parameters and optimizer state, gradients are zeros") {
+TEST_CASE("move_experts: moves parameters and optimizer state, zeros gradients") {
   dist::Alone world;
   std::mutex mutex;
   dist::run(world, 3, [&](auto& shard) {
@@ -251,7 +251,7 @@ TEST_CASE("move_experts: backward throws if forward ran before the move") {
         "parameters, or from before experts moved");
 }
 
-TEST_CASE("move_experts: packs outside the trainer do not move and throw") {
+TEST_CASE("move_experts: later use of packs outside the trainer throws") {
   dist::Alone world;
   std::mutex mutex;
   dist::run(world, 2, [&](auto& shard) {
@@ -275,7 +275,7 @@ TEST_CASE("move_experts: packs outside the trainer do not move and throw") {
   });
 }
 
-TEST_CASE("move_experts: a kind without experts may move too") {
+TEST_CASE("move_experts: works if one kind has no experts") {
   const auto losses_of = [](bool moves) {
     double loss = 0;
     dist::Alone world;

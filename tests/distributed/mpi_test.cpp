@@ -50,7 +50,7 @@ std::string thrown(World& world, Mail& mail) {
 
 }  // namespace
 
-TEST_CASE("Mpi: ranks count from 0, one process works") {
+TEST_CASE("Mpi: has the size and rank of MPI_COMM_WORLD") {
   World world;
   int size = 0, rank = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -60,7 +60,7 @@ TEST_CASE("Mpi: ranks count from 0, one process works") {
   world.exchange({}, {});
 }
 
-TEST_CASE("Mpi: an exchange with itself or missing ranks throws") {
+TEST_CASE("Mpi: messages to the own rank or nonexistent ranks throw") {
   World world;
   std::byte byte{};
   for (const int rank : {world.rank(), world.size(), -1}) {
@@ -75,7 +75,7 @@ TEST_CASE("Mpi: an exchange with itself or missing ranks throws") {
 
 TEST_CASE("Mpi: a timeout of 0 seconds or less throws") { CHECK_THROWS_AS(World(0), ArgumentError); }
 
-TEST_CASE("Mpi: ring messages of any size in both directions") {
+TEST_CASE("Mpi: messages of any size arrive in both directions") {
   World world;
   const int n = world.size(), self = world.rank();
   if (n == 1) return;
@@ -162,7 +162,7 @@ TEST_CASE("Mpi: messages between two ranks keep order across threads") {
   }
 }
 
-TEST_CASE("Mpi: sums have the same bits for any processes") {
+TEST_CASE("Mpi: sums have equal bits for any number of processes") {
   World world;
   std::vector<float> expected(5);
   for (std::size_t j = 0; j < 5; ++j) expected[j] = 1.0f / float(j + 3);
@@ -176,7 +176,7 @@ TEST_CASE("Mpi: sums have the same bits for any processes") {
   CHECK(right == int(dist::Range::of(5, world.rank(), world.size()).count));
 }
 
-TEST_CASE("Mpi: one rank sends, the others receive") {
+TEST_CASE("Mpi: one rank can send to all other ranks") {
   World world;
   for (int round = 0; round < 20; ++round) {
     Mail mail;
@@ -227,7 +227,7 @@ TEST_CASE("Mpi: a wrong message size throws on all ranks") {
   }
 }
 
-TEST_CASE("Mpi: a failed rank reaches all others, which stop sending") {
+TEST_CASE("Mpi: after one rank fails, exchange throws on every rank") {
   for (const bool large : {false, true}) {
     World world;
     const int failing = world.size() - 1;
@@ -256,7 +256,7 @@ TEST_CASE("Mpi: a failed rank reaches all others, which stop sending") {
   }
 }
 
-TEST_CASE("Mpi: a missing message throws after the timeout, naming rank") {
+TEST_CASE("Mpi: missing messages throw after the timeout, naming the rank") {
   World world(0.5);
   if (world.size() == 1) return;
   const int silent = world.size() - 1;

@@ -37,7 +37,7 @@ std::string sentence_of(Transfers& transfers) {
 
 }  // namespace
 
-TEST_CASE("Transfers: messages shorter, equal and longer than whole pieces") {
+TEST_CASE("Transfers: messages of less or more than one piece arrive") {
   support::Communicator world;
   Transfers transfers(world.comm, 100);
   const int next = (world.rank + 1) % world.size, last = (world.rank + world.size - 1) % world.size;
@@ -57,7 +57,7 @@ TEST_CASE("Transfers: messages shorter, equal and longer than whole pieces") {
   }
 }
 
-TEST_CASE("Transfers: a wrong size throws on the receiver, also pieces") {
+TEST_CASE("Transfers: wrong sizes throw on the receiver, even in pieces") {
   support::Communicator world;
   if (world.size == 1) return;
   std::vector<std::byte> text(300000);
@@ -130,7 +130,7 @@ bool arrives(Progress& progress, const Transfers& transfers) {
 
 }  // namespace
 
-TEST_CASE("Progress: an empty exchange completes, stopping ends pending ones") {
+TEST_CASE("Progress: an empty exchange completes, stop returns no error") {
   support::Communicator world;
   Transfers transfers(world.comm);
   Progress progress(transfers), idle(transfers);
@@ -164,7 +164,7 @@ TEST_CASE("Progress: messages arrive without other calls of MPI") {
   }
 }
 
-TEST_CASE("Progress: an error is passed once to the stopping thread") {
+TEST_CASE("Progress: stop returns an error only once") {
   support::Communicator world;
   if (world.size == 1) return;
   Transfers transfers(world.comm);

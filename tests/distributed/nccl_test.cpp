@@ -131,7 +131,7 @@ TEST_CASE("Nccl: different sizes throw before any data is sent") {
   CHECK(of.delivered == 0);
 }
 
-TEST_CASE("Nccl: a missing message throws after the timeout, permanently") {
+TEST_CASE("Nccl: a missing message makes this and later exchanges throw") {
   Board of;
   of.silent = 1;
   const auto found = failures(2, of, [](auto& world) {
@@ -149,7 +149,7 @@ TEST_CASE("Nccl: a missing message throws after the timeout, permanently") {
   CHECK(of.aborted > 0);
 }
 
-TEST_CASE("Nccl: a failed rank reaches the others, also during construction") {
+TEST_CASE("Nccl: a failure reaches all ranks, also during construction") {
   Board of;
   CHECK(failures(2, of, [](auto& world) {
           if (world.rank() == 1) throw DeviceError("out of paper");

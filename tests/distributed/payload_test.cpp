@@ -104,7 +104,7 @@ TEST_CASE("payload: rows have half the bytes, other traffic is unchanged") {
   }
 }
 
-TEST_CASE("payload: on CpuBf16 it changes only the results") {
+TEST_CASE("payload: on CpuBf16 the bfloat16 exchange rounds only the results") {
   const auto plain = results<CpuBf16>({}), rounded = results<CpuBf16>({.bfloat16 = true});
   int wrong = 0;
   for (Index i = 0; i < plain.size(); ++i)

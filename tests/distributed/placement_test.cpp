@@ -25,7 +25,7 @@ TEST_CASE("Placement::even: equals part_of for any experts and shards") {
         CHECK(Placement::even(experts, shards).count(j) == dist::Range::of(experts, j, shards).count);
 }
 
-TEST_CASE("Placement: experts of a shard, all or a range") {
+TEST_CASE("Placement: returns a shard's experts, all or of a range") {
   const Placement p{{1, 0, 1, 3, 1}};
   CHECK(p.experts_of(1) == Numbers{0, 2, 4});
   CHECK(p.experts_of(2).empty());
@@ -37,7 +37,7 @@ TEST_CASE("Placement: experts of a shard, all or a range") {
   CHECK(p.in_order({1, 3}));
 }
 
-TEST_CASE("Placement: default is even, an explicit one must be complete") {
+TEST_CASE("Placement: the default is even; an incomplete placement throws") {
   CHECK(Placement{}.filled("here", 5, 2) == Placement::even(5, 2));
   CHECK(Placement{{1, 1}}.filled("here", 2, 2) == Placement{{1, 1}});
   CHECK_THROWS_WITH_AS((Placement{{1}}.filled("here", 2, 2)),
@@ -91,7 +91,7 @@ TEST_CASE("Placement: invalid copies throw, training allows no copies") {
 using dist::imbalance;
 using dist::loads_of_shards;
 
-TEST_CASE("imbalance (1), (2): the busiest shard over the mean") {
+TEST_CASE("imbalance (1), (2): divides the largest load by the mean") {
   const Numbers loads{5, 1, 0, 2};
   CHECK(loads_of_shards(loads, {{0, 0, 1, 1}}, 2) == Numbers{6, 2});
   CHECK(imbalance(loads, {{0, 0, 1, 1}}, 2) == 1.5);  // 6 / 4
@@ -129,7 +129,7 @@ TEST_CASE("imbalance: throws for a wrong number of loads") {
 
 using dist::Copy;
 
-TEST_CASE("DividedSlots (1): slots of all shards are divided among holders") {
+TEST_CASE("DividedSlots (1): divides an expert's slots among its copies") {
   constexpr Index shards = 4, experts = 5;
   // Expert 0 is on one shard, 1 on two, 2 on all, 3 on three, 4 on two. Shard 2 has no items.
   const Placement placement{{3, 2, 0, 1, 3}, {{1, 0}, {2, 3}, {2, 1}, {2, 2}, {3, 3}, {3, 0}, {4, 0}}};

@@ -107,7 +107,7 @@ TEST_CASE("rebalance: throws without measured loads") {
       ArgumentError);
 }
 
-TEST_CASE("rebalance: checks the planner's placement, empty means even") {
+TEST_CASE("rebalance: invalid placements of the planner throw; empty means even") {
   struct Says {
     Placement placement;
     Placement place(const std::vector<Index>&, Index, const Placement&) const { return placement; }
@@ -170,7 +170,7 @@ TEST_CASE("LongestFirst: longest expert first, to the least loaded shard") {
   CHECK(LongestFirst{.gain = 0}.place({3, 3, 3, 3, 0, 0}, 2, {{1, 1, 1, 1, 1, 1}}).count(0) == 3);
 }
 
-TEST_CASE("LongestFirst: without a limit, maximum load is at most 4/3 optimal") {
+TEST_CASE("LongestFirst: without limit, maximum load is at most 4/3 optimal") {
   std::mt19937 generator(1);
   for (int i = 0; i < 60; ++i) {
     const Index shards = 2 + i % 2, experts = 5 + i % 3;

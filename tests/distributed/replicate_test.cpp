@@ -171,7 +171,7 @@ TEST_CASE("replicate: copies change no bits and share slots evenly") {
     CHECK(differences<Cpu>(3, 1, 40, Routing::hot, 2, 70, {.bfloat16 = bfloat16, .chunks = 2}) == 0);
 }
 
-TEST_CASE("replicate: mixed kinds, frozen parameters and random experts") {
+TEST_CASE("replicate: mixed, frozen and random experts keep their output bits") {
   dist::Alone world;
   std::atomic<int> wrong = 0;
   dist::run(world, 3, [&](auto& shard) {
@@ -315,7 +315,7 @@ TEST_CASE("replicate: training or saving replicated experts throws on all shards
         "(dist::replicate), which can only be used for inference: remove the copies first");
 }
 
-TEST_CASE("replicate: invalid tables throw on all shards, change no experts") {
+TEST_CASE("replicate: invalid arguments throw on all shards, change no experts") {
   const auto refused = [](const auto& table_of) {
     return message_of([&](auto& shard, auto& ctx, auto&, auto& params) {
       const auto before = dist::deals_of(params);
@@ -360,7 +360,7 @@ TEST_CASE("replicate: invalid tables throw on all shards, change no experts") {
 
 using dist::HottestFirst;
 
-TEST_CASE("equation (1): copies most loaded experts, then places longest first") {
+TEST_CASE("HottestFirst (1): copies hot experts, then places the longest first") {
   // Six places: one copy of the load 12, which is then on both shards, and one of the load 4. The shards' loads grow to
   // 6 | 6, 6 + 2 | 6 + 2, 8 + 1 | 8, that is 9 | 8.
   const Placement found = HottestFirst{.extra = 1}.place({12, 4, 1, 0}, 2, {{0, 0, 1, 1}});
@@ -376,7 +376,7 @@ TEST_CASE("equation (1): copies most loaded experts, then places longest first")
   for (const Index twice : {10, 5, 1, 4}) CHECK(of_twelve.shards_of(twice).size() == 2);
 }
 
-TEST_CASE("HottestFirst: respects room, no duplicate copies, keeps every expert") {
+TEST_CASE("HottestFirst: respects room and holds each expert once per shard") {
   std::mt19937 generator(3);
   Index left_out = 0;
   for (int i = 0; i < 400; ++i) {

@@ -30,7 +30,7 @@ TEST_CASE("PackedRows: adjacent ranges become one run, listed or in place") {
   }
 }
 
-TEST_CASE("carried rows: shards send rows to the requested places") {
+TEST_CASE("carry_rows: shards send rows to the requested places") {
   dist::Alone world;
   dist::run(world, 2, [&](auto& shard) {
     Cpu::Context ctx(1);

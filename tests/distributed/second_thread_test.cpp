@@ -43,7 +43,7 @@ auto batch(auto& shard, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("Trainer on shards: a second thread throws, keeps steps") {
+TEST_CASE("Trainer on shards: a second thread throws, changes no step") {
   const support::TempDirectory folder;
   const std::filesystem::path path = folder.file();
   for (const Index shards : {1, 2}) {

@@ -70,7 +70,7 @@ TEST_CASE("take_experts: shards together hold all experts in order") {
   }
 }
 
-TEST_CASE("take_experts: throws if the first extent is not the expert") {
+TEST_CASE("take_experts: throws if a first extent is not E") {
   Cpu::Context ctx(1);
   const auto all = Linear{.model_dim = 3}.init<double, Cpu>(ctx, 4, Seed{1});
   dist::Sharded<Linear::Params<double, Cpu>> part;
@@ -122,7 +122,7 @@ TEST_CASE("take_experts: mixed kinds in any placement keep their rows") {
   }
 }
 
-TEST_CASE("Sharded: tensor names are unchanged, visitors can detect it") {
+TEST_CASE("Sharded: keeps tensor names; visitors can detect sharded packs") {
   const Pack pack;
   Names names;
   for_each_tensor(names, pack);
@@ -147,7 +147,7 @@ struct TypedNames {
 
 }  // namespace
 
-TEST_CASE("Sharded: visitors of learned tensors can detect it too") {
+TEST_CASE("Sharded: visitors of learned tensors can detect sharded packs") {
   const Pack pack;
   TypedNames all, learned;
   for_each_tensor(all, pack);
@@ -165,7 +165,7 @@ void on_shards(Index shards, const auto& program) {
 
 }  // namespace
 
-TEST_CASE("HeldRows: every shard gets the rows of all shards") {
+TEST_CASE("HeldRows: every shard gets the row counts of all shards") {
   on_shards(3, [](auto& shard) {
     const Index j = shard.index();
     const dist::HeldRows held(shard, {j, 10 + j * j});
@@ -177,7 +177,7 @@ TEST_CASE("HeldRows: every shard gets the rows of all shards") {
   on_shards(2, [](auto& shard) { dist::HeldRows(shard, {}); });
 }
 
-TEST_CASE("HeldRows: rows on a wrong shard throw on all shards") {
+TEST_CASE("HeldRows: a wrong number of rows throws on all shards") {
   const dist::Deal deal{dist::Placement{{0, 1, 1, 0, 0}}, 2, {}};
   const auto check = [&](Index first, Index second, const dist::DealtRows& rows) {
     try {

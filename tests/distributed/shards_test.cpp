@@ -62,7 +62,7 @@ TEST_CASE("Range::of: divides a count evenly and in order") {
     }
 }
 
-TEST_CASE("Shard: every shard receives all others' messages, repeatedly") {
+TEST_CASE("Shard: every shard receives the messages of every other shard") {
   for (Index shards : {1, 2, 3, 5}) {
     dist::Alone world;
     std::atomic<int> wrong = 0;
@@ -102,7 +102,7 @@ TEST_CASE("Shard: gathered values are in order of shards") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Shard: sums are a binary tree, for any length") {
+TEST_CASE("Shard: sum adds in a binary tree for any length") {
   for (Index shards = 1; shards <= 7; ++shards)
     for (Index n : {0, 1, 2, 5, 64}) {
       // Terms whose sum depends on the order of addition.
@@ -280,7 +280,7 @@ TEST_CASE("collectively: all shards throw the error of the lowest shard") {
   CHECK(caught<Error>("", [](Index) {}) == 0);
 }
 
-TEST_CASE("collectively: all shards run it, even if one throws immediately") {
+TEST_CASE("collectively: all shards run the function, even if one throws") {
   std::atomic<int> ran = 0;
   CHECK(caught<FileError>("file", [&](Index shard) {
           ++ran;
@@ -289,7 +289,7 @@ TEST_CASE("collectively: all shards run it, even if one throws immediately") {
   CHECK(ran == 5);
 }
 
-TEST_CASE("collectively: other exceptions end the run") {
+TEST_CASE("collectively: exceptions other than gatefold::Error end the run") {
   CHECK_THROWS_WITH_AS(caught<Error>("",
                                      [](Index shard) {
                                        if (shard == 2) throw std::runtime_error("other");

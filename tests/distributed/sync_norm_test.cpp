@@ -122,7 +122,7 @@ TEST_CASE("SyncNorm (1): values and gradients match one process within rounding"
   }
 }
 
-TEST_CASE("SyncNorm (1): norm over all shards, also without items") {
+TEST_CASE("SyncNorm (1): the norm covers all shards, even empty shards") {
   // u(x) = x: z = x − ρ x/‖x‖, y = x + γ z.
   dist::Alone world;
   std::vector<Numbers> parts(4);

@@ -64,7 +64,7 @@ TEST_CASE("TensorsHere: parts of all shards cover each byte once") {
   }
 }
 
-TEST_CASE("TensorsHere: a reader takes its experts and shared tensors") {
+TEST_CASE("TensorsHere: a reading shard lists its experts and shared tensors") {
   on_shards(3, [](auto& shard) {
     Cpu::Context ctx(1);
     auto params = init_params<float, Cpu>(dist::ExpertParallel{mixture, &shard, placement}, ctx, Seed{6});

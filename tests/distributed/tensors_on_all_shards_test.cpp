@@ -45,7 +45,7 @@ TEST_CASE("copy_whole: gathers the same parameters as one process has") {
   }
 }
 
-TEST_CASE("whole: throws for a pack of another shape") {
+TEST_CASE("copy_whole: throws for a pack of another shape") {
   dist::Alone world;
   CHECK_THROWS_WITH_AS(
       dist::run(

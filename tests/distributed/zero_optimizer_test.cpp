@@ -77,7 +77,7 @@ TEST_CASE("Zero: throws without a shard") {
                        "DataParallel: shard: expected the address of a shard of dist::run, got null", ArgumentError);
 }
 
-TEST_CASE("Zero: same bits and checkpoints as an undivided state") {
+TEST_CASE("Zero: gives the same checkpoints as an undivided state") {
   const support::TempDirectory folder;
   const auto check = [&](const auto& base, const auto& around, const NotTrained& except = {}) {
     for (Index shards : {1, 2, 3, 5}) {
@@ -120,7 +120,7 @@ TEST_CASE("Zero: same bits and checkpoints as an undivided state") {
         pattern);
 }
 
-TEST_CASE("NotTrained on shards: steps equal a learning rate of 0") {
+TEST_CASE("NotTrained on shards: steps equal steps with learning rate 0") {
   const support::TempDirectory folder;
   const auto steps_of = [&](const auto& optimizer, const NotTrained& except) {
     std::vector<double> all;

@@ -68,7 +68,7 @@ TEST_CASE("activations: exact and approximate GELU are close but different") {
   CHECK(most > 3e-4);
 }
 
-TEST_CASE("Relu: derivative 0 at 0; NaN is not positive") {
+TEST_CASE("Relu: the derivative is 0 at 0 and at NaN") {
   CHECK(Relu::value(0.0) == 0);
   CHECK(Relu::slope(0.0) == 0);
   CHECK(Relu::slope(1e-300) == 1);
@@ -76,7 +76,7 @@ TEST_CASE("Relu: derivative 0 at 0; NaN is not positive") {
   CHECK(Relu::slope(std::numeric_limits<double>::quiet_NaN()) == 0);
 }
 
-TEST_CASE("Relu2: derivative 0 at 0 and at NaN") {
+TEST_CASE("Relu2: squares positive values; the derivative is 0 at 0") {
   CHECK(Relu2::value(-3.0) == 0);
   CHECK(Relu2::value(3.0) == 9);
   CHECK(Relu2::slope(0.0) == 0);
@@ -84,7 +84,7 @@ TEST_CASE("Relu2: derivative 0 at 0 and at NaN") {
   CHECK(Relu2::slope(3.0) == 6);
 }
 
-TEST_CASE("ClampedSilu, ClampedPlusOne: constant above the limit 7, derivative from below") {
+TEST_CASE("ClampedSilu, ClampedPlusOne: clamp at 7 with derivatives from below") {
   for (const double v : {7.5, 1e3, 1e30, std::numeric_limits<double>::infinity()}) {
     CHECK(ClampedSilu::value(v) == ClampedSilu::value(7.0));
     CHECK(ClampedSilu::slope(v) == 0);

@@ -36,7 +36,7 @@ Row softmax_of_query(const X& x, const K& k, Index l) {
 
 }  // namespace
 
-TEST_CASE("AttentionExpert (1): summed attention for empty, full, many experts") {
+TEST_CASE("AttentionExpert (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const Index outputs : {1, 2})
     for (const auto& counts : uneven_counts()) {
@@ -90,7 +90,7 @@ TEST_CASE("AttentionExpert (2): gradients of W and K equal eqs. (13)-(14)") {
   CHECK(difference(values(b.grads.key_query), dk) <= 1e-13);
 }
 
-TEST_CASE("AttentionExpert: with K = 0, f = Wᵀ Σ_l X_l") {
+TEST_CASE("AttentionExpert: with K = 0 it equals Wᵀ Σ_l X_l") {
   Cpu::Context ctx(1);
   Bank<double, AttentionExpert> b(ctx, expert(1), {3}, 4);
   set_zero(ctx, b.params.key_query);
@@ -116,7 +116,7 @@ TEST_CASE("AttentionExpert: NaN stays in its item") {
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("AttentionExpert: slots may start after those of other kinds") {
+TEST_CASE("AttentionExpert: slots may start anywhere") {
   const auto broken = broken_for_later_slots<double>(expert(2));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }

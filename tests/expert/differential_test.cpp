@@ -300,7 +300,7 @@ TEST_CASE_TEMPLATE("experts: random routings equal loops on any number of thread
   for (std::uint64_t seed = 1; seed <= cases; ++seed) check_case<T>(seed);
 }
 
-TEST_CASE("experts: random routings for GATEFOLD_DIFFERENTIAL_SECONDS seconds" * doctest::skip()) {
+TEST_CASE("experts: routings equal loops for GATEFOLD_DIFFERENTIAL_SECONDS" * doctest::skip()) {
   const char* text = std::getenv("GATEFOLD_DIFFERENTIAL_SECONDS");
   const double seconds = text ? std::atof(text) : 60;
   const auto begin = std::chrono::steady_clock::now();

@@ -153,7 +153,7 @@ TEST_CASE("weight gradient: storing equals adding to zeros, with underflow") {
   for (const double scale : {1.0, 1e-308, 1e-322}) check_underflow<double, Cpu>(scale);
 }
 
-TEST_CASE("weight gradient: the first is stored, others are added") {
+TEST_CASE("weight gradient: the first call stores, later calls add") {
   Noting::Context ctx(1);
   const Index items = 6, rows = 3, columns = 2;
   const std::vector<Index> offsets{0, 3, 3, 5}, row{4, 0, 2, 5, 4};  // the second expert has no slots
@@ -180,7 +180,7 @@ TEST_CASE("weight gradient: the first is stored, others are added") {
   CHECK(Noting::written == 0);
 }
 
-TEST_CASE("weight gradient: added to a gradient that is already written") {
+TEST_CASE("weight gradient: adds to a gradient that is already written") {
   Noting::Context ctx(1);
   const std::vector<Index> offsets{0, 1}, row{0};
   const auto a = constant_tensor<double>(ctx, 2.0, 1, 1), dc = constant_tensor<double>(ctx, 3.0, 1, 1);

@@ -87,7 +87,7 @@ TEST_CASE("Experts: unused slots stay untouched; gradients are added") {
   CHECK(b.spare_untouched(b.dslots));
 }
 
-TEST_CASE("Experts: gradients in a mixture; the gate counts the experts") {
+TEST_CASE("Experts: gradients in a mixture agree; the gate counts experts") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {}, .mixing = {}, .selection = {.k = 2}}, mixed(1, 2)};
   const auto report = check::gradients(ctx, mixture);

@@ -49,7 +49,7 @@ std::vector<double> gated(const P& p, Index e, const std::vector<double>& x, dou
 
 }  // namespace
 
-TEST_CASE("GatedMlp (1): gated layers for empty, full, many experts") {
+TEST_CASE("GatedMlp (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {false, true})
     for (const auto& counts : uneven_counts()) {
@@ -89,8 +89,8 @@ TEST_CASE_TEMPLATE("GatedMlp: unused slots stay untouched; gradients are added",
   }
 }
 
-TEST_CASE_TEMPLATE("GatedMlp: gradients with every activation", Act, Identity, Relu, Relu2, Gelu, GeluTanh, Silu, Cubic,
-                   ClampedSilu, ClampedPlusOne, Tanh) {
+TEST_CASE_TEMPLATE("GatedMlp: gradients with every activation equal finite differences", Act, Identity, Relu, Relu2,
+                   Gelu, GeluTanh, Silu, Cubic, ClampedSilu, ClampedPlusOne, Tanh) {
   Cpu::Context ctx(1);
   for (const bool bias : {false, true}) {
     const auto report = check::gradients(ctx, GatedMlp<Act>{.model_dim = 4, .hidden_dim = 6, .bias = bias},
@@ -99,21 +99,21 @@ TEST_CASE_TEMPLATE("GatedMlp: gradients with every activation", Act, Identity, R
   }
 }
 
-TEST_CASE_TEMPLATE("GatedMlp: gradients with an activation of the second factor", Up, Relu, Silu, Tanh) {
+TEST_CASE_TEMPLATE("GatedMlp: gradients with a second activation equal finite differences", Up, Relu, Silu, Tanh) {
   Cpu::Context ctx(1);
   const auto report =
       check::gradients(ctx, GatedMlp<Gelu, Up>{.model_dim = 4, .hidden_dim = 6}, {.step = 1e-5, .of_largest = 1e-8});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("GatedMlp: gradients of gpt-oss with values above the limits") {
+TEST_CASE("GatedMlp: clamped gpt-oss gradients equal finite differences") {
   Cpu::Context ctx(1);
   const GptOss mlp{.model_dim = 4, .hidden_dim = 12, .initial = Initial::normal(6), .bias = true};
   const auto report = check::gradients(ctx, mlp, {.step = 1e-6, .of_largest = 1e-7});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("GatedMlp: biases of 0 give the bits without biases") {
+TEST_CASE("GatedMlp: biases of 0 change no bit") {
   Cpu::Context ctx(1);
   const std::vector<Index> counts{3, 0, 4};
   Bank<float, GatedMlp<Silu>> plain(ctx, {.model_dim = 5, .hidden_dim = 7}, counts, 6);

@@ -25,7 +25,7 @@ TEST_CASE("golden: Experts agrees with PyTorch") {
   });
 }
 
-TEST_CASE("golden: WithShared") {
+TEST_CASE("golden: WithShared agrees with PyTorch") {
   agrees("expert/with_shared", [](Golden& g) {
     return WithShared{Mixture{two_of_three(), flat<Mlp<Gelu>>(g, "branch.")}, flat<GatedMlp<Silu>>(g, "shared."),
                       g.option("weight")};

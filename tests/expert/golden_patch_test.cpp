@@ -22,6 +22,6 @@ ExpertT patched(Golden& g) {
 
 }  // namespace
 
-TEST_CASE("golden: PatchMlp") { expert_agrees("patch_mlp", patched<PatchMlp<Cubic>>); }
+TEST_CASE("golden: PatchMlp agrees with PyTorch") { expert_agrees("patch_mlp", patched<PatchMlp<Cubic>>); }
 
-TEST_CASE("golden: PatchCnn") { expert_agrees("patch_cnn", patched<PatchCnn<Cubic>>); }
+TEST_CASE("golden: PatchCnn agrees with PyTorch") { expert_agrees("patch_cnn", patched<PatchCnn<Cubic>>); }

@@ -13,14 +13,14 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: AttentionExpert") {
+TEST_CASE("golden: AttentionExpert agrees with PyTorch") {
   expert_agrees("attention_expert", [](Golden& g) {
     return AttentionExpert{
         .model_dim = g.extent("model_dim"), .length = g.extent("length"), .outputs = g.extent("outputs")};
   });
 }
 
-TEST_CASE("golden: MergedTransformer") {
+TEST_CASE("golden: MergedTransformer agrees with PyTorch") {
   expert_agrees("merged_transformer", [](Golden& g) {
     return MergedTransformer{.model_dim = g.extent("model_dim"),
                              .length = g.extent("length"),
@@ -29,7 +29,7 @@ TEST_CASE("golden: MergedTransformer") {
   });
 }
 
-TEST_CASE("golden: MultiHeadExpert, causal and not") {
+TEST_CASE("golden: MultiHeadExpert agrees with PyTorch, causal or not") {
   for (const char* file : {"multi_head_expert", "multi_head_expert_causal"})
     expert_agrees(file, [](Golden& g) {
       return MultiHeadExpert{.model_dim = g.extent("model_dim"),
@@ -39,18 +39,18 @@ TEST_CASE("golden: MultiHeadExpert, causal and not") {
     });
 }
 
-TEST_CASE("golden: LayerNorm") {
+TEST_CASE("golden: LayerNorm agrees with PyTorch") {
   expert_agrees("norm_expert", [](Golden& g) {
     return LayerNorm{.model_dim = g.extent("model_dim"), .epsilon = g.option("epsilon")};
   });
 }
 
-TEST_CASE("golden: RmsNorm") {
+TEST_CASE("golden: RmsNorm agrees with PyTorch") {
   expert_agrees("rms_norm",
                 [](Golden& g) { return RmsNorm{.model_dim = g.extent("model_dim"), .epsilon = g.option("epsilon")}; });
 }
 
-TEST_CASE("golden: TransformerExpert, causal and not") {
+TEST_CASE("golden: TransformerExpert agrees with PyTorch, causal or not") {
   for (const char* file : {"transformer_expert", "transformer_expert_causal"})
     expert_agrees(file, [](Golden& g) {
       return TransformerExpert<Gelu>{.model_dim = g.extent("model_dim"),

@@ -110,7 +110,7 @@ TEST_CASE("HiddenDropout: dropped values do not depend on the batch") {
   }
 }
 
-TEST_CASE("HiddenDropout: without noise or rate it equals the expert") {
+TEST_CASE("HiddenDropout: without noise, or at rate 0, it changes nothing") {
   Cpu::Context ctx(1);
   const auto check = [&](const auto& expert) {
     auto plain = pass<float>(ctx, Residual{update::HeavyBall{}, Mixture{gate, expert}}, 9);
@@ -137,7 +137,7 @@ TEST_CASE("HiddenDropout: without noise or rate it equals the expert") {
   check(gated);
 }
 
-TEST_CASE("HiddenDropout: gradients in mixtures, layers and stacks") {
+TEST_CASE("HiddenDropout: gradients with noise equal finite differences") {
   Cpu::Context ctx(1);
   const auto check = [&](const auto& model, const auto& extra) {
     const auto report = check::gradients(ctx, model, {.items = 7}, extra);

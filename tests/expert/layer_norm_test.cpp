@@ -51,7 +51,7 @@ TEST_CASE("LayerNorm: starts as gain 1 and bias 0") {
   CHECK(values(p.y) == std::vector<double>(4, 7));
 }
 
-TEST_CASE("LayerNorm: an item far from zero keeps its shape") {
+TEST_CASE("LayerNorm: an item far from zero loses no precision") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 4, .epsilon = 1e-12}}, 1);
   for (Index d = 0; d < 4; ++d) p.x(0, d) = 65536 + float(d % 2);
@@ -124,7 +124,7 @@ TEST_CASE("LayerNorm: sizes have 64 bits: item 2^31 + 1 works") {
   CHECK(inverse.data()[n] == 0.5f);
 }
 
-TEST_CASE("LayerNorm (1): each expert has a gain and bias") {
+TEST_CASE("LayerNorm (1): each expert has its own gain and bias") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, LayerNorm> b(ctx, {.model_dim = 5, .epsilon = 0.1}, counts, 6);
@@ -178,7 +178,7 @@ TEST_CASE("LayerNorm: as an expert it starts as plain normalisation") {
         "LayerNorm: params.gain: expected [4, 2], got [3, 2]");
 }
 
-TEST_CASE("LayerNorm: as a branch it equals one expert; backward adds") {
+TEST_CASE("LayerNorm: the branch equals one expert; backward adds to gradients") {
   Cpu::Context ctx(2);
   const LayerNorm norm{.model_dim = 9};
   auto branch = pass<float>(ctx, norm, 7);

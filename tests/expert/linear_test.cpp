@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("Linear (1): affine map for empty, full, many experts") {
+TEST_CASE("Linear (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index output : {0, 3})

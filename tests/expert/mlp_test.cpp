@@ -33,7 +33,7 @@ struct TanhOfRegisters {
 
 }  // namespace
 
-TEST_CASE("Mlp (1): two layers for empty, full and many experts") {
+TEST_CASE("Mlp (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const auto& counts : uneven_counts()) {
@@ -53,8 +53,8 @@ TEST_CASE_TEMPLATE("Mlp: unused slots stay untouched; gradients are added", T, f
   }
 }
 
-TEST_CASE_TEMPLATE("Mlp: gradients with every activation", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic, Relu2,
-                   Tanh, TanhOfRegisters) {
+TEST_CASE_TEMPLATE("Mlp: gradients with every activation equal finite differences", Act, Identity, Relu, Gelu, GeluTanh,
+                   Silu, Cubic, Relu2, Tanh, TanhOfRegisters) {
   Cpu::Context ctx(1);
   for (const bool bias : {true, false}) {
     const auto report = check::gradients(ctx, Mlp<Act>{.model_dim = 4, .hidden_dim = 6, .bias = bias},
@@ -75,7 +75,7 @@ TEST_CASE("Mlp: conformance of a layer and of a mixture") {
   CHECK_MESSAGE(mixed, mixed.str());
 }
 
-TEST_CASE_TEMPLATE("Mlp: a user-defined activation on scalars or on registers", Act, Tanh, TanhOfRegisters) {
+TEST_CASE_TEMPLATE("Mlp: accepts a user-defined activation on scalars or registers", Act, Tanh, TanhOfRegisters) {
   Cpu::Context ctx(1);
   Bank<double, Mlp<Act>> b(ctx, {.model_dim = 5, .hidden_dim = 7}, {2, 0, 4}, 6);
   b.forward();
@@ -102,7 +102,7 @@ TEST_CASE("Mlp: weights and biases start as U(±1/√fan_in)") {
   CHECK(largest(p.down_bias) > 0.12);
 }
 
-TEST_CASE("Mlp: initial values of the reference code") {
+TEST_CASE("Mlp: has the initial values of the reference code") {
   Cpu::Context ctx(1);
   const Mlp<Relu> mlp{.model_dim = 16, .hidden_dim = 64, .initial = Initial::reference()};
   const auto p = mlp.init<double, Cpu>(ctx, 20, Seed{4});
@@ -135,7 +135,7 @@ TEST_CASE("Mlp: wrong options and shapes throw") {
   CHECK(message([](auto& p) { p.down_bias.resize(3, 6); }) == "Mlp: params.down_bias: expected [3, 4], got [3, 6]");
 }
 
-TEST_CASE("Mlp: saved of another width throws before any write") {
+TEST_CASE("Mlp: saved values of another width throw before any write") {
   Cpu::Context ctx(1);
   const auto layer = [](Index hidden) {
     return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Mlp<Relu>{4, hidden}};

@@ -20,7 +20,7 @@ MultiHeadExpert expert(Index heads, bool causal) {
 
 }  // namespace
 
-TEST_CASE("MultiHeadExpert (1): attention for empty, full and many experts") {
+TEST_CASE("MultiHeadExpert (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool causal : {false, true})
     for (const Index heads : {1, 3})
@@ -64,7 +64,7 @@ TEST_CASE("MultiHeadExpert: NaN reaches no earlier position and no other item") 
     }
 }
 
-TEST_CASE("MultiHeadExpert: slots may start after those of other kinds") {
+TEST_CASE("MultiHeadExpert: slots may start anywhere") {
   const auto broken = broken_for_later_slots<double>(expert(2, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }

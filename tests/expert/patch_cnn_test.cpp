@@ -28,7 +28,7 @@ PatchCnn<Act> wide(Index outputs, bool bias) {
 
 }  // namespace
 
-TEST_CASE("PatchCnn (1): shared filters for empty, full, many experts") {
+TEST_CASE("PatchCnn (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index outputs : {1, 3})
@@ -52,12 +52,12 @@ TEST_CASE("PatchCnn: unused slots stay untouched; gradients are added") {
   }
 }
 
-TEST_CASE("PatchCnn: slots may start after those of other kinds") {
+TEST_CASE("PatchCnn: slots may start anywhere") {
   const auto broken = broken_for_later_slots<double>(wide(2, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("PatchCnn: gradients of a layer and of a mixture") {
+TEST_CASE("PatchCnn: gradients of layer and mixture equal finite differences") {
   Cpu::Context ctx(1);
   const auto alone = check::gradients(ctx, wide(2, true));
   CHECK_MESSAGE(alone, alone.str());

@@ -30,7 +30,7 @@ PatchMlp<> wide(Index outputs, bool bias) {
 
 }  // namespace
 
-TEST_CASE("PatchMlp (1): separate filters for empty, full, many experts") {
+TEST_CASE("PatchMlp (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index outputs : {1, 3})
@@ -75,7 +75,7 @@ TEST_CASE("PatchMlp: filters start at σ₀ of Theorem 1, paper 003") {
   CHECK(initial.scale <= std::pow(50, -0.01));
 }
 
-TEST_CASE("PatchMlp (2): patches start equal or independent") {
+TEST_CASE("PatchMlp (2): filters of the patches start equal or independent") {
   Cpu::Context ctx(1);
   PatchMlp<> expert{.model_dim = 50, .patches = 4, .filters = 8, .bias = true, .initial = Initial::normal(0.1)};
   const auto difference_of_patches = [&] {
@@ -112,7 +112,7 @@ TEST_CASE("PatchMlp: unused slots stay untouched; gradients are added") {
   }
 }
 
-TEST_CASE("PatchMlp: slots may start after those of other kinds") {
+TEST_CASE("PatchMlp: slots may start anywhere") {
   const auto broken = broken_for_later_slots<double>(wide(2, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }

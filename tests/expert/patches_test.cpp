@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("patches: equal separate filters equal shared filters, with summed gradients") {
+TEST_CASE("patches: equal separate filters give the results of shared filters") {
   Cpu::Context ctx(2);
   const std::vector<Index> offsets{0, 2, 5}, rows{3, 0, 1, 3, 2};
   const Groups<Cpu> items{offsets, rows, 5};

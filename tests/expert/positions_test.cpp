@@ -16,7 +16,7 @@ const Groups<Cpu> items{offsets, rows, 7};
 
 }  // namespace
 
-TEST_CASE("Positions (1): together, a slot's positions are consecutive rows") {
+TEST_CASE("Positions (1): without `apart`, positions of a slot are consecutive") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   const Positions<Cpu> positions{items, 3};
@@ -32,7 +32,7 @@ TEST_CASE("Positions (1): together, a slot's positions are consecutive rows") {
   CHECK(g.expert(15) == -1);
 }
 
-TEST_CASE("Positions (2): apart, each position counts as an expert") {
+TEST_CASE("Positions (2): with `apart`, each position counts as an expert") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   const Positions<Cpu> positions{items, 3, true};

@@ -29,7 +29,7 @@ std::vector<double> normalised(const P& p, Index e, const std::vector<double>& x
 
 }  // namespace
 
-TEST_CASE("RmsNorm (1): unit mean square times each expert's gain") {
+TEST_CASE("RmsNorm (1): scales items to mean square 1, times gain") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts())
     for (const Index dim : {1, 5, 33})

@@ -43,7 +43,7 @@ Row normed(const P& p, Index e, Row x) {
 
 }  // namespace
 
-TEST_CASE("TransformerExpert (1): pre-norm block for empty, full, many experts") {
+TEST_CASE("TransformerExpert (1): equals loops for empty, full, many experts") {
   Cpu::Context ctx(2);
   for (const bool causal : {false, true})
     for (const auto& counts : uneven_counts()) {
@@ -85,12 +85,12 @@ TEST_CASE("TransformerExpert: NaN reaches no earlier position and no other item"
   }
 }
 
-TEST_CASE("TransformerExpert: slots may start after those of other kinds") {
+TEST_CASE("TransformerExpert: slots may start anywhere") {
   const auto broken = broken_for_later_slots<double>(expert(true, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("TransformerExpert: gradients in a mixture with items that are sequences") {
+TEST_CASE("TransformerExpert: gradients in a mixture equal finite differences") {
   Cpu::Context ctx(1);
   const SoftmaxTopK gate{
       .scores = {.experts = 2, .length = length}, .mixing = {}, .selection = {.k = 1, .renormalise = false}};
@@ -98,7 +98,7 @@ TEST_CASE("TransformerExpert: gradients in a mixture with items that are sequenc
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("TransformerExpert: initial.shared gives equal experts; wrong options throw") {
+TEST_CASE("TransformerExpert: shared initial values give equal experts") {
   Cpu::Context ctx(1);
   auto shared = expert(false, true);
   shared.initial.shared = true;

@@ -19,7 +19,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("ZeroExpert (1), CopyExpert (2): write zeros and the items") {
+TEST_CASE("ZeroExpert (1), CopyExpert (2): write zeros, or copies of items") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, ZeroExpert> zero(ctx, {.model_dim = 5}, counts, 6);
@@ -69,8 +69,8 @@ TEST_CASE("zero-computation experts: conformance, also mixed with GatedMlp") {
   CHECK_MESSAGE(mixed, mixed.str());
 }
 
-TEST_CASE_TEMPLATE("zero-computation experts: unused slots stay untouched; slots may start anywhere", E, ZeroExpert,
-                   CopyExpert, ConstantExpert) {
+TEST_CASE_TEMPLATE("zero-computation experts: write only used slots, which start anywhere", E, ZeroExpert, CopyExpert,
+                   ConstantExpert) {
   const auto broken = broken_promises<double>(E{.model_dim = 5}, [](auto& bank) {
     if constexpr (requires { bank.saved.share; })
       for (Index i = bank.used(); i < bank.saved.share.size(); ++i) bank.saved.share(i) = quiet_nan;

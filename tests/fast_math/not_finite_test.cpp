@@ -70,7 +70,7 @@ TEST_CASE("fast math: a non-finite loss or gradient skips the step") {
   CHECK_FALSE(all_finite(ctx, trainer.params));
 }
 
-TEST_CASE("fast math: a NaN logit of the label is wrong") {
+TEST_CASE("fast math: accuracy counts a NaN logit as wrong") {
   Cpu::Context ctx(1);
   Tensor<float, 2, Cpu> y(3, 3);
   Tensor<Index, 1, Cpu> labels(3);

@@ -53,7 +53,7 @@ struct Spy {
 
 }  // namespace
 
-TEST_CASE("Candidates: a selection reads items, logits as rank, and softmax") {
+TEST_CASE("Candidates: refer to the items, logits and probabilities") {
   Cpu::Context ctx;
   const ComposedGate<LinearScores, Independent, Spy> gate{.scores = {.model_dim = 3, .experts = 4}};
   const auto params = gate.init<double, Cpu>(ctx, Seed{1});
@@ -165,7 +165,7 @@ struct TopP {
 
 }  // namespace
 
-TEST_CASE("row selections: unused places of the plan are no picks") {
+TEST_CASE("row selections: unused entries of the plan are no_pick") {
   const ComposedGate<LinearScores, Independent, TopP> gate{.scores = {.model_dim = 3, .experts = 4}};
   static_assert(detail_::policy::RowByRow<Independent, TopP, double, Cpu>);
   Cpu::Context ctx(1);
@@ -216,7 +216,7 @@ struct ClaimsAll : TopP {
 
 }  // namespace
 
-TEST_CASE("row selections: unused places with complete_picks throw") {
+TEST_CASE("row selections: unused entries with complete_picks throw") {
   const ComposedGate<LinearScores, Independent, ClaimsAll> gate{.scores = {.model_dim = 3, .experts = 4}};
   Cpu::Context ctx(1);
   const auto params = gate.init<double, Cpu>(ctx, Seed{1});

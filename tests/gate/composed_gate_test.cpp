@@ -172,7 +172,7 @@ TEST_CASE("ComposedGate: gradients of weights and losses equal finite difference
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("ComposedGate: auxiliary values are in order; further evaluations add nothing") {
+TEST_CASE("ComposedGate: losses keep their order; later evaluations add none") {
   Alone a(balanced(), 7);
   a.forward();
   Tensor<double, 1, Cpu> value(1);
@@ -220,7 +220,7 @@ TEST_CASE("ComposedGate: padding gets no expert, also after a mixing") {
   CHECK(a.plan.offsets(4) == 8);
 }
 
-TEST_CASE("ComposedGate: NaN in padding reaches nothing (transformers #45621, pytorch #193633)") {
+TEST_CASE("ComposedGate: NaN in padding changes no item (transformers #45621)") {
   Cpu::Context ctx(1);
   const Mixture layer{balanced(), Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}};
   auto padded = pass<double>(ctx, layer, 6);
@@ -393,7 +393,7 @@ TEST_CASE("ComposedGate: gradients and conformance with every selection and loss
       .scores = {.experts = 3}, .auxiliary = {ZLoss{.weight = 0.5}, Balance{.weight = 0.5, .per_pick = true}}});
 }
 
-TEST_CASE("ComposedGate: without experts, mixing and selection get the scores' sizes") {
+TEST_CASE("ComposedGate: mixing and selection get the sizes of the scores") {
   Cpu::Context ctx(1);
   using Gate = ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>;
   const Gate gate{.scores = {.model_dim = 2, .experts = 3, .length = 2}, .mixing = {.learned_metric = true}};
@@ -412,7 +412,7 @@ TEST_CASE("ComposedGate: without experts, mixing and selection get the scores' s
         "Gate.forward: extra.valid: expected [5], got [2]");
 }
 
-TEST_CASE("ComposedGate: a fused pass with the scores gives equal plans") {
+TEST_CASE("ComposedGate: fusing the pass with the scores keeps the plan") {
   static_assert(detail_::policy::RowAnywhere<Independent, TopK, double, Cpu>);
   static_assert(detail_::policy::RowByRow<Independent, NumberedTopK, double, Cpu>);
   static_assert(!detail_::policy::RowAnywhere<Independent, NumberedTopK, double, Cpu>);

@@ -13,7 +13,7 @@ using namespace gatefold::support;
 GATEFOLD_EDGE_CASES(SoftmaxTopK, SoftmaxDense, SoftmaxNoisyTop1, PatchNoisyTop1, SoftmaxNoisyTopK, VMoe, Switch,
                     GShardTop2)
 
-TEST_CASE("SimilarityAware, AttentionAware: replace the mixing and keep the losses") {
+TEST_CASE("SimilarityAware, AttentionAware: replace the mixing, keep the losses") {
   CHECK(std::is_same_v<SimilarityAware<XMoe>, ComposedGate<CosineScores, TokenSimilarity, TopK>>);
   CHECK(std::is_same_v<AttentionAware<VMoe>,
                        ComposedGate<LinearScores, AttentionPosterior, Capacity<NoisyTopK<>>, Importance, Load>>);
@@ -21,7 +21,7 @@ TEST_CASE("SimilarityAware, AttentionAware: replace the mixing and keep the loss
   CHECK(count_experts(gate) == 8);
 }
 
-TEST_CASE("presets: keep given options and set the others") {
+TEST_CASE("presets: keep given options and set the remaining options") {
   const XMoe x{.scores = CosineScores::reference({.experts = 8, .dim = 16})};
   CHECK(x.scores.experts == 8);
   CHECK(x.scores.dim == 16);

@@ -23,11 +23,11 @@ void give_noise(Golden& g, auto& extra) { extra.selection = noise(g); }
 
 }  // namespace
 
-TEST_CASE("golden: Dense") {
+TEST_CASE("golden: Dense agrees with PyTorch") {
   gate_agrees("dense", [](Golden& g) { return SoftmaxDense{.scores = {.experts = g.extent("experts")}}; });
 }
 
-TEST_CASE("golden: TopK with four auxiliary losses, padding and ties") {
+TEST_CASE("golden: TopK with losses, padding and ties agrees with PyTorch") {
   gate_agrees("top_k_losses", [](Golden& g) {
     return WithAuxiliary<SoftmaxTopK, Importance, GShard, Balance, ZLoss>{
         .scores = {.experts = g.extent("experts")},
@@ -36,7 +36,7 @@ TEST_CASE("golden: TopK with four auxiliary losses, padding and ties") {
   });
 }
 
-TEST_CASE("golden: NoisyTop1, also with items that are patch sequences") {
+TEST_CASE("golden: NoisyTop1 on items and patch sequences agrees with PyTorch") {
   for (const char* file : {"noisy_top_1", "noisy_top_1_reference"})
     gate_agrees(
         file,
@@ -55,7 +55,7 @@ TEST_CASE("golden: NoisyTop1, also with items that are patch sequences") {
       [](Golden& g, auto& extra) { give_noise(g, extra); });
 }
 
-TEST_CASE("golden: NoisyTop1 under Gumbel noise") {
+TEST_CASE("golden: NoisyTop1 with Gumbel noise agrees with PyTorch") {
   gate_agrees(
       "noisy_top_1_gumbel",
       [](Golden& g) {
@@ -65,7 +65,7 @@ TEST_CASE("golden: NoisyTop1 under Gumbel noise") {
       [](Golden& g, auto& extra) { give_noise(g, extra); });
 }
 
-TEST_CASE("golden: PatchScores, NoisyTop1") {
+TEST_CASE("golden: PatchScores with NoisyTop1 agrees with PyTorch") {
   gate_agrees(
       "patch_noisy_top_1",
       [](Golden& g) {

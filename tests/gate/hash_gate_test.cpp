@@ -54,7 +54,7 @@ struct WithIds {
 
 }  // namespace
 
-TEST_CASE("HashGate (1), (2): k distinct experts with weight 1/k") {
+TEST_CASE("HashGate (1), (2): picks k distinct experts with weight 1/k") {
   const Ids ids{0, 1, 2, 3, 1000, 50256, 1, 0, Index(1) << 40};
   for (const Index count : {1, 2, 5, 257})
     for (const Index k : {Index(1), Index(2), count}) {

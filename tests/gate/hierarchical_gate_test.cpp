@@ -113,7 +113,7 @@ TEST_CASE("HierarchicalGate (1): multiplies the weights of group and expert") {
   }
 }
 
-TEST_CASE("HierarchicalGate: an expert computes an item once") {
+TEST_CASE("HierarchicalGate: each expert computes an item at most once") {
   Cpu::Context ctx(1);
   const Levels of{3, 4, 2, 2, true};
   auto p = pass<double>(ctx, mixture(of), 20);
@@ -140,7 +140,7 @@ TEST_CASE("HierarchicalGate: float agrees with double") {
   CHECK(difference(values(p.y), in_loops(p, of)) <= 1e-5);  // sums of about ten floats
 }
 
-TEST_CASE("HierarchicalGate: softmax over all groups and experts, Jordan and Jacobs") {
+TEST_CASE("HierarchicalGate: weights all groups and experts as Jordan and Jacobs") {
   Cpu::Context ctx(1);
   const Mixture dense{HierarchicalGate{SoftmaxDense{.scores = {.experts = 2}}, SoftmaxDense{.scores = {.experts = 3}}},
                       mlp};
@@ -149,7 +149,7 @@ TEST_CASE("HierarchicalGate: softmax over all groups and experts, Jordan and Jac
   CHECK(difference(values(p.y), in_loops(p, {2, 3, 2, 3, false})) <= 1e-13);
 }
 
-TEST_CASE("HierarchicalGate: conformance with losses and capacity, gradients with noise") {
+TEST_CASE("HierarchicalGate: gradients and conformance with losses and noise") {
   const auto conforms = [](const auto& gate, const check::ConformanceOptions& options = {}) {
     const auto report = check::conformance<Cpu>(Mixture{gate, Linear{.model_dim = 4}}, options);
     CHECK_MESSAGE(report, report.str());
@@ -277,7 +277,7 @@ TEST_CASE("HierarchicalGate: trains, and frozen parameters give the same bits") 
   CHECK(values(y) == values(of_frozen));
 }
 
-TEST_CASE("HierarchicalGate: names of tensors, and active experts in a summary") {
+TEST_CASE("HierarchicalGate: the summary lists tensors and active experts") {
   const auto of = summary(mixture({2, 4, 1, 2, true}));
   std::string names;
   for (const auto& row : of.rows) names += row.name + ' ';

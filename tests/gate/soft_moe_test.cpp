@@ -101,7 +101,7 @@ struct Sequences {
 
 }  // namespace
 
-TEST_CASE("SoftMoe (1)-(3): dispatch and combine weights of each preset") {
+TEST_CASE("SoftMoe (1)-(3): outputs of each preset equal loops") {
   Cpu::Context ctx(1);
   for (const SoftMoe& gate : presets)
     for (const Index experts : {1, 3, 257}) {

@@ -99,7 +99,7 @@ TEST_CASE("WeightOnInput: frozen weights give the same bits") {
   CHECK(same_bits(values(u), values(p.y)));
 }
 
-TEST_CASE("WeightOnInput: names, options and picks are those inside") {
+TEST_CASE("WeightOnInput: keeps the names, options and picks of its gate") {
   Cpu::Context ctx(1);
   const Mixture layer{WeightOnInput{softmax(0)}, Linear{.model_dim = 4}};
   Mixture filled = layer;
@@ -137,7 +137,7 @@ TEST_CASE("WeightOnInput: select_experts keeps the output of kept experts") {
   CHECK(same_bits(values(q.y), values(p.y)));
 }
 
-TEST_CASE("WeightOnInput: NaN in an item does not reach others") {
+TEST_CASE("WeightOnInput: NaN stays in its item") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Mixture{published::llama4({.experts = 3, .k = 2}), GatedMlp<Silu>{4, 5}}, 6);
   p.forward();
@@ -216,7 +216,7 @@ TEST_CASE_TEMPLATE("WeightedInputPlan (1): weights multiply inputs, not outputs"
   }
 }
 
-TEST_CASE("WeightedInputPlan (2): gradients of weights and items") {
+TEST_CASE("WeightedInputPlan (2): gradients of weights and items equal loops") {
   Cpu::Context ctx(2);
   auto plan = plan_of<double>(ctx);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, width),
@@ -245,7 +245,7 @@ TEST_CASE("WeightedInputPlan (2): gradients of weights and items") {
   CHECK(d.weight(4) == 0);  // the dropped pick
 }
 
-TEST_CASE("WeightedInputPlan: is refused unless it was built") {
+TEST_CASE("WeightedInputPlan: dispatch throws until the plan is built") {
   Cpu::Context ctx(1);
   WeightedInputPlan<double, Cpu> plan;
   plan.resize(2, 3, 2);

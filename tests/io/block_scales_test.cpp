@@ -54,13 +54,13 @@ TEST_CASE("e4m3: all 256 values follow sign, exponent and mantissa") {
   }
 }
 
-TEST_CASE("e2m1: all 16 values") {
+TEST_CASE("e2m1: all 16 codes decode to the expected values") {
   const std::vector<float> sizes{0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   for (std::uint8_t bits = 0; bits < 16; ++bits)
     CHECK(block_scales::e2m1(bits) == (bits < 8 ? 1 : -1) * sizes[bits % 8]);
 }
 
-TEST_CASE("e8m0: powers of two; 255 is NaN") {
+TEST_CASE("e8m0: decodes powers of two; 255 is NaN") {
   CHECK(block_scales::e8m0(127) == 1);
   CHECK(block_scales::e8m0(130) == 8);
   CHECK(block_scales::e8m0(0) == std::ldexp(1.0f, -127));
@@ -68,7 +68,7 @@ TEST_CASE("e8m0: powers of two; 255 is NaN") {
   CHECK(std::isnan(block_scales::e8m0(255)));
 }
 
-TEST_CASE("decode_fp8 (1): each square of 128 has its scale") {
+TEST_CASE("decode_fp8 (1): each 128×128 square has its own scale") {
   constexpr std::uint64_t rows = 129, columns = 257;
   const std::vector<std::byte> ones(2 * rows * columns, std::byte{0x38});  // 1.0
   const std::vector<float> scale{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -124,7 +124,7 @@ TEST_CASE("e8m0_for: returns the smallest power of two ≥ a/6") {
   }
 }
 
-TEST_CASE("encode_fp8: decoded values give the same bytes") {
+TEST_CASE("encode_fp8: decoded values encode to the same bytes") {
   constexpr std::uint64_t rows = 129, columns = 257, matrices = 2;
   std::vector<std::byte> bytes(matrices * rows * columns);
   std::uint32_t random = 1;
@@ -176,7 +176,7 @@ TEST_CASE("encode_fp8 (3): a changed square is encoded with nearest codes") {
   CHECK(int(bytes[5]) == nearest(36, 128, block_scales::e4m3));
 }
 
-TEST_CASE("encode_mxfp4: decoded values give the same bytes") {
+TEST_CASE("encode_mxfp4: decoded values encode to the same bytes") {
   std::vector<std::byte> blocks(256 * 16), scale(256);
   std::uint32_t random = 3;
   for (std::byte& byte : blocks) byte = static_cast<std::byte>((random = random * 1664525 + 1013904223) >> 24);

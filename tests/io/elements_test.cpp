@@ -33,7 +33,7 @@ struct Bytes {
 
 }  // namespace
 
-TEST_CASE("decode: reads every number type; only whole numbers as Index") {
+TEST_CASE("decode: reads every number type, and whole numbers as Index") {
   using Doubles = std::vector<double>;
   const std::uint64_t minus_two = ~std::uint64_t(1);
   CHECK(Bytes().add(0x3fc0, 2).add(0xc000, 2).as<double>("BF16", 2) == Doubles{1.5, -2});
@@ -49,7 +49,7 @@ TEST_CASE("decode: reads every number type; only whole numbers as Index") {
   CHECK(Bytes().add(~std::uint64_t(0), 4).as<Index>("U32", 1) == std::vector<Index>{0xffffffff});
 }
 
-TEST_CASE("reads_as: false for types that decode cannot read") {
+TEST_CASE("reads_as: returns false for types that decode cannot read") {
   for (const char* dtype : {"BF16", "F16", "F32", "F64", "U64"}) {
     CHECK(safetensors::reads_as<float>(dtype));
     CHECK_FALSE(safetensors::reads_as<Index>(dtype));
@@ -113,7 +113,7 @@ TEST_CASE("encode: doubles are rounded to 16 bits only once") {
   CHECK((got[0] == 0x7c00 && got[1] == 0xfc00 && got[2] == 0 && got[3] == 0x8000 && (got[4] & 0x7fff) > 0x7c00));
 }
 
-TEST_CASE("dtype: each element type has one; Index stays I64") {
+TEST_CASE("dtype: names each element type; Index stays I64") {
   CHECK(std::string(safetensors::dtype<float>(io::Stored::as_they_are)) == "F32");
   CHECK(std::string(safetensors::dtype<double>(io::Stored::as_they_are)) == "F64");
   CHECK(std::string(safetensors::dtype<double>(io::Stored::bf16)) == "BF16");

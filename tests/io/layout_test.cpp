@@ -28,7 +28,7 @@ std::vector<std::vector<std::string>> names(const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("Layout: one file sorts by element size, then name") {
+TEST_CASE("Layout: sorts tensors by element size, then by name") {
   const Layout layout = layout_of({{"k", "v"}}, list, {});
   CHECK(names(layout) == std::vector<std::vector<std::string>>{{"c", "b", "a", "d"}});
   CHECK_FALSE(layout.in_parts());
@@ -46,7 +46,7 @@ TEST_CASE("Layout: elements of any size are aligned") {
   CHECK(names(layout_of({}, mixed, {})) == std::vector<std::vector<std::string>>{{"f", "d", "e", "b", "g", "c", "a"}});
 }
 
-TEST_CASE("Layout: aligned tensors come first, at a multiple of 64 bytes") {
+TEST_CASE("Layout: aligned tensors come first, at multiples of 64 bytes") {
   std::vector<Entry> mixed{{"a", "F64", {1}, 8}, {"b", "U8", {64}, 64}, {"c", "F32", {1}, 4}, {"d", "BF16", {64}, 128}};
   for (Entry& entry : mixed) entry.aligned = entry.bytes >= 64;
   const Layout one = layout_of({}, mixed, {}), parts = layout_of({}, mixed, {.max_file_bytes = 140});
@@ -56,7 +56,7 @@ TEST_CASE("Layout: aligned tensors come first, at a multiple of 64 bytes") {
   for (const auto& file : parts.files) CHECK(file.begin % 64 == 0);
 }
 
-TEST_CASE("Layout: parts fill up; a larger tensor gets its own") {
+TEST_CASE("Layout: parts fill up; larger tensors have their own part") {
   const auto parts = [](gatefold::Index most) { return names(layout_of({}, list, {.max_file_bytes = most})); };
   using Names = std::vector<std::vector<std::string>>;
   CHECK(parts(76) == Names{{"c", "b", "a", "d"}});

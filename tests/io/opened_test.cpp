@@ -68,6 +68,8 @@ TEST_CASE("Opened: a path opens its index and parts") {
   CHECK(io::read_metadata(variant) == io::Metadata{{"k", "v"}});
   CHECK(io::exists(parts.path));
   CHECK_FALSE(io::exists(parts.in("n.safetensors")));
+  CHECK(io::exists(variant));
+  CHECK_FALSE(io::exists(parts.in("n.safetensors.index.json")));
   // The index has precedence over a file at the path.
   parts.temp.write("no tensors", "m.safetensors");
   CHECK(parts.said() == "no FileError");

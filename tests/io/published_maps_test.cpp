@@ -111,33 +111,33 @@ TEST_CASE("published maps: Mixtral gives the stored results") {
   agrees(block, "mixtral.safetensors", io::published::mixtral(at));
   agrees_fused(block, "mixtral.safetensors", at, io::published::mixtral(at, fused), "w1", "w3", "w2");
 }
-TEST_CASE("published maps: Qwen2-MoE with a sigmoid-gated shared expert") {
+TEST_CASE("published maps: Qwen2-MoE gives the stored results") {
   const WithShared block{Mixture{softmax_top_k(6, 3, false), expert},
                          SigmoidGated{GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 28}}};
   const std::string at = "model.layers.1.mlp.";
   agrees(block, "qwen2_moe.safetensors", io::published::qwen2_moe(at));
   agrees_fused(block, "qwen2_moe.safetensors", at, io::published::qwen2_moe(at, fused));
 }
-TEST_CASE("published maps: Qwen3-MoE in several files") {
+TEST_CASE("published maps: Qwen3-MoE in several files gives the stored results") {
   const Mixture block{softmax_top_k(8, 4, true), expert};
   const std::string at = "model.layers.2.mlp.";
   agrees(block, "qwen3_moe.safetensors.index.json", io::published::qwen3_moe(at));
   agrees_fused(block, "qwen3_moe.safetensors.index.json", at, io::published::qwen3_moe(at, fused));
 }
-TEST_CASE("published maps: OLMoE") {
+TEST_CASE("published maps: OLMoE gives the stored results") {
   const Mixture block{softmax_top_k(8, 3, false), expert};
   const std::string at = "model.layers.0.mlp.";
   agrees(block, "olmoe.safetensors", io::published::olmoe(at));
   agrees_fused(block, "olmoe.safetensors", at, io::published::olmoe(at, fused));
 }
-TEST_CASE("published maps: DeepSeek-V3 with expert groups and a shared expert") {
+TEST_CASE("published maps: DeepSeek-V3 gives the stored results") {
   const WithShared block{Mixture{published::deepseek_v3({.experts = 16, .k = 4, .groups = 4, .top_groups = 2}), expert},
                          GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 40}};
   const std::string at = "model.layers.3.mlp.";
   agrees(block, "deepseek_v3.safetensors", io::published::deepseek_v3(at));
   agrees_fused(block, "deepseek_v3.safetensors", at, io::published::deepseek_v3(at, fused));
 }
-TEST_CASE("published maps: Llama 4 with weights on the experts' inputs") {
+TEST_CASE("published maps: Llama 4 gives the stored results") {
   const WithShared block{Mixture{published::llama4({.experts = 6, .k = 2}), expert}, expert};
   agrees(block, "llama4.safetensors", io::published::llama4("model.layers.0.feed_forward."));
 }

@@ -80,7 +80,7 @@ TEST_CASE("read_header: returns metadata, and tensors in file order") {
   CHECK(a.end == 16);
 }
 
-TEST_CASE("read_header: leading blanks are refused, trailing blanks read") {
+TEST_CASE("read_header: leading blanks throw; trailing blanks are ignored") {
   const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   for (const std::string blanks : {" ", "   ", "\n", "\t", "\r\n"}) {
     CHECK(header_of(Written(header + blanks, 4).path).tensors.size() == 1);

@@ -201,7 +201,7 @@ TEST_CASE("load_subset: reads only the requested tensors") {
   CHECK(names == expected);
 }
 
-TEST_CASE("save, load: a tensor longer than one copy block") {
+TEST_CASE("save, load: a tensor longer than one copy block round-trips") {
   TempDirectory temp;
   Cpu::Context ctx;
   Tensor<double, 1, Cpu> a((1 << 20) + 3), b((1 << 20) + 3);
@@ -447,7 +447,7 @@ TEST_CASE("load: a file with flipped bits loads or throws") {
   CHECK(refused > 500);
 }
 
-TEST_CASE("save: a failure keeps the old file, without new ones") {
+TEST_CASE("save: a failure keeps the old file and adds none") {
   TempDirectory temp;
   Cpu::Context ctx;
   const Pair pair = make_pair();

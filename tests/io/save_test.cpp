@@ -156,7 +156,7 @@ TEST_CASE("save: removes exactly the old file or parts") {
   }
 }
 
-TEST_CASE("save: symbolic links and too long names refuse parts") {
+TEST_CASE("save: saving in parts through a symbolic link throws") {
   const TempDirectory temp;
   save(temp.path / "real", 1, 0);
   fs::create_symlink(temp.path / "real", temp.file());

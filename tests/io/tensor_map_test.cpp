@@ -55,7 +55,7 @@ const io::TensorMap map{{"weight", "e.{}.w", MapEntry::transposed}, {"bias", "al
 
 }  // namespace
 
-TEST_CASE("TensorMap: one transposed tensor per expert; unmapped tensors stay") {
+TEST_CASE("TensorMap: saves transposed tensors per expert; unmapped tensors stay") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Bank<float> bank = counted<float>();
@@ -262,7 +262,7 @@ constexpr auto turned = MapEntry::transposed, straight = MapEntry::as_it_is;
 
 }  // namespace
 
-TEST_CASE("parts of a tensor: gate above up, all experts") {
+TEST_CASE("parts of a tensor: gate above up round-trips") {
   check_fused(
       numbered({{"gu", {E, 2 * H, D}, {}}, {"down", {E, D, H}, {}}, {"b", {E, 2 * H}, {}}}),
       {{"gate", "gu", turned, 0, 2},
@@ -274,7 +274,7 @@ TEST_CASE("parts of a tensor: gate above up, all experts") {
       [](Index e, Index h, Index d) { return 100 + (e * D + d) * H + h; },
       [](Index e, Index h) { return 200 + e * 2 * H + h; });
 }
-TEST_CASE("parts of a tensor: gate left of up, all experts") {
+TEST_CASE("parts of a tensor: gate left of up round-trips") {
   check_fused(
       numbered({{"gu", {E, D, 2 * H}, {}}, {"down", {E, H, D}, {}}, {"b", {E, 2 * H}, {}}}),
       {{"gate", "gu", straight, 0, 2},
@@ -330,7 +330,7 @@ TEST_CASE("interleaved parts: rows of gate and up alternate if transposed") {
       [](Index e, Index h, Index d) { return 100 + (e * D + d) * H + h; },
       [](Index e, Index h) { return 200 + e * 2 * H + alternate(h); });
 }
-TEST_CASE("interleaved parts: one tensor for each expert") {
+TEST_CASE("interleaved parts: one tensor for each expert round-trips") {
   for (const auto layout : {straight, turned}) {
     const std::vector<std::uint64_t> shape =
         layout == turned ? std::vector<std::uint64_t>{2 * H, D} : std::vector<std::uint64_t>{D, 2 * H};
@@ -363,7 +363,7 @@ struct Three {
 
 }  // namespace
 
-TEST_CASE("interleaved parts: three parts of more than 1 MiB") {
+TEST_CASE("interleaved parts: three parts of more than 1 MiB round-trip") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   constexpr Index rows = 700, columns = 313;  // 3 · rows · columns floats are 2.6 MB
@@ -392,7 +392,7 @@ TEST_CASE("interleaved parts: three parts of more than 1 MiB") {
   }
 }
 
-TEST_CASE("interleaved parts: gate and up in the layout of gpt-oss") {
+TEST_CASE("interleaved parts: loads gate and up in gpt-oss layout") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, GatedMlp<Silu>{4, 5}};
@@ -554,7 +554,7 @@ TEST_CASE("gather: joins and converts parts in file order") {
   CHECK(elements(MapEntry::transposed, true) == Values{0, 3, 10, 13, 1, 4, 11, 14, 2, 5, 12, 15});
 }
 
-TEST_CASE("gather: a part without the others is refused") {
+TEST_CASE("gather: throws if a part of a tensor is missing") {
   Pack pack;
   CHECK_THROWS_WITH_AS(
       io::tensor_map::gather<Cpu::Context>({{"gate", "gu", MapEntry::as_it_is, 0, 2}, {"up"}, {"count"}}, pack),

@@ -50,7 +50,7 @@ TEST_CASE("Activate: backward adds to dx") {
     CHECK(p.dx.data()[i] == before[std::size_t(i)] + (p.x.data()[i] > 0 ? p.dy.data()[i] : 0));
 }
 
-TEST_CASE("Activate: runs the step of a rule at the end") {
+TEST_CASE("Activate: runs the update rule's step on its output") {
   Cpu::Context ctx(1);
   const Activate<Silu> branch{.model_dim = 9};
   auto alone = pass<double>(ctx, branch, 3);

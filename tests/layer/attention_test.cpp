@@ -94,7 +94,7 @@ TEST_CASE("Attention (1): outputs, log-sum-exp and entropy equal softmax loops")
         }
 }
 
-TEST_CASE("Attention (1): blocks equal plain loops for any thread count" * doctest::skip(support::slow_build)) {
+TEST_CASE("Attention (1): long sequences equal loops for any thread count" * doctest::skip(support::slow_build)) {
   for (const bool causal : {true, false})
     for (const Index length : {100, 300, 600}) {
       CAPTURE(causal);
@@ -171,7 +171,7 @@ TEST_CASE("Attention: two sequences never mix, bit for bit") {
   }
 }
 
-TEST_CASE("Attention: padding reaches no other item or gradient (transformers #45621)") {
+TEST_CASE("Attention: padding affects no output or gradient (transformers #45621)") {
   Cpu::Context ctx(1);
   const std::vector<float> mask{1, 1, 0, 1, 1, 1, 1, 0};
   const Attention attention{.model_dim = 6, .heads = 3, .causal = false};
@@ -222,7 +222,7 @@ TEST_CASE("Attention: gradients and conformance") {
     }
 }
 
-TEST_CASE("Attention: the trace returns the probabilities of (1)") {
+TEST_CASE("Attention: the trace reproduces the probabilities and outputs of (1)") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Attention{.model_dim = 6, .heads = 2}, 8);
   p.extra.length = 4;
@@ -250,7 +250,7 @@ TEST_CASE("Attention: the trace returns the probabilities of (1)") {
   CHECK(difference(values(p.y), u) <= 1e-13);
 }
 
-TEST_CASE("Attention: backward accepts the adjoint of the trace") {
+TEST_CASE("Attention: backward includes the adjoint of the trace") {
   Cpu::Context ctx(1);
   const Attention attention{.model_dim = 6, .heads = 2};
   auto p = pass<double>(ctx, attention, 8);

@@ -88,7 +88,7 @@ TEST_CASE("Block: extra inputs reach attention and layer in every block") {
   CHECK(!same_bits(values(inferred), values(p.y)));
 }
 
-TEST_CASE("Block: further evaluations count no auxiliary loss") {
+TEST_CASE("Block: without_auxiliary switches off the gate's auxiliary losses") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 6);
   p.extra = without_auxiliary(p.extra);
@@ -96,7 +96,7 @@ TEST_CASE("Block: further evaluations count no auxiliary loss") {
   CHECK(p.saved.layer.calls[0].branch.gate.auxiliary.size() == 0);
 }
 
-TEST_CASE("Block: has the layer's carry; names begin with the part") {
+TEST_CASE("Block: has the layer's carry; tensor names contain the part") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 3);
   CHECK(values(p.carry).size() == 12);

@@ -95,7 +95,7 @@ TEST_CASE("Chain (1): an activation keeps the width") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Chain: names skip an activation; a first activation throws") {
+TEST_CASE("Chain: layer numbers count activations; a first activation throws") {
   Cpu::Context ctx(1);
   const auto params = init_params<double, Cpu>(Chain{Linear{2, 3, false}, Silu{}, Linear{3, 1, false}}, ctx, Seed{1});
   std::string names;
@@ -204,7 +204,7 @@ TEST_CASE("Chain: every layer receives its own extra inputs") {
   CHECK(std::get<1>(p.saved.layers).branch.length == 2);
 }
 
-TEST_CASE("Chain: a model dimension of 0 is deduced from before") {
+TEST_CASE("Chain: a model dimension of 0 becomes the previous width") {
   Cpu::Context ctx(1);
   const Linear narrow{.model_dim = 4, .output_dim = 6};
   const auto chain = [&](Index dim) {

@@ -41,7 +41,7 @@ TEST_CASE("Composition: init gives a single part the whole seed") {
   CHECK(same_bits(values(params), values(expected)));
 }
 
-TEST_CASE("Composition: init gives part i the fork i of the seed") {
+TEST_CASE("Composition: init gives part i the seed's fork i") {
   Cpu::Context ctx(1);
   const OneExpert shared{Linear{.model_dim = 4, .output_dim = 3}};
   const auto params = WithShared{linear, shared.expert}.init<double, Cpu>(ctx, Seed{7});

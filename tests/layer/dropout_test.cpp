@@ -61,7 +61,7 @@ TEST_CASE("Dropout (1): equals ξ ⊙ branch(x) / (1 − rate)") {
   }
 }
 
-TEST_CASE("Dropout: without noise or rate it equals the branch") {
+TEST_CASE("Dropout: equals the branch without noise or at rate 0") {
   Cpu::Context ctx(1);
   auto branch = pass<float>(ctx, mixture(), 9);
   branch.forward();
@@ -82,7 +82,7 @@ TEST_CASE("Dropout: without noise or rate it equals the branch") {
   for_each_tensor([&, i = 0u](const Name& name, const auto&) mutable { CHECK(name.str() == names[i++]); }, p.params);
 }
 
-TEST_CASE("Dropout: a step at the end runs after the dropout") {
+TEST_CASE("Dropout: the update rule's step runs after the dropout") {
   Cpu::Context ctx(1);
   const Dropout dropout{0.5, OneExpert{Linear{.model_dim = 4}}};
   for (const Noise& given : {noise, Noise{}}) {
@@ -131,7 +131,7 @@ TEST_CASE("Dropout: gradients and conformance, with and without noise") {
   CHECK_MESSAGE(without, without.str());
 }
 
-TEST_CASE("Dropout: passes the attention trace to the gate of its branch") {
+TEST_CASE("Dropout: passes the attention trace to the branch's gate") {
   Cpu::Context ctx(1);
   const auto gate = AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}};
   const Residual attention{update::Plain{}, Attention{.model_dim = 4, .heads = 2}};

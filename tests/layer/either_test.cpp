@@ -25,7 +25,7 @@ const OneExpert dense{Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}};
 
 }  // namespace
 
-TEST_CASE("Either (1): runs the chosen branch, to the bit") {
+TEST_CASE("Either (1): returns the bits of the chosen branch") {
   Cpu::Context ctx(2);
   auto both = pass<float>(ctx, Either{mixture, dense}, 9), other = pass<float>(ctx, Either{mixture, dense, true}, 9);
   auto first = pass<float>(ctx, mixture, 9);
@@ -45,7 +45,7 @@ TEST_CASE("Either (1): runs the chosen branch, to the bit") {
   CHECK(same_bits(values(both.y), values(first.y)));
 }
 
-TEST_CASE("Either: gradients of both choices") {
+TEST_CASE("Either: gradients of either choice equal finite differences") {
   Cpu::Context ctx(1);
   for (const bool use_second : {false, true}) {
     const auto report = check::gradients(ctx, Either{mixture, dense, use_second});

@@ -118,7 +118,7 @@ TEST_CASE("Embedding: a sequence longer than the positions throws") {
   CHECK(said(0, 0) == "no ArgumentError");
 }
 
-TEST_CASE("Embedding: conformance with a sparse and a dense gradient") {
+TEST_CASE("Embedding: passes conformance with sparse and dense gradients") {
   for (const bool sparse : {true, false})
     for (const Index dim : {1, 3, 16}) {
       const Embedding embedding{.vocabulary = 4, .model_dim = dim, .sparse = sparse};
@@ -132,7 +132,7 @@ TEST_CASE("Embedding: conformance with a sparse and a dense gradient") {
     }
 }
 
-TEST_CASE("Embedding: conformance with positions") {
+TEST_CASE("Embedding: passes conformance with positions") {
   const Chain model{Embedding{.vocabulary = 4, .model_dim = 3, .places = 2}, Linear{.model_dim = 3, .output_dim = 2}};
   const auto report = check::conformance<Cpu>(model, {}, []<class T>(Element<T>, Index, Index) {
     Extra<decltype(model), T, Cpu> extra;

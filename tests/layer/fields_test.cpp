@@ -77,7 +77,7 @@ Pass<T, Fields> run_of(Cpu::Context& ctx, const Fields& of, Index items) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Fields (1): rows, then numbers; gradients add in order", T, float, double) {
+TEST_CASE_TEMPLATE("Fields (1): outputs rows, then numbers; gradients add in order", T, float, double) {
   for (const Index items : {1, 7, 300})
     for (const Index dim : {1, 4, 19})
       for (const Index numeric : {0, 1, 5}) {
@@ -126,7 +126,7 @@ TEST_CASE("Fields: backward adds to dx and to gradients") {
   for (std::size_t i = 0; i < grads.size(); ++i) CHECK(both[i] == 2 * grads[i]);
 }
 
-TEST_CASE("Fields: conformance, sparse and dense, also in a chain") {
+TEST_CASE("Fields: passes conformance, sparse or dense, also in a chain") {
   for (const bool sparse : {true, false}) {
     Fields of = fields;
     of.sparse = sparse;
@@ -181,7 +181,7 @@ TEST_CASE("Fields: no step after the first allocates") {
   CHECK(support::allocations == before);
 }
 
-TEST_CASE("Fields: rows from ids and numbers") {
+TEST_CASE("Fields: rows() joins the columns of ids and numbers") {
   const std::vector<Index> ids{4, 2, 0, 1, 3, 0};
   const std::vector<float> numbers{0.5, -1, 2, 3, -4, 5};
   const View<const Index, 2, Cpu> all(ids.data(), 3, 2);
@@ -198,7 +198,7 @@ TEST_CASE("Fields: rows from ids and numbers") {
         "Fields.rows: numbers: expected [3, 2], got [2, 2]");
 }
 
-TEST_CASE("Fields: the largest id of float is exact") {
+TEST_CASE("Fields: float ids below 2^24 are exact") {
   Cpu::Context ctx(1);
   const Fields of{.vocabularies = {Index(1) << 24}, .dim = 1};
   auto p = run_of<float>(ctx, of, 2);
@@ -210,7 +210,7 @@ TEST_CASE("Fields: the largest id of float is exact") {
   CHECK(p.y(1, 0) == std::as_const(p.params.branch.weight[0])(last - 1, 0));
 }
 
-TEST_CASE("Fields: initial values of each table; copies share the sizes") {
+TEST_CASE("Fields: tables start with different values; copies keep the sizes") {
   Cpu::Context ctx(1);
   const Fields of{.vocabularies = {200, 200}, .dim = 50, .initial = Initial::normal(0.1)};
   const auto p = of.init<double, Cpu>(ctx, Seed{1});

@@ -141,7 +141,7 @@ TEST_CASE("freeze: a single branch gives the bits of plain parameters") {
   check(float{}, CpuBf16{});
 }
 
-TEST_CASE("freeze: weights of 8 and 4 bits stay close to the rounded weights") {
+TEST_CASE("freeze: quantised weights give nearly the outputs of rounded weights") {
   // Both layers have the same rounded weights, so they differ only by the rounding of the items: at most 0.5001 t for
   // each number, with t = a / 127. A Linear expert with one pick multiplies this by its weights.
   const Index dim = 70, items = 30;
@@ -177,7 +177,7 @@ TEST_CASE("freeze: weights of 8 and 4 bits stay close to the rounded weights") {
   }
 }
 
-TEST_CASE("freeze: 8 and 4 bits give the same bits for any batch and threads") {
+TEST_CASE("freeze: batch and threads change no bit of quantised outputs") {
   const Mixture layer{SoftmaxTopK{.scores = {.experts = 6}, .selection = {.k = 2}}, GatedMlp<Silu>{70, 300}};
   const Index items = 40, dim = 70;
   for (const Weights form : naive::quantised_forms) {
@@ -252,7 +252,7 @@ TEST_CASE_TEMPLATE("freeze: keep_plain = false changes no bit", B, Cpu, CpuBf16)
   }
 }
 
-TEST_CASE("freeze: weights without elements are not read next to a matrix that is not packed") {
+TEST_CASE("freeze: infer throws if only some expert weights have elements") {
   const Mixture layer{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, GatedMlp<Silu>{40, 20}};
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 9, 40);
@@ -288,7 +288,7 @@ TEST_CASE("freeze: tensors that a policy reads in place stay floats") {
       [](const auto& params) -> const auto& { return params.expert.weight; });
 }
 
-TEST_CASE("freeze: a Trainer trains around quantised experts") {
+TEST_CASE("freeze: a Trainer trains the layers around quantised experts") {
   const Index dim = 8, items = 32;
   const Chain model{Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
                             GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 12}},

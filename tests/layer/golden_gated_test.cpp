@@ -8,14 +8,14 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: plain residual stack, gated experts, balance, z loss") {
+TEST_CASE("golden: plain GatedMlp stack with auxiliary losses agrees with PyTorch") {
   stack_agrees<GatedMlp<Silu>>("plain_gated_losses", plain, with_losses);
 }
 
-TEST_CASE("golden: heavy-ball stack, gated experts, renormalised") {
+TEST_CASE("golden: renormalised heavy-ball GatedMlp stack agrees with PyTorch") {
   stack_agrees<GatedMlp<Silu>>("heavy_ball_gated_renormalised", heavy_ball, top_k);
 }
 
-TEST_CASE("golden: heavy-ball stack, negative momentum, gated experts, auxiliary losses") {
+TEST_CASE("golden: negative momentum, GatedMlp and losses agree with PyTorch") {
   stack_agrees<GatedMlp<Silu>>("heavy_ball_gated_losses", heavy_ball, with_losses);
 }

@@ -8,18 +8,18 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: plain residual stack, MLP experts, softmax of all logits") {
+TEST_CASE("golden: plain Mlp stack without renormalising agrees with PyTorch") {
   stack_agrees<Mlp<Gelu>>("plain_mlp", plain, top_k);
 }
 
-TEST_CASE("golden: plain stack, renormalised weights: has the stored results") {
+TEST_CASE("golden: renormalised plain Mlp stack agrees with PyTorch") {
   stack_agrees<Mlp<Gelu>>("plain_mlp_renormalised", plain, top_k);
 }
 
-TEST_CASE("golden: heavy-ball stack, MLP experts, renormalised") {
+TEST_CASE("golden: renormalised heavy-ball Mlp stack agrees with PyTorch") {
   stack_agrees<Mlp<Gelu>>("heavy_ball_mlp_renormalised", heavy_ball, top_k);
 }
 
-TEST_CASE("golden: heavy-ball stack, MLP experts, balance and z loss") {
+TEST_CASE("golden: heavy-ball Mlp stack with auxiliary losses agrees with PyTorch") {
   stack_agrees<Mlp<Gelu>>("heavy_ball_mlp_losses", heavy_ball, with_losses);
 }

@@ -44,11 +44,11 @@ void reference_agrees(const std::string& file, RuleF&& rule) {
 
 }  // namespace
 
-TEST_CASE("golden: reference code layers with a previous segment, no momentum") {
+TEST_CASE("golden: reference_layer without momentum agrees with PyTorch") {
   reference_agrees("layer/reference", [](Golden&) { return update::Plain{}; });
 }
 
-TEST_CASE("golden: reference code layers with a previous segment, subtracted momentum") {
+TEST_CASE("golden: reference_layer with subtracted momentum agrees with PyTorch") {
   reference_agrees("layer/reference_momentum",
                    [](Golden& g) { return update::HeavyBall{.mu = g.option("mu"), .gamma = -g.option("gamma")}; });
 }

@@ -154,7 +154,7 @@ TEST_CASE("GroupedQueryAttention (1) to (3): equals loops over two sequences") {
   });
 }
 
-TEST_CASE("GroupedQueryAttention: gradients") {
+TEST_CASE("GroupedQueryAttention: gradients equal finite differences") {
   Cpu::Context ctx(1);
   for_pairs([&](const GroupedQueryAttention& a) {
     const auto report = check::gradients(ctx, a, {.items = 10}, {.length = 5});

@@ -33,7 +33,7 @@ TEST_CASE("ImagePatches (1): copies every value, any image shape and channels") 
   }
 }
 
-TEST_CASE("ImagePatches: one patch, or one-pixel patches, keep the order") {
+TEST_CASE("ImagePatches: one patch or one-pixel patches copy x unchanged") {
   Cpu::Context ctx(1);
   for (const Index patch : {1, 4}) {
     auto p = pass<float>(ctx, ImagePatches{.rows = 4, .columns = 4, .patch = patch}, 3);
@@ -49,7 +49,7 @@ TEST_CASE("ImagePatches: gradients and conformance") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("ImagePatches: runs the step of a rule at the end") {
+TEST_CASE("ImagePatches: runs the update rule's step on its output") {
   Cpu::Context ctx(1);
   const ImagePatches branch{.rows = 4, .columns = 4, .patch = 2};
   auto alone = pass<double>(ctx, branch, 3);

@@ -131,7 +131,7 @@ TEST_CASE("LatentAttention (1), (2): equals loops over two sequences") {
     }
 }
 
-TEST_CASE("LatentAttention: gradients") {
+TEST_CASE("LatentAttention: gradients equal finite differences") {
   Cpu::Context ctx(1);
   for (const Index query_rank : {0, 5})
     for (const bool bias : {false, true}) {
@@ -172,7 +172,7 @@ TEST_CASE_TEMPLATE("LatentAttention: any division into segments gives the same b
   }
 }
 
-TEST_CASE("LatentAttention: an expanded cache of two padded sequences") {
+TEST_CASE("LatentAttention: expanded and latent caches agree on padded sequences") {
   auto a = attention(5, false);
   Cpu::Context ctx(1);
   constexpr Index length = 6, step = 2;

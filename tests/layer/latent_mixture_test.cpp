@@ -89,7 +89,7 @@ TEST_CASE("LatentMixture: float agrees with loops in double") {
   CHECK(difference(values(p.y), in_loops(p.params.branch, p.x, 2)) <= 1e-5);  // sums of some ten floats
 }
 
-TEST_CASE("LatentMixture: conformance with losses, dropout and experts of kinds") {
+TEST_CASE("LatentMixture: passes conformance with losses, dropout, mixed experts") {
   const auto conforms = [](const auto& layer, const check::ConformanceOptions& options = {}) {
     const auto report = check::conformance<Cpu>(layer, options);
     CHECK_MESSAGE(report, report.str());
@@ -111,7 +111,7 @@ TEST_CASE("LatentMixture: conformance with losses, dropout and experts of kinds"
   conforms(LatentMixture{Mixture{gate, HiddenDropout{0.4, Mlp<Gelu>{2, 6}}}, 4});
 }
 
-TEST_CASE("LatentMixture: gradients in a residual layer with a shared expert") {
+TEST_CASE("LatentMixture: gradients with a shared expert are correct") {
   Cpu::Context ctx(1);
   const LatentMixture latent{
       Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = 2}}, 4};
@@ -136,7 +136,7 @@ TEST_CASE("LatentMixture: frozen parameters give the same bits") {
   CHECK(same_bits(values(p.y), expected));
 }
 
-TEST_CASE("LatentMixture: a step inside equals a step afterwards") {
+TEST_CASE("LatentMixture: a step functor equals adding x after forward") {
   Cpu::Context ctx(2);
   const auto stepped = with_step_at_the_end<float>(ctx, top_k(5, 2), 30);
   CHECK(same_bits(stepped.forward, stepped.after));
@@ -161,7 +161,7 @@ TEST_CASE("LatentMixture: an empty batch gives no output and no gradient") {
   for (const double g : values(p.grads)) CHECK(g == 0);
 }
 
-TEST_CASE("LatentMixture: trains a product") {
+TEST_CASE("LatentMixture: a Trainer learns a product of two inputs") {
   Cpu::Context ctx(1);
   Trainer trainer{ctx,
                   LatentMixture{Mixture{SoftmaxTopK{.scores = {.experts = 6}, .selection = {.k = 2}},
@@ -179,7 +179,7 @@ TEST_CASE("LatentMixture: trains a product") {
   CHECK(after < 0.01);
 }
 
-TEST_CASE("LatentMixture: names of tensors, and active experts in a summary") {
+TEST_CASE("LatentMixture: summary has tensor names and experts per item") {
   const auto of = summary(top_k(8, 2));
   std::string names;
   for (const auto& row : of.rows) names += row.name + ' ';

@@ -190,7 +190,7 @@ TEST_CASE("MultiGate: an expert computes an item once for all tasks") {
   CHECK(slots() == 2 * 50);
 }
 
-TEST_CASE("MultiGate: gradients are sums of one Mixture per task") {
+TEST_CASE("MultiGate: gradients equal sums over one Mixture per task") {
   Cpu::Context ctx(2);
   const Index tasks = 3, items = 40;
   auto p = pass<double>(ctx, top_k(5, 2, tasks), items);
@@ -215,7 +215,7 @@ TEST_CASE("MultiGate: gradients are sums of one Mixture per task") {
   CHECK(difference(values(p.grads.branch.expert), dexpert) <= 1e-12);
 }
 
-TEST_CASE("MultiGate: conformance with dense and sparse gates") {
+TEST_CASE("MultiGate: passes conformance with dense and sparse gates") {
   const auto conforms = [](const auto& layer, const check::ConformanceOptions& options = {}) {
     const auto report = check::conformance<Cpu>(layer, options);
     CHECK_MESSAGE(report, report.str());
@@ -234,7 +234,7 @@ TEST_CASE("MultiGate: conformance with dense and sparse gates") {
       linear, 2});
 }
 
-TEST_CASE("MultiGate: gates with dropped and missing picks") {
+TEST_CASE("MultiGate: gradients with dropped and missing picks are correct") {
   const Linear linear{.model_dim = 4, .output_dim = 3};
   const auto checked = [](const auto& layer) {
     Cpu::Context ctx(1);
@@ -332,7 +332,7 @@ TEST_CASE("MultiGate: an empty batch gives no output and no gradient") {
   for (const double g : values(p.grads)) CHECK(g == 0);
 }
 
-TEST_CASE("MultiGate: trains two tasks, without allocations after a step") {
+TEST_CASE("MultiGate: trains two tasks; later steps do not allocate") {
   Cpu::Context ctx(1);
   const Chain model{MultiGate{SoftmaxDense{.scores = {.experts = 4}}, Mlp<Gelu>{.model_dim = 3, .hidden_dim = 16}, 2},
                     PerToken{2, Linear{.model_dim = 3, .output_dim = 1}}};

@@ -27,7 +27,7 @@ Experts mixture() { return {{.scores = {.experts = 3}, .selection = {.k = 2}}, {
 
 }  // namespace
 
-TEST_CASE("NoResidual (1): y = u(x), forward and backward") {
+TEST_CASE("NoResidual (1): equals its branch, forward and backward") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, NoResidual{mixture()}, 9);
   p.forward();

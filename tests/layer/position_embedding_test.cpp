@@ -29,7 +29,7 @@ TEST_CASE("PositionEmbedding (1), (2): adds the class token and the positions") 
   }
 }
 
-TEST_CASE("PositionEmbedding: positions start with deviation 0.02, class token with 0") {
+TEST_CASE("PositionEmbedding: positions start with deviation 0.02, class token 0") {
   Cpu::Context ctx(1);
   const auto p = PositionEmbedding{.tokens = 99, .model_dim = 100}.init<double, Cpu>(ctx, Seed{1});
   double squares = 0;
@@ -38,7 +38,7 @@ TEST_CASE("PositionEmbedding: positions start with deviation 0.02, class token w
   for (Index d = 0; d < 100; ++d) CHECK(p.first(0, d) == 0);
 }
 
-TEST_CASE("PositionEmbedding: gradients and conformance, with and without class token") {
+TEST_CASE("PositionEmbedding: gradients and conformance, with or without token") {
   for (const bool first : {true, false}) {
     const auto report = check::conformance<Cpu>(PositionEmbedding{.tokens = 3, .model_dim = 5, .class_token = first},
                                                 {.items_are_independent = true});
@@ -46,7 +46,7 @@ TEST_CASE("PositionEmbedding: gradients and conformance, with and without class 
   }
 }
 
-TEST_CASE("PositionEmbedding: runs the step of a rule at the end") {
+TEST_CASE("PositionEmbedding: runs the update rule's step on its output") {
   Cpu::Context ctx(1);
   const PositionEmbedding branch{.tokens = 3, .model_dim = 4, .class_token = false};
   auto alone = pass<double>(ctx, branch, 3);

@@ -94,7 +94,7 @@ TEST_CASE("PreNorm: passes extra inputs on and returns the branch's trace") {
   CHECK(p.layer.trace(p.params, p.saved).length == 3);
 }
 
-TEST_CASE("PreNorm: gradients and conformance around mixtures, networks and attention") {
+TEST_CASE("PreNorm: gradients and conformance with every kind of branch") {
   const auto around = [](auto branch, bool independent) {
     const auto report = check::conformance<Cpu>(PreNorm{LayerNorm{}, branch}, {.items_are_independent = independent});
     CHECK_MESSAGE(report, report.str());

@@ -92,7 +92,7 @@ TEST_CASE("Recompute (1): equals the layer for any rule and noise") {
   check_same_bits(Residual{update::SharpnessAware{.rho = 0.2}, branch});
 }
 
-TEST_CASE("Recompute (1): works around chains and blocks with attention-aware gates") {
+TEST_CASE("Recompute (1): equals chains, and blocks with attention-aware gates") {
   check_same_bits(Chain{Residual{update::HeavyBall{}, branch}, Residual{update::TimeVarying{}, branch}});
   const Mixture attentive{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}},
                           Linear{.model_dim = dim}};
@@ -108,7 +108,7 @@ TEST_CASE("Recompute: gradients and conformance in a stack") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Recompute: trains a language model, per layer or as whole") {
+TEST_CASE("Recompute: changes no bit of a trained language model") {
   const LanguageSizes sizes{.vocabulary = 11, .model_dim = 4, .heads = 2, .window = 6, .depth = 2, .dropout = 0.2};
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Relu>{4, 5}};
   const auto plain = switch_model(sizes, update::HeavyBall{}, mixture);

@@ -120,7 +120,7 @@ TEST_CASE("RelativeAttention (1), (2): equals loops for consecutive segments") {
         }
 }
 
-TEST_CASE("RelativeAttention: in reference() the first item gets 0") {
+TEST_CASE("RelativeAttention: reference() gives 0 for the first item") {
   Cpu::Context ctx(1);
   const auto a = RelativeAttention::reference({.model_dim = 4, .heads = 2, .window = 3});
   CHECK(a.remembers() == 3);
@@ -257,7 +257,7 @@ TEST_CASE("RelativeAttention: stacked segments equal one pass over all items") {
   }
 }
 
-TEST_CASE("RelativeAttention: gradients with previous segments, relative keys and dropout") {
+TEST_CASE("RelativeAttention: gradients with segments and dropout are correct") {
   Cpu::Context ctx(1);
   for (const bool itself : {true, false})
     for (const Index heads : {1, 2})
@@ -291,7 +291,7 @@ std::vector<check::GradientSlot> slots_of(P& p) {
 
 }  // namespace
 
-TEST_CASE("RelativeAttention: the trace covers the segment, entropies cover all keys") {
+TEST_CASE("RelativeAttention: the trace covers the segment, entropy all keys") {
   Cpu::Context ctx(1);
   constexpr Index length = 4, dim = 6, heads = 2, width = 3;
   for (const bool itself : {true, false})
@@ -358,7 +358,7 @@ TEST_CASE("RelativeAttention: the trace covers the segment, entropies cover all 
       }
 }
 
-TEST_CASE("RelativeAttention: a trace is kept only if extra.traced") {
+TEST_CASE("RelativeAttention: saves a trace only if extra.traced is true") {
   Cpu::Context ctx(1);
   const RelativeAttention a{.model_dim = 6, .heads = 2, .window = 3};
   auto silent = pass<float>(ctx, a, 10), asked = pass<float>(ctx, a, 10);
@@ -371,7 +371,7 @@ TEST_CASE("RelativeAttention: a trace is kept only if extra.traced") {
         "RelativeAttention.trace: extra.traced of forward: expected true, got false");
 }
 
-TEST_CASE("RelativeAttention: backward accepts the adjoint of the trace") {
+TEST_CASE("RelativeAttention: backward includes the adjoint of the trace") {
   Cpu::Context ctx(1);
   for (const Index window : {2, 3, 6})
     for (const Index past : {0, 1}) {
@@ -412,7 +412,7 @@ TEST_CASE("RelativeAttention: backward accepts the adjoint of the trace") {
     }
 }
 
-TEST_CASE("RelativeAttention: gradients in a Block with an attention-aware gate") {
+TEST_CASE("RelativeAttention: gradients with an attention-aware gate are correct") {
   Cpu::Context ctx(1);
   const auto block = [](bool itself, FollowedHead head) {
     return Block{
@@ -447,7 +447,7 @@ TEST_CASE("RelativeAttention: gradients in a Block with an attention-aware gate"
   check(Stack{RelativeKeys{4, 2, block(true, FollowedHead::lowest_entropy)}, 2}, 3);
 }
 
-TEST_CASE("RelativeAttention: sequences of unequal length equal separate sequences") {
+TEST_CASE("RelativeAttention: padded sequences equal the same sequences alone") {
   Cpu::Context ctx(2);
   constexpr Index length = 4, segments = 3, dim = 6, sequences = 3;
   // The number of items in each segment. Padding stands after the end of a sequence, or before its beginning.
@@ -494,7 +494,7 @@ TEST_CASE("RelativeAttention: sequences of unequal length equal separate sequenc
       }
 }
 
-TEST_CASE("RelativeAttention: gradients with padding; padding has gradient 0") {
+TEST_CASE("RelativeAttention: gradients with padding are correct, 0 for padding") {
   Cpu::Context ctx(1);
   const std::vector<double> valid{1, 1, 0, 1, 0, 0, 0, 1, 1, 1}, valid_past{1, 0, 1, 0, 1, 1};
   const auto before = uniform_tensor<double>(ctx, Seed{8}, 1, 1, 6, 4);
@@ -531,7 +531,7 @@ TEST_CASE("RelativeAttention: gradients with padding; padding has gradient 0") {
     }
 }
 
-TEST_CASE("RelativeAttention: conformance") {
+TEST_CASE("RelativeAttention: passes conformance") {
   for (const double dropout : {0.0, 0.5}) {
     const auto report = check::conformance<Cpu>(
         RelativeAttention{.model_dim = 4, .heads = 2, .window = 3, .dropout = dropout}, {},
@@ -540,7 +540,7 @@ TEST_CASE("RelativeAttention: conformance") {
   }
 }
 
-TEST_CASE("RelativeAttention: later items change no bit; dropout is optional") {
+TEST_CASE("RelativeAttention: later items change no bit; dropout needs noise") {
   Cpu::Context ctx(1);
   const RelativeAttention a{.model_dim = 6, .heads = 2, .window = 5};
   auto clean = pass<float>(ctx, a, 20), changed = pass<float>(ctx, a, 20);

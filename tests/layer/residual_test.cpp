@@ -117,7 +117,7 @@ TEST_CASE("Residual: a variadic branch does not get the rule's step") {
   CHECK(same_bits(values(p.y, p.carry), values(inferred.y, inferred.carry)));
 }
 
-TEST_CASE("Residual: parameter names") {
+TEST_CASE("Residual: parameter names begin with `branch`") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture()}}, 2);
   std::vector<std::string> names;
@@ -150,7 +150,7 @@ TEST_CASE("Residual: wrong shapes throw before any write") {
         "Residual: branch.out_dim: expected 4 (its in_dim; NoResidual allows others), got 3");
 }
 
-TEST_CASE("Residual: gradients around attention with padding") {
+TEST_CASE("Residual: gradients around padded attention equal finite differences") {
   Cpu::Context ctx(1);
   const std::vector<double> mask{1, 1, 0, 1, 1, 1, 1, 0};
   const auto around = [&](auto rule) {

@@ -31,13 +31,15 @@ void check_gradients(const L& layer, const check::GradientOptions& options = {},
 
 }  // namespace
 
-TEST_CASE("rule: may evaluate at a point ahead of x" * doctest::skip(support::slow_build)) {
+TEST_CASE("rule: may evaluate its branch ahead of x" * doctest::skip(support::slow_build)) {
   check_gradients(Stack{Residual{seams::LookAhead{}, Mixture{top2, mlp}}, 3});
 }
 
-TEST_CASE("rule: may evaluate twice") { check_gradients(Stack{Residual{seams::Twice{}, Mixture{top2, mlp}}, 2}); }
+TEST_CASE("rule: may evaluate its branch twice") {
+  check_gradients(Stack{Residual{seams::Twice{}, Mixture{top2, mlp}}, 2});
+}
 
-TEST_CASE("rule: auxiliary losses count once if it evaluates twice") {
+TEST_CASE("rule: auxiliary losses count once if the branch runs twice") {
   const WithAuxiliary<SoftmaxTopK, Balance, ZLoss> gate{.scores = {.experts = 4},
                                                         .mixing = {},
                                                         .selection = {.k = 2},
@@ -56,11 +58,11 @@ TEST_CASE("rule: auxiliary losses count once if it evaluates twice") {
   CHECK(saved.calls[1].gate.auxiliary.size() == 0);
 }
 
-TEST_CASE("rule: may learn, and count layers in its carry") {
+TEST_CASE("rule: may have parameters and count layers in its carry") {
   check_gradients(Stack{Residual{seams::LearnedFading{}, Mixture{top2, mlp}}, 3});
 }
 
-TEST_CASE("mixing: may use sequences, parameters and rank by log q") {
+TEST_CASE("mixing: may use sequences, have parameters, rank by log q") {
   const GateOf<seams::Similarity> gate{.scores = {.experts = 4}, .mixing = {.causal = true}, .selection = {.k = 2}};
   check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{gate, mlp}}, 2}, {.items = 8},
                   {.mixing = {.length = 4}, .selection = {}});
@@ -86,7 +88,7 @@ TEST_CASE("causal mixing: a later item never changes an earlier output") {
   CHECK(std::memcmp(&y(5, 0), &changed(5, 0), 5 * sizeof(float)) != 0);
 }
 
-TEST_CASE("selection: may use noise, learn, and pass gradients on" * doctest::skip(support::slow_build)) {
+TEST_CASE("selection: may use noise and parameters, and pass gradients on" * doctest::skip(support::slow_build)) {
   const GateOf<Independent, seams::NoisyPick> gate{
       .scores = {.experts = 4}, .mixing = {}, .selection = {.model_dim = 5}};
   const Residual layer{update::HeavyBall{}, Mixture{gate, mlp}};
@@ -97,7 +99,7 @@ TEST_CASE("selection: may use noise, learn, and pass gradients on" * doctest::sk
   check_gradients(Mixture{mixed, mlp}, {.items = 6}, {.mixing = {}, .selection = {Random{Seed{77}, 1}}});
 }
 
-TEST_CASE("Stack: forks noise per layer") {
+TEST_CASE("at_layer: forks the noise of a selection per layer") {
   const GateOf<Independent, seams::NoisyPick>::Extra<float, Cpu> extra{.mixing = {},
                                                                        .selection = {Random{Seed{77}, 1}}};
   const auto first = at_layer(extra, 0).selection.random, second = at_layer(extra, 1).selection.random;
@@ -121,7 +123,7 @@ TEST_CASE("gate: may define a dense plan for the same experts" * doctest::skip(s
   check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{seams::SoftSlots{5, 4, 2}, mlp}}, 3});
 }
 
-TEST_CASE("Stack: gradients of attention, attention-aware gates and heavy ball" * doctest::skip(support::slow_build)) {
+TEST_CASE("Stack: gradients with attention-aware gates and momentum are correct" * doctest::skip(support::slow_build)) {
   const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 6, .heads = 2}}};
   const GateOf<seams::Posterior> gate{.scores = {.experts = 4}, .mixing = {.sigma = 1.5}, .selection = {.k = 2}};
   const Residual mixture{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{6, 5}}}};

@@ -32,7 +32,7 @@ const OneExpert linear{Linear{.model_dim = 4}};
 
 }  // namespace
 
-TEST_CASE("Skip (1): around a branch it equals the plain residual") {
+TEST_CASE("Skip (1): equals Residual with Plain around a branch") {
   Cpu::Context ctx(1);
   auto skip = pass<double>(ctx, Skip{linear}, 6);
   auto plain = pass<double>(ctx, Residual{update::Plain{}, linear}, 6);
@@ -157,7 +157,7 @@ TEST_CASE("reference_layer (1): equals the layers of paper 001, written out") {
   check_skeleton(0.7, true);
 }
 
-TEST_CASE("reference_layer: gradients of two layers with momentum and dropout") {
+TEST_CASE("reference_layer: gradients with momentum and dropout are correct") {
   Cpu::Context ctx(1);
   const auto deep = model(update::HeavyBall{.mu = 0.7, .gamma = -1});
   Extra<decltype(deep), double, Cpu> extra{};

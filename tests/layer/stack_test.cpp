@@ -121,7 +121,7 @@ TEST_CASE("Stack: infer returns the bits of forward, including the carry") {
   }
 }
 
-TEST_CASE("Stack: a shallower stack can reuse saved of a deeper") {
+TEST_CASE("Stack: a shallower stack can reuse a deeper stack's saved") {
   Cpu::Context ctx(1);
   auto deep = pass<float>(ctx, Stack{layer(), 3}, 9), shallow = pass<float>(ctx, Stack{layer(), 2}, 9),
        again = pass<float>(ctx, Stack{layer(), 2}, 9);

@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("TokenMean (1): mean of one, several or all tokens") {
+TEST_CASE("TokenMean (1): averages one, several or all tokens") {
   Cpu::Context ctx(1);
   for (const Index count : {1, 3, 0}) {
     CAPTURE(count);

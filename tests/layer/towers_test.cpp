@@ -15,7 +15,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE_TEMPLATE("Towers (1): one network per block of columns", T, float, double) {
+TEST_CASE_TEMPLATE("Towers (1): applies one network to each block of columns", T, float, double) {
   Cpu::Context ctx(2);
   for (const Index tasks : {1, 2, 5})
     for (const Index items : {0, 1, 13}) {
@@ -32,7 +32,7 @@ TEST_CASE_TEMPLATE("Towers (1): one network per block of columns", T, float, dou
     }
 }
 
-TEST_CASE("Towers: conformance") {
+TEST_CASE("Towers: passes conformance") {
   const auto report = check::conformance<Cpu>(
       Towers{Mlp<Gelu>{.model_dim = 3, .hidden_dim = 4}, 2},
       {.items_are_independent = true, .hooks = {{"", {"Params", "Saved", "Extra", "validate", "infer"}}}});
@@ -41,7 +41,7 @@ TEST_CASE("Towers: conformance") {
   CHECK_MESSAGE(wide, wide.str());
 }
 
-TEST_CASE("Towers: experts draw noise") {
+TEST_CASE("Towers: noise reaches the experts") {
   Cpu::Context ctx(1);
   const Towers towers{HiddenDropout{0.5, Mlp<Gelu>{.model_dim = 3, .hidden_dim = 8}}, 2};
   auto p = pass<double>(ctx, towers, 6);

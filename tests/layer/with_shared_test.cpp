@@ -41,7 +41,7 @@ TEST_CASE("WithShared (1): adds the weighted shared expert to the mixture") {
   CHECK(WithShared{mixture, linear}.weight == 1);
 }
 
-TEST_CASE("WithShared: without a weight it returns the branch's output") {
+TEST_CASE("WithShared: weight 0 returns the branch's output") {
   Cpu::Context ctx(1);
   const OneExpert branch{linear};
   auto both = pass<double>(ctx, WithShared{branch, linear, 0}, 9);
@@ -58,7 +58,7 @@ TEST_CASE("WithShared: gradients through a mixture equal finite differences") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("WithShared: conformance of a layer") {
+TEST_CASE("WithShared: passes conformance around one expert") {
   const auto report =
       check::conformance<Cpu>(WithShared{OneExpert{linear}, linear, 0.5}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());

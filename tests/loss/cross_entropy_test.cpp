@@ -56,7 +56,7 @@ Logits<T> gradient_of(const Logits<T>& y, const std::vector<Index>& label) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("CrossEntropy (1): mean of log-sum-exp minus the label's logit", T, float, double) {
+TEST_CASE_TEMPLATE("CrossEntropy (1): equals the mean of log-sum-exp minus label logit", T, float, double) {
   for (const Index items : {1, 8, 200})
     for (const Index classes : {1, 2, 10, 257}) {
       const auto y = random_logits<T>(items, classes);
@@ -159,7 +159,7 @@ TEST_CASE("CrossEntropy: an empty batch has loss 0") {
   CHECK(gradient_of(Logits<float>(0, 3), {}).size() == 0);
 }
 
-TEST_CASE("CrossEntropy: labels must be classes") {
+TEST_CASE("CrossEntropy: labels outside the classes throw") {
   const Logits<float> y = random_logits<float>(3, 4);
   CHECK_THROWS_WITH_AS(value_of(y, {0, 4, 1}), "CrossEntropy: target: expected labels from 0 to 3, got 4",
                        ArgumentError);
@@ -167,7 +167,7 @@ TEST_CASE("CrossEntropy: labels must be classes") {
                        ArgumentError);
 }
 
-TEST_CASE_TEMPLATE("CrossEntropy: ignored labels leave loss and gradient of others", T, float, double) {
+TEST_CASE_TEMPLATE("CrossEntropy: equals the loss and gradient without ignored items", T, float, double) {
   Cpu::Context ctx(1);
   const CrossEntropy loss{.ignore = -1};
   const auto y = random_logits<T>(5, 4);
@@ -209,7 +209,7 @@ TEST_CASE("CrossEntropy: ignored rows have dy = 0 for any values") {
   }
 }
 
-TEST_CASE("CrossEntropy: ignore may be a class; other labels throw") {
+TEST_CASE("CrossEntropy: ignore may be a class; invalid labels throw") {
   Cpu::Context ctx(1);
   const auto y = random_logits<double>(2, 3);
   Tensor<double, 1, Cpu> value(1);
@@ -233,7 +233,7 @@ TEST_CASE("CrossEntropy: wrong shapes throw") {
                        "CrossEntropy.backward: dy: expected [4, 3], got [4, 2]", ArgumentError);
 }
 
-TEST_CASE("CrossEntropy: with probabilities as input it stays above 0.313262") {
+TEST_CASE("CrossEntropy: with probabilities as logits, the loss has a floor") {
   const double floors[] = {0.313262, 0.904832, 3.366};  // 2 classes, 5, 77: the reference code's double softmax
   const Index classes[] = {2, 5, 77};
   for (int c = 0; c < 3; ++c) {

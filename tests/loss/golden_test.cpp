@@ -44,7 +44,7 @@ TEST_CASE("golden: CrossEntropy equals torch.nn.CrossEntropyLoss") {
   loss_agrees("cross_entropy", CrossEntropy{}, [](Golden& g) { return g.indices("target"); });
 }
 
-TEST_CASE("golden: CrossEntropy with ignore equals torch.nn.CrossEntropyLoss with ignore_index") {
+TEST_CASE("golden: CrossEntropy with ignore equals PyTorch with ignore_index") {
   loss_agrees("cross_entropy_ignored", CrossEntropy{.ignore = -1}, [](Golden& g) { return g.indices("target"); });
 }
 

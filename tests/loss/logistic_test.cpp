@@ -55,7 +55,7 @@ Column<T> gradient_of(const Column<T>& y, const Column<T>& target) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Logistic (1): mean of log(1 + exp(-t y)), with gradient", T, float, double) {
+TEST_CASE_TEMPLATE("Logistic (1): value and gradient equal the formula", T, float, double) {
   const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-13;
   for (const Index items : {1, 9, 500}) {
     const auto y = scores<T>(items), t = labels<T>(items), dy = gradient_of(y, t);
@@ -98,7 +98,7 @@ TEST_CASE("Logistic: an empty batch has loss 0") {
   CHECK(gradient_of(Column<float>(0, 1), Column<float>(0, 1)).size() == 0);
 }
 
-TEST_CASE("Logistic: labels are -1 or +1") {
+TEST_CASE("Logistic: labels other than -1 and +1 throw") {
   CHECK_THROWS_WITH_AS(value_of(column<float>({1, 2}), column<float>({1, 0})),
                        "Logistic: target: expected labels -1 or +1, got 0", ArgumentError);
   CHECK_THROWS_AS(gradient_of(column<double>({1, 2}), column<double>({-1, 2})), ArgumentError);

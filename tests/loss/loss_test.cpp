@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("mean_loss: equal terms give that term, for any count", T, fl
   }
 }
 
-TEST_CASE_TEMPLATE("share_of_mean: divides by all items, or the counted ones", T, float, double) {
+TEST_CASE_TEMPLATE("share_of_mean: divides by the number of items that count", T, float, double) {
   Cpu::Context ctx(1);
   const auto mark = ctx.mark();
   const std::vector<Index> label{3, -1, 0, -1, 7};
@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("mean_loss: no items give 0", T, float, double) {
   CHECK(mean<T>(0, 3) == 0);
 }
 
-TEST_CASE("loss: the value must be one number") {
+TEST_CASE("mean_loss: a value tensor without exactly one element throws") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> two(2), none(0);
   CHECK_THROWS_WITH_AS((mean_loss<double, Cpu>(ctx, 3, {3}, Counting<double>{}, two)),
@@ -149,7 +149,7 @@ std::string names_of(const auto& pack) {
 
 }  // namespace
 
-TEST_CASE("ModelAndLoss: a loss without parameters keeps the type") {
+TEST_CASE("ModelAndLoss: a loss without parameters keeps the model's Params") {
   using Of = decltype(trainer<float>(std::declval<Cpu::Context&>(), CrossEntropy{}));
   static_assert(std::is_same_v<Of::Params, Params<decltype(body()), float, Cpu>>);
 }
@@ -233,7 +233,7 @@ TEST_CASE("ModelAndLoss: threads change no bit; steps allocate nothing") {
   }
 }
 
-TEST_CASE("ModelAndLoss: a checkpoint holds both and resumes exactly") {
+TEST_CASE("ModelAndLoss: a checkpoint restores model and loss exactly") {
   const auto path = std::filesystem::temp_directory_path() / "gatefold_model_and_loss.safetensors";
   for (const bool tied : {false, true}) {
     Cpu::Context ctx(2), later(1);
@@ -250,7 +250,7 @@ TEST_CASE("ModelAndLoss: a checkpoint holds both and resumes exactly") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("ModelAndLoss: ignored labels give loss 0, no step") {
+TEST_CASE("ModelAndLoss: ignored labels give loss 0 and keep all parameters") {
   Cpu::Context ctx(1);
   auto t = trainer<float>(ctx, head());
   t.optimizer.optimizer.decay = 0;

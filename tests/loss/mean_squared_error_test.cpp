@@ -33,7 +33,7 @@ T value_of(const Tensor<T, 2, Cpu>& y, const Tensor<T, 2, Cpu>& target) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("MeanSquaredError (1): the mean over all N·D squares", T, float, double) {
+TEST_CASE_TEMPLATE("MeanSquaredError (1): equals the mean of all N·D squares", T, float, double) {
   for (const Index items : {1, 7, 300})
     for (const Index dim : {1, 5}) {
       const auto y = matrix<T>(items, dim, 1), target = matrix<T>(items, dim, 2);

@@ -88,7 +88,7 @@ double part(R& run, const Batch<double>& b, Index begin, Index end, bool waits) 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("MultiTask (1): the weighted sum of the tasks' losses", T, float, double) {
+TEST_CASE_TEMPLATE("MultiTask (1): equals the weighted sum of the tasks' losses", T, float, double) {
   Cpu::Context ctx(2);
   for (const MeanOver mean : {MeanOver::targets, MeanOver::items})
     for (const Index items : {1, 2, 5, 100}) {
@@ -134,7 +134,7 @@ TEST_CASE("MultiTask: one task equals its loss, bit for bit") {
   CHECK(same_bits(values(dy), values(expected_dy)));
 }
 
-TEST_CASE("MultiTask: parts of a batch give the step of all") {
+TEST_CASE("MultiTask: accumulated parts equal one step of the whole batch") {
   // Without ignored labels all tasks count equally many targets. With them this holds if all take their mean over
   // items.
   for (const bool ignores : {false, true}) {

@@ -84,7 +84,7 @@ constexpr Index kMore = Loss::Blocks::columns + 3;  // more than one block of th
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("StreamedCrossEntropy (1): loss and gradients follow the equation, every option", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy (1): equals the equation for every option", T, float, double) {
   for (const bool tied : {false, true})
     for (const bool bias : {false, true})
       for (const Index vocabulary : {Index(1), Index(7), kMore}) {
@@ -187,7 +187,7 @@ TEST_CASE("StreamedCrossEntropy: the number of threads changes no bit") {
   }
 }
 
-TEST_CASE("StreamedCrossEntropy: an item's bits do not depend on others") {
+TEST_CASE("StreamedCrossEntropy: an item's loss has equal bits in any batch") {
   Cpu::Context ctx(2, true);
   Case<float> c(ctx, {.vocabulary = kMore, .model_dim = 7}, 40);
   Tensor<float, 1, Cpu> all(40), alone(1);
@@ -245,7 +245,7 @@ TEST_CASE_TEMPLATE("StreamedCrossEntropy: huge or equal logits neither overflow 
   }
 }
 
-TEST_CASE_TEMPLATE("StreamedCrossEntropy: logits of minus infinity have no share", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy: logits of minus infinity have probability 0", T, float, double) {
   Cpu::Context ctx(1);
   const T infinity = std::numeric_limits<T>::infinity();
   for (const bool last : {false, true}) {  // the other values are in the last block or in the first

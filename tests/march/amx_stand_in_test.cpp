@@ -120,7 +120,7 @@ TEST_CASE("AMX unit: invalid configurations and unconfigured tiles fault" * doct
   CHECK(fault([&] { unit.zero(0); }) == "AMX: tilezero: no configuration");
 }
 
-TEST_CASE("AmxTiles: tiles belong to a thread while it lives" * doctest::skip(refuses)) {
+TEST_CASE("AmxTiles: gives tiles to its thread until its destructor" * doctest::skip(refuses)) {
   cpu::AmxTiles<Bfloat16>::permit();
   const auto usable = [] { return fault([] { _tile_zero(0); }) == "none"; };
   CHECK(!usable());

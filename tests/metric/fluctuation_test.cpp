@@ -16,7 +16,7 @@ std::vector<Index> numbers(const Tensor<Index, 2, Cpu>& t) { return {t.data(), t
 
 }  // namespace
 
-TEST_CASE("fluctuation (1), (2), (3): differences in sets, orders, best experts") {
+TEST_CASE("fluctuation (1)-(3): counts changed sets, orders and best experts") {
   Cpu::Context ctx(2);
   // In turn: same, swapped, first kept, all new, one lost, one gained, another one dropped
   const auto before = matrix<Index>({{0, 1}, {0, 1}, {2, 3}, {0, 1}, {4, 2}, {4, -1}, {3, -1}});

@@ -33,7 +33,7 @@ TEST_CASE("load (1): counts picks and dropped picks, without padding") {
   CHECK(message_of([&] { (void)metric::load(ctx, plan, one); }) == "load: valid: expected [4], got [1]");
 }
 
-TEST_CASE("metrics: a new plan has no items and no experts") {
+TEST_CASE("metrics: work for a new plan without items and experts") {
   Cpu::Context ctx(1);
   const SparsePlan<float, Cpu> plan;
   CHECK(plan.items() == 0);
@@ -51,7 +51,7 @@ TEST_CASE("metrics: a new plan has no items and no experts") {
   CHECK(metric::experts_by_norm(ctx, plan, Tensor<float, 2, Cpu>(0, 3)).empty());
 }
 
-TEST_CASE("load (2): the coefficient of variation") {
+TEST_CASE("load (2): returns the coefficient of variation") {
   const metric::Load l{{2, 1, 3, 0}, 0};
   const double squares = 0.25 + 0.25 + 2.25 + 2.25, mean = 1.5;
   CHECK(l.coefficient_of_variation() == doctest::Approx(std::sqrt(squares / 4) / mean).epsilon(1e-15));
@@ -62,7 +62,7 @@ TEST_CASE("load (2): the coefficient of variation") {
   CHECK(message_of([&] { (void)l.coefficient_of_variation(-1); }) == "Load: ddof: expected at least 0, got -1");
 }
 
-TEST_CASE("load (3), (4): shares and overflow") {
+TEST_CASE("load (3), (4): returns shares and overflow") {
   const metric::Load l{{2, 1, 5, 0}, 2};
   CHECK(l.largest_share() == 5.0 / 8);
   CHECK(l.smallest_share() == 0);
@@ -80,7 +80,7 @@ TEST_CASE("load: works without picks and without items") {
   CHECK(metric::load(ctx, plan_of<double>(ctx, 1, 3, {{0, -1}})).overflow() == 1);
 }
 
-TEST_CASE("entropy (1): -sum q ln q of every item") {
+TEST_CASE("entropy (1): returns -sum q ln q for each item") {
   Cpu::Context ctx(2);
   const auto q = matrix<double>({{0.25, 0.25, 0.25, 0.25}, {0, 1, 0, 0}, {0.5, 0, 0.5, 0}, {0.7, 0.1, 0.1, 0.1}});
   const auto h = metric::entropies(ctx, q.view());

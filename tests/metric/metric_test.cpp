@@ -83,7 +83,7 @@ TEST_CASE("metric: labels must be in range, except those of padding") {
   CHECK(message(3, 3, {valid.data(), 2}) == "metric: valid: expected [3], got [2]");
 }
 
-TEST_CASE("metric: elements of a view are copied to the host") {
+TEST_CASE("to_vector: copies the elements of a view to the host") {
   Cpu::Context ctx(1);
   const auto m = matrix<float>({{1, 2}, {3, 4}});
   CHECK(metric::to_vector(ctx, m.view()) == std::vector<float>{1, 2, 3, 4});
@@ -137,7 +137,7 @@ TEST_CASE("accuracy: works without items; wrong arguments throw") {
   CHECK(message({1, 1}, 1) == "accuracy: labels: expected [1], got [2]");
 }
 
-TEST_CASE("perplexity (1), (2), (3): mean log-sum-exp minus the label's logit") {
+TEST_CASE("perplexity (1)-(3): loss, perplexity and bits equal loops") {
   Cpu::Context ctx(2);
   const Index items = 30, classes = 6;
   const auto y = uniform_tensor<double>(ctx, Seed{6}, 4, items, classes);
@@ -175,7 +175,7 @@ TEST_CASE("perplexity (1), (2), (3): mean log-sum-exp minus the label's logit") 
         "perplexity: labels: expected labels from 0 to 5, got 9");
 }
 
-TEST_CASE("perplexity: limits") {
+TEST_CASE("perplexity: handles equal, huge, NaN and no logits") {
   Cpu::Context ctx(1);
   const auto even = matrix<float>({{2, 2, 2, 2, 2}});
   const std::vector<Index> first{0}, fourth{3}, sixth{5}, both{1, 0};

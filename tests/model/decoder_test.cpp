@@ -56,7 +56,7 @@ DecoderSizes like_llama4() {
 
 }  // namespace
 
-TEST_CASE("with_decoder: training lowers the loss, with equal bits") {
+TEST_CASE("with_decoder: training lowers the loss; threads change no bit") {
   for (const DecoderSizes& sizes : {tiny(0), tiny(5), like_llama4()}) {
     std::vector<double> outcomes[2];
     for (const int threads : {1, 2}) {
@@ -91,7 +91,7 @@ TEST_CASE("with_decoder: only the chosen branch of a layer has parameters") {
   });
 }
 
-TEST_CASE("with_decoder: chunks and unrotated layers give the bits of prefill") {
+TEST_CASE("with_decoder: cached steps give the bits of one prefill") {
   constexpr Index items = 20;
   const std::vector<Index> ids{1, 5, 2, 7, 3, 1, 5, 2, 7, 3, 12, 0, 4, 4, 9, 8, 11, 10, 6, 1};
   const DecoderSizes sizes = like_llama4();
@@ -122,7 +122,7 @@ TEST_CASE("with_decoder: chunks and unrotated layers give the bits of prefill") 
   });
 }
 
-TEST_CASE("DecoderSizes.cache: keys and values of heads, or latent vectors") {
+TEST_CASE("DecoderSizes.cache: sizes fit keys and values, or latent vectors") {
   DecoderSizes sizes = tiny(0);
   CHECK(sizes.cache(2, 100).layers == 3);
   CHECK(sizes.cache(2, 100).sequences == 2);
@@ -322,7 +322,7 @@ TEST_CASE("freeze: threads, other rows and CpuBf16 give the same logits") {
   }
 }
 
-TEST_CASE("freeze: a decoder's model has the bits without its loss") {
+TEST_CASE("freeze: a frozen loss changes no bit of the model") {
   Cpu::Context ctx(1);
   const FreezeOptions options{.weights = Weights::int4, .except = {{"**.down", Weights::int8}}};
   const auto frozen = freeze(ctx, made<Cpu>(ctx, loss_of(true)), options);

@@ -75,7 +75,7 @@ void check_case(Golden& g, const ModelT& model) {
 
 }  // namespace
 
-TEST_CASE("golden: vision transformers, V-MoE and Soft MoE, in all forms") {
+TEST_CASE("golden: V-MoE and Soft MoE vision transformers agree with PyTorch") {
   for (Golden& g : Golden::read_all("model/vision")) {
     CAPTURE(g.name);
     // Plain equals heavy ball without momentum to the bit (tests/update), so one type serves both and compiles once.

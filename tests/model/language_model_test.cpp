@@ -164,7 +164,7 @@ TEST_CASE("golden: Switch and GLaM language models agree with PyTorch") {
   }
 }
 
-TEST_CASE("language models: gradients with attention-aware gates, Adam and dropout") {
+TEST_CASE("language models: gradients with Adam and dropout are correct") {
   LanguageSizes dropped = sizes;
   dropped.dropout = 0.2;
   const auto model = switch_model<language::Traced>(
@@ -198,7 +198,7 @@ TEST_CASE("language models: traced attention restarts positions in each sequence
   CHECK(message_of([&] { read({5, 2, 5, 2}, 4); }) == "Embedding: sequence.length: expected at most places = 3, got 4");
 }
 
-TEST_CASE("language models: gradients with attention-aware gates and memory") {
+TEST_CASE("language models: gradients with memory and traces are correct") {
   LanguageSizes dropped = sizes;
   dropped.dropout = 0.2;
   const Mixture attending{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};

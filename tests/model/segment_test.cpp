@@ -67,7 +67,7 @@ TEST_CASE("extra_of: a segment reaches every layer's parts") {
   }
 }
 
-TEST_CASE("extra_of: an empty segment gives nothing; uneven memory throws") {
+TEST_CASE("extra_of: an empty segment sets nothing; uneven memory throws") {
   const auto model = glam_model(sizes, update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, expert}, expert);
   const auto none = extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{});
   const auto& [attention, mixture] = std::get<0>(std::get<1>(none.layers).layers).layers;
@@ -84,7 +84,7 @@ TEST_CASE("extra_of: an empty segment gives nothing; uneven memory throws") {
         "extra_of: segment.memory: expected a multiple of 2 layers (the number of attentions), got 5");
 }
 
-TEST_CASE("extra_of: a memory without remembering attention throws") {
+TEST_CASE("extra_of: a memory throws if no attention has memory") {
   const auto model = switch_model<language::Traced>(
       sizes, update::Plain{}, Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}}, expert});
   Cpu::Context ctx(1);

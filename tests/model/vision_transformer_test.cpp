@@ -73,7 +73,7 @@ TEST_CASE("vision transformers: parameter counts equal those of the papers") {
   CHECK(count_parameters(vmoe_every_2(mean, rule, sparse, of_small)) == small.dense() + 4 * mixture - 2 * small.d);
 }
 
-TEST_CASE("vision transformers: gradients with attention-aware gates and dropout") {
+TEST_CASE("vision transformers: gradients with attention-aware gates are correct") {
   VisionSizes dropped = tiny_images(true);
   dropped.depth = 2;
   dropped.dropout = 0.2;

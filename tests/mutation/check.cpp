@@ -89,7 +89,7 @@ void expect_stages() {
 
 }  // namespace
 
-TEST_CASE("every adjoint") {
+TEST_CASE("every adjoint: agrees with finite differences") {
   expect_trace_gradient();
   expect_stages();
   const WithAuxiliary<SoftmaxTopK, Balance, ZLoss> gate{

@@ -72,7 +72,7 @@ const optim::AdamW adam{.lr = 0.05, .decay = 0.1};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Averaged (1): the average equals its sum of powers", T, float, double) {
+TEST_CASE_TEMPLATE("Averaged (1): the average equals the weighted sum of parameters", T, float, double) {
   const double d = 0.7;
   const int steps = 9;
   const auto check = [&](const auto& optimizer, const auto& average) {
@@ -115,7 +115,7 @@ TEST_CASE("Averaged: parameters have the bits of the inner optimizer") {
   CHECK(count_values(averaged.state.average) < count_values(averaged.params));  // it lacks the load bias
 }
 
-TEST_CASE("swap_averages: a run evaluates with either set and continues") {
+TEST_CASE("swap_averages: a run can evaluate averages, swap back, and continue") {
   Cpu::Context ctx(2);
   auto never = trainer(ctx, optim::Averaged{adam, 0.9}), run = trainer(ctx, optim::Averaged{adam, 0.9});
   for (int t = 0; t < 3; ++t) {
@@ -218,7 +218,7 @@ TEST_CASE("Averaged: wrong options are refused") {
   CHECK(same_bits(learned(run.params), learned(run.state.average)));
 }
 
-TEST_CASE("Averaged: optimizer_steps passes") {
+TEST_CASE("Averaged: passes check::optimizer_steps") {
   const Mlp<Gelu> mlp{.model_dim = 5, .hidden_dim = 7};
   CHECK(check::optimizer_steps<Cpu>(optim::Averaged{adam, 0.9}, mlp).empty());
   CHECK(check::optimizer_steps<Cpu>(optim::Averaged{optim::Clipped{adam, 0.1}, 0.9}, mlp).empty());

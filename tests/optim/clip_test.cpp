@@ -42,7 +42,7 @@ double norm_of(const std::vector<double>& g) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("sum_of_squares: covers all tensors, in double", T, float, double) {
+TEST_CASE_TEMPLATE("sum_of_squares: adds all tensors in double", T, float, double) {
   Cpu::Context ctx(2);
   const Pack<T> grads = random_pack<T>(4);
   double squares = 99;  // overwritten

@@ -78,7 +78,7 @@ TEST_CASE("clone: runs with cloned parameters and state take equal steps") {
   CHECK(same_bits(values(second.params), values(first.params)));
 }
 
-TEST_CASE("clone: works for one tensor, and for zeros once written") {
+TEST_CASE("clone: copies one tensor; deferred zeros throw until written") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{4}, 1, 3, 5);
   CHECK(same_bits(values(clone(ctx, x)), values(x)));

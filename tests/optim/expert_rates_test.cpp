@@ -60,7 +60,7 @@ auto trained(Cpu::Context& ctx, const O& optimizer, const L& model, int steps) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("ExpertRates (1): row e equals an optimizer with its rate", T, float, double) {
+TEST_CASE_TEMPLATE("ExpertRates (1): row e equals an optimizer at e's rate", T, float, double) {
   const auto check = [&](const auto& optimizer) {
     Cpu::Context ctx(2);
     auto run = trained<T>(ctx, optimizer, layers, 1);  // with moments that are not 0
@@ -98,7 +98,7 @@ TEST_CASE_TEMPLATE("ExpertRates (1): row e equals an optimizer with its rate", T
   check(optim::Sgd{.lr = 0.1});
 }
 
-TEST_CASE_TEMPLATE("ExpertRates: factors of 1 leave all bits", T, float, double) {
+TEST_CASE_TEMPLATE("ExpertRates: factors of 1 change no bit", T, float, double) {
   Cpu::Context ctx(3);
   const auto check = [&](const auto& around) {
     const auto plain = trained<T>(ctx, around(adam), layers, 4);
@@ -182,7 +182,7 @@ TEST_CASE("ExpertRates: wrong factors and models are refused") {
   CHECK(run.state.step == 1);
 }
 
-TEST_CASE("ExpertRates: optimizer_steps passes") {
+TEST_CASE("ExpertRates: passes check::optimizer_steps") {
   const auto factor = [](const Name&, Index e) { return 0.5 * static_cast<double>(e); };
   CHECK(check::optimizer_steps<Cpu>(optim::ExpertRates{adam, factor}, mixture).empty());
   CHECK(check::optimizer_steps<Cpu>(optim::Clipped{optim::ExpertRates{sgd, factor}, 0.1}, mixture).empty());

@@ -165,7 +165,7 @@ TEST_CASE("NormalizedGd: a NaN gradient reaches the parameters") {
   CHECK(p(1, 0) == 0);
 }
 
-TEST_CASE("NormalizedGd: without per_expert the norm covers everything") {
+TEST_CASE("NormalizedGd: without per_expert the norm covers all tensors") {
   Cpu::Context ctx(1);
   Bank<double> params = bank<double>(3, 1), grads = bank<double>(3, 2);
   params.bias.resize(1, 2), grads.bias.resize(1, 2);
@@ -203,7 +203,7 @@ TEST_CASE("NormalizedGd: sum_of_norms adds the norms of an expert's tensors") {
   CHECK(optim::NormalizedGd::reference().sum_of_norms);
 }
 
-TEST_CASE("NormalizedGd: tensors with different first extents throw before moving") {
+TEST_CASE("NormalizedGd: different first extents throw before any write") {
   Cpu::Context ctx(1);
   Bank<double> params = bank<double>(3, 1), grads = bank<double>(3, 2);
   params.bias.resize(2, 3), grads.bias.resize(2, 3);

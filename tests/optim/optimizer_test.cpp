@@ -120,7 +120,7 @@ TEST_CASE("Optimizer: wrappers are optimizers, in any order") {
   CHECK(wrapped.optimizer.optimizer.lr == 0.5);
 }
 
-TEST_CASE("Optimizer: a step count holds no tensors") {
+TEST_CASE("StepCount: contains no tensors") {
   const optim::StepCount<Nothing<float, Cpu>> count{3};
   CHECK(count.step == 3);
   CHECK(count_values(count) == 0);
@@ -136,7 +136,7 @@ TEST_CASE("Optimizer: gradients and moments have the shapes of parameters") {
                         "AdamW.step: grads.bias: expected [7], got [5]");
 }
 
-TEST_CASE("Optimizer: options are finite and in range") {
+TEST_CASE("Optimizer: options not finite or out of range throw") {
   using namespace optim;
   const double infinity = std::numeric_limits<double>::infinity();
   for (const auto& [bad, got] :

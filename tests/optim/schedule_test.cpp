@@ -27,7 +27,7 @@ TEST_CASE("Warmup (1): equals the formula") {
   for (Index t = 1; t <= 10; ++t) CHECK(Warmup{7}.factor(t) == std::min(1.0, static_cast<double>(t) / 7));
 }
 
-TEST_CASE("WarmupCosine (2): warm-up, half a cosine, floor") {
+TEST_CASE("WarmupCosine (2): follows warm-up, half a cosine, then the floor") {
   const WarmupCosine schedule{.warmup = 10, .total = 110, .floor = 0.1};
   const double pi = std::acos(-1.0);
   for (Index t = 1; t <= 130; ++t) {

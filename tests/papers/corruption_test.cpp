@@ -65,7 +65,7 @@ TEST_CASE("kCorruptions: lists each kind in order, with its name") {
   }
 }
 
-TEST_CASE("Corrupt: distance grows with severity; severity 0 is the image") {
+TEST_CASE("Corrupt: distance grows with severity; severity 0 changes nothing") {
   const auto x = pictures(40);
   for (const Severities& kind : kCorruptions) {
     CAPTURE(kind.name);

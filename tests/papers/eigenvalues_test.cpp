@@ -47,7 +47,7 @@ double determinant(View<const double, 2, Cpu> a, Complex sigma) {
 
 }  // namespace
 
-TEST_CASE("eigenvalues (1): roots of the characteristic polynomial, sum is trace") {
+TEST_CASE("eigenvalues (1): returns the polynomial's roots; sum equals trace") {
   for (const Index n : {1, 2, 3, 5, 12, 40}) {
     const Square<double> square{naive::random_vector<double>(n * n, 12)};
     const auto a = square.view();
@@ -64,7 +64,7 @@ TEST_CASE("eigenvalues (1): roots of the characteristic polynomial, sum is trace
   }
 }
 
-TEST_CASE("eigenvalues: known values in order, real ones exactly real") {
+TEST_CASE("eigenvalues: returns known values in order; real values stay real") {
   const auto rotation = Square<float>{{0, -2, 0, 2, 0, 0, 7, 5, -1}};
   const auto r = cpu::eigenvalues(rotation.view());
   CHECK(std::abs(r[0] + 1.0) < 1e-14);
@@ -76,7 +76,7 @@ TEST_CASE("eigenvalues: known values in order, real ones exactly real") {
   CHECK(cpu::eigenvalues(Square<double>{}.view()).empty());
 }
 
-TEST_CASE("eigenvalues: roots of unity of a cyclic permutation matrix") {
+TEST_CASE("eigenvalues: a cyclic permutation matrix gives roots of unity") {
   for (const Index n : {3, 4, 7}) {
     Square<double> turn{std::vector<double>(static_cast<std::size_t>(n * n))};
     for (Index i = 0; i < n; ++i) turn.numbers[static_cast<std::size_t>((i + 1) % n * n + i)] = 1;
@@ -89,7 +89,7 @@ TEST_CASE("eigenvalues: roots of unity of a cyclic permutation matrix") {
   }
 }
 
-TEST_CASE("eigenvalues: blocks of different size, nearly equal pairs") {
+TEST_CASE("eigenvalues: resolves values of different size and nearly equal pairs") {
   const auto blocks = Square<double>{{1e10, 5, -3, 7, 0, 4, 1, 2, 0, -2, 4, 1, 0, 0, 0, -1e-3}};
   const auto values = cpu::eigenvalues(blocks.view());
   CHECK(std::abs(values[0] + 1e-3) < 1e-5);  // 1e-16 of the largest value
@@ -101,7 +101,7 @@ TEST_CASE("eigenvalues: blocks of different size, nearly equal pairs") {
   CHECK(std::abs(cpu::eigenvalues(near.view())[1] - (1 + 1e-9)) < 1e-15);
 }
 
-TEST_CASE("eigenvalues: zero, very large and very small matrices") {
+TEST_CASE("eigenvalues: handles zero, very large and very small matrices") {
   const auto zero = Square<double>{{0, 0, 0, 0}};
   for (const Complex v : cpu::eigenvalues(zero.view())) CHECK(v == 0.0);
   for (const double scale : {1e-300, 1e300}) {

@@ -36,7 +36,7 @@ TEST_CASE("expert_outputs (1): computes every expert on every item") {
   CHECK(difference(values(u), expected) <= 1e-14);
 }
 
-TEST_CASE("slot_outputs (2): picked outputs equal those of the layer") {
+TEST_CASE("slot_outputs (2): picked outputs combine to the layer's output") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, mixture(), 9);
   p.forward();

@@ -116,7 +116,7 @@ TEST_CASE("stability (1): the radius is the growth per layer") {
       }
 }
 
-TEST_CASE("stability (2), (3): Lemma 1, inside and outside its limits") {
+TEST_CASE("stability (2), (3): agrees with Lemma 1 at its limits") {
   const auto stable = [](Complex sigma, double mu, double gamma) {
     const auto s = metric::stability(std::array{sigma}, mu, gamma);
     if (std::abs(s.radius - 1) > 1e-9) CHECK(s.stable == (s.radius < 1));  // both criteria agree

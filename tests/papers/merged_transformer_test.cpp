@@ -130,7 +130,7 @@ TEST_CASE("MergedTransformer: neurons w and −w equal an AttentionExpert") {
   CHECK(difference(values(b.dslots), values(one.dslots)) <= 1e-13);
 }
 
-TEST_CASE("MergedTransformer: has the parameters of a mixture's experts and router") {
+TEST_CASE("MergedTransformer: parameter count equals experts plus router") {
   Cpu::Context ctx(1);
   const Index d = 5, m = 4;
   const MergedTransformer<> dense{.model_dim = d, .length = 2, .heads = m, .filters = 2 * m};

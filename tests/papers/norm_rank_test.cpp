@@ -13,7 +13,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("norm_rank (1), (2): shares of picks by norm rank") {
+TEST_CASE("norm_rank (1), (2): returns shares of picks by norm rank") {
   Cpu::Context ctx(2);
   const Index items = 13, experts = 4, dim = 3;
   auto u = uniform_tensor<double>(ctx, Seed{4}, 1, items, experts, dim);
@@ -78,7 +78,7 @@ TEST_CASE("norm_rank, experts_by_norm: NaN is last; ties go by index") {
   }
 }
 
-TEST_CASE("experts_by_norm (3): mean norms of picked slots, largest first") {
+TEST_CASE("experts_by_norm (3): sorts experts by mean norm, largest first") {
   Cpu::Context ctx(2);
   // slots: expert 0 of items 1 and 2; expert 2 of items 0 and 1; one pick dropped
   const auto plan = plan_of<float>(ctx, 3, 3, {{0, 2}, {1, 0}, {1, 2}, {2, 0}, {2, -1}});
@@ -100,7 +100,7 @@ TEST_CASE("experts_by_norm (3): mean norms of picked slots, largest first") {
         "experts_by_norm: z: expected [5, ?], got [4, 2]");
 }
 
-TEST_CASE("mean_norm (4)") {
+TEST_CASE("mean_norm (4): averages the norms of items, without padding") {
   Cpu::Context ctx(1);
   const auto u = matrix<double>({{3, 4}, {0, 0}, {quiet_nan, 0}});
   const std::vector<double> valid{1, 1, 0};

@@ -42,7 +42,7 @@ std::vector<Vector> normalised(std::vector<Vector> u) {
 
 }  // namespace
 
-TEST_CASE("pareto_gap (1), (3): with two experts it finds the bisector") {
+TEST_CASE("pareto_gap (1), (3): finds the bisector for two experts") {
   Cpu::Context ctx(2);
   const auto u = uniform_tensor<double>(ctx, Seed{7}, 1, 20, 2, 3);
   const auto w = uniform_tensor<double>(ctx, Seed{8}, 1, 20, 2);
@@ -60,7 +60,7 @@ TEST_CASE("pareto_gap (1), (3): with two experts it finds the bisector") {
   }
 }
 
-TEST_CASE("pareto_gap (1): with three experts it equals a grid search") {
+TEST_CASE("pareto_gap (1): equals a grid search for three experts") {
   Cpu::Context ctx(1);
   const auto u = uniform_tensor<double>(ctx, Seed{9}, 1, 12, 3, 2);
   const auto even = constant_tensor<double>(ctx, 1.0 / 3, 12, 3);
@@ -137,7 +137,7 @@ TEST_CASE("pareto_gap: one step moves toward the best output") {
   CHECK(inside > 0);
 }
 
-TEST_CASE("pareto_gap: equal, opposite and zero outputs, one expert, padding") {
+TEST_CASE("pareto_gap: handles equal, opposite and zero outputs and padding") {
   Cpu::Context ctx(1);
   Tensor<double, 3, Cpu> u(4, 2, 1);
   const std::vector<double> values{2, 5, 3, -1, 0, 4, quiet_nan, 1};
@@ -166,7 +166,7 @@ TEST_CASE("pareto_gap: equal, opposite and zero outputs, one expert, padding") {
   CHECK(metric::pareto_gap(ctx, u.view().rows(0, 0), w.view().rows(0, 0)).items.empty());
 }
 
-TEST_CASE("pareto_gap: a vanishing combination has no angle") {
+TEST_CASE("pareto_gap: cosine is 0 if the combination vanishes") {
   Cpu::Context ctx(1);
   // The hull of the first case contains 0; in the second one output is 0.
   const std::vector<double> around{3, 3, 1, 3, -3, -1, -3, -3}, dead{1, 2, 0, 3, 1, 0, 0, 0};

@@ -221,7 +221,7 @@ TEST_CASE("RoutedTrainer: losses and gradients equal a plain loop") {
   for (std::size_t i = 0; i < dk.size(); ++i) CHECK_CLOSE(run.grads.expert.key_query.data()[i], dk[i], 1);
 }
 
-TEST_CASE("RoutedTrainer: loss and gradients of paper 003, equation (3)") {
+TEST_CASE("RoutedTrainer: loss and gradients equal equation (3) of paper 003") {
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = patch_experts();

@@ -152,7 +152,7 @@ TEST_CASE("SignalMixture: amplitudes are uniform in their ranges") {
   check_uniform_law(gamma, {0.5, 2});
 }
 
-TEST_CASE("SignalMixture: the other places are N(0, σ²/d) times scale") {
+TEST_CASE("SignalMixture: places without signal are N(0, σ²/d) times scale") {
   for (const double sigma : {0.0, 1.0, 3.0}) {
     SignalMixture data{.length = 5, .noise = sigma};
     data.scale = 2;

@@ -22,7 +22,7 @@ TEST_CASE("specialisation (1): finds each expert's signal, each signal's experts
   CHECK(m.signal == std::vector<Index>{1, 0, 0, 1});
 }
 
-TEST_CASE("specialisation: several neurons use their largest product") {
+TEST_CASE("specialisation: an expert uses its neurons' largest product") {
   Cpu::Context ctx(1);
   const auto v = matrix<double>({{1, 1}, {2, -1}});
   const auto w = matrix<double>({{1, 0}, {0, -3}, {-4, 0}, {0, 2}});  // two experts of two neurons
@@ -81,7 +81,7 @@ TEST_CASE("dispatch_entropy (1): equals the sum over experts and clusters") {
   }
 }
 
-TEST_CASE("dispatch_entropy: 0 for one cluster per expert, ln K mixed") {
+TEST_CASE("dispatch_entropy: pure experts give 0, a mixed expert ln K") {
   Cpu::Context ctx(1);
   const std::vector<Index> labels{0, 1, 2, 3};
   const auto entropy = [&](const std::vector<Pick>& picks) {

@@ -153,7 +153,7 @@ TEST_CASE("ThreeStage: each stage moves its tensors, for any optimizer") {
   CHECK((run.state.ffn.step == 2 && run.state.attention.step == 2 && run.state.fine.step == 2));
 }
 
-TEST_CASE("ThreeStage: without attention stage II throws, unless attends finds it") {
+TEST_CASE("ThreeStage: a stage without tensors throws") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const Mixture mixture{gate(), PatchCnn<Identity>{.model_dim = kDim, .patches = kLength, .filters = 1}};

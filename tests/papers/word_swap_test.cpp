@@ -135,7 +135,7 @@ TEST_CASE("WordSwap: the position in the random stream determines the line") {
   CHECK(same < 30);  // 10 are expected
 }
 
-TEST_CASE("read_swapped_ids: line n is step n; new words are unknown") {
+TEST_CASE("read_swapped_ids: line n uses step n; new words are unknown") {
   const TextFile file("red green blue\n\nthe red <unk> blue of it\nend");
   const Vocabulary v = read_vocabulary({file.path}, Unit::word);
   const WordSwap swap{.share = 0.5};

@@ -74,7 +74,7 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("gradient_memory: uses come from the pack that lists a tensor") {
+TEST_CASE("gradient_memory: the pack that lists a tensor determines its use") {
   const auto uses = detail_::gradient_memory::uses<Cpu::Context>(model());
   Names found;
   for (const auto& use : uses.of_tensors)

@@ -9,7 +9,7 @@ using namespace gatefold;
 
 // tests/compile_fail/misfit_*.cpp tests members that do not fit.
 
-TEST_CASE("hooks: finds members that match, ignores names that differ") {
+TEST_CASE("hooks: find the optional members that a policy has") {
   using update::Adam, update::HeavyBall, update::Plain, update::SharpnessAware;
   static_assert(detail_::hook::rule::validate<HeavyBall, float, Cpu>() &&
                 detail_::hook::rule::advance<HeavyBall, float, Cpu>());

@@ -89,7 +89,7 @@ concept Callable = requires(const L layer, A... a) {
 
 }  // namespace
 
-TEST_CASE("GATEFOLD_WRONG_COUNT: leaves right calls; concepts find no other") {
+TEST_CASE("GATEFOLD_WRONG_COUNT: correct calls work; concepts reject wrong counts") {
   CHECK(TakesTwo{}.forward(1, 2) == 3);
   CHECK(Callable<TakesTwo, int, int>);
   CHECK_FALSE(Callable<TakesTwo, int>);

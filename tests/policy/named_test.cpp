@@ -95,7 +95,7 @@ constexpr bool is_defined = requires {
 
 }  // namespace
 
-TEST_CASE("families: forward declarations match the definitions") {
+TEST_CASE("forward declarations: have matching definitions") {
   CHECK(is_defined<Noise>);
   CHECK(is_defined<Candidates<float, Cpu>>);
   CHECK(is_defined<SparsePlan<float, Cpu>>);

@@ -41,7 +41,7 @@ Moments moments(Random at, Index count = 20000) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("noise laws: have the mean, variance and range", T, float, double) {
+TEST_CASE_TEMPLATE("noise laws: samples have the expected mean, variance and range", T, float, double) {
   const Random at{Seed{5}, 3};
   const auto five_sigma = [](double variance) { return 5 * std::sqrt(variance / 20000); };  // of the moments' means
   const auto uniform_ = moments<UniformNoise, T>(at);
@@ -102,7 +102,7 @@ TEST_CASE("Noise: an empty extra input gives no noise") {
   CHECK(functor::draw<UniformNoise, double>({Random{Seed{5}, 3}})(2) == UniformNoise::sample<double>({Seed{5}, 3}, 2));
 }
 
-TEST_CASE("Noise: gradients of a stack with noise-dependent losses") {
+TEST_CASE("Noise: gradients of noise-dependent losses equal finite differences") {
   using Gate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
   const Gate gate{.scores = {.experts = 3},
                   .selection = NoisyTopK<>::reference(),

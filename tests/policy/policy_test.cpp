@@ -87,12 +87,12 @@ TEST_CASE("nested types: are found for each element type") {
   CHECK(init_params<double, Cpu>(Full{}, ctx, Seed{12}).weight(0) == 12);
 }
 
-TEST_CASE("evaluations: rules are evaluated once by default") {
+TEST_CASE("evaluations: a rule evaluates its branch once by default") {
   static_assert(detail_::hook::rule::evaluations<Empty>() == 1);
   static_assert(detail_::hook::rule::evaluations<Full>() == 3);
 }
 
-TEST_CASE("at_layer: uses the fork of extra inputs per layer") {
+TEST_CASE("at_layer: calls fork with the layer number, if defined") {
   const Full::Extra<float, Cpu> extra{{Seed{3}, 8}};
   CHECK(at_layer(extra, 2).random.seed == Seed{3}.fork(2));
   CHECK(at_layer(extra, 2).random.step == 8);
@@ -101,7 +101,7 @@ TEST_CASE("at_layer: uses the fork of extra inputs per layer") {
   at_layer(Nothing<float, Cpu>{}, 1);
 }
 
-TEST_CASE("at_layer: extra inputs without a fork are forked by part") {
+TEST_CASE("at_layer: forks each part of extra inputs without a fork") {
   struct Inside {
     Index length = 0;
     Noise noise{};
@@ -124,7 +124,7 @@ TEST_CASE("at_layer: extra inputs without a fork are forked by part") {
   CHECK(std::get<1>(extra.layers).auxiliary);
 }
 
-TEST_CASE("without_auxiliary: further evaluations count no auxiliary losses") {
+TEST_CASE("without_auxiliary: clears the auxiliary flag, keeps other values") {
   const Full::Extra<float, Cpu> extra{{Seed{3}, 8}};
   CHECK_FALSE(without_auxiliary(extra).auxiliary);
   CHECK(without_auxiliary(extra).random.step == 8);
@@ -162,7 +162,7 @@ TEST_CASE("FrozenParams: model_params returns plain or frozen parameters") {
   CHECK(count_tensors(model_params(frozen)) == 1);
 }
 
-TEST_CASE("FrozenParams: products read packed weights only during the call") {
+TEST_CASE("with_packed: products read packed weights only during the call") {
   Cpu::Context ctx(1);
   FrozenParams<ExpertWeights, Cpu> frozen;
   frozen.params.weight.resize(2, 5, 3);

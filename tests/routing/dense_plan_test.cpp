@@ -70,7 +70,7 @@ struct Run {
 
 }  // namespace
 
-TEST_CASE("DensePlan (1), (2): slots mix items, items mix slots") {
+TEST_CASE("DensePlan (1), (2): slots and outputs are the weighted sums") {
   for (const Index length : {12, 4, 1}) {
     CAPTURE(length);
     Run run(12, length);

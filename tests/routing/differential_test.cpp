@@ -660,9 +660,9 @@ struct WithTrace {
 
 }  // namespace
 
-TEST_CASE("random routing: equals loops and equals one thread") { run(1, 121, 120); }
+TEST_CASE("random routing: results equal loops and one thread") { run(1, 121, 120); }
 
-TEST_CASE("random routing: large sizes that split every loop") {
+TEST_CASE("random routing: large sizes, which split every loop, equal loops") {
   for (std::uint64_t seed = 5000; seed < 5004; ++seed) {
     check_sparse<float>(seed, 12000, 9000);
     check_sparse<double>(seed, 10000, 9000);

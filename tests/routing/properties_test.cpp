@@ -178,7 +178,7 @@ TEST_CASE("property: K = E sends items to all experts") {
   }));
 }
 
-TEST_CASE("property: capacity drops only picks without room") {
+TEST_CASE("property: capacity drops picks only if their expert is full") {
   CHECK(holds([] {
     const Index items = draw(1, 30), experts = draw(1, 6), k = draw(1, experts);
     Capacity<TopK> policy{TopK{.k = k}};

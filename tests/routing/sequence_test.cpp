@@ -18,7 +18,7 @@ TEST_CASE("Sequence: length 0 means one sequence of all items") {
   CHECK(four.of(12) == 4);
 }
 
-TEST_CASE("Sequence: the length divides the number of items") {
+TEST_CASE("Sequence: a length that does not divide the items throws") {
   const Sequence<double, Cpu> three{3};
   CHECK_NOTHROW(three.validate("Attention", 9));
   CHECK_NOTHROW(three.validate("Attention", 0));

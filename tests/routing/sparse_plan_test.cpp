@@ -107,7 +107,7 @@ constexpr Index kColumns = 5;
 
 }  // namespace
 
-TEST_CASE("SparsePlan: is the stable sort of its picks by expert") {
+TEST_CASE("SparsePlan: build sorts picks stably by expert") {
   for (const int threads : {1, 2}) {
     Cpu::Context ctx(threads);
     for (const Case& c : cases()) {
@@ -141,7 +141,7 @@ TEST_CASE("SparsePlan: is the stable sort of its picks by expert") {
   }
 }
 
-TEST_CASE("SparsePlan: complete picks give the same plan at less cost") {
+TEST_CASE("SparsePlan: build_complete gives the plan of build") {
   for (const int threads : {1, 3}) {
     Cpu::Context ctx(threads);
     for (const auto& [items, experts, k] :
@@ -190,7 +190,7 @@ TEST_CASE_TEMPLATE("SparsePlan (1): combine sums the weighted slots of each item
   }
 }
 
-TEST_CASE_TEMPLATE("SparsePlan: gradients of combine and dispatch", T, float, double) {
+TEST_CASE_TEMPLATE("SparsePlan: gradients of combine and dispatch equal loops", T, float, double) {
   Cpu::Context ctx(2);
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -279,7 +279,7 @@ TEST_CASE("SparsePlan: dispatch and combine are adjoint to each other") {
   }
 }
 
-TEST_CASE("SparsePlan: slots in bfloat16 equal their values as float") {
+TEST_CASE("SparsePlan: bfloat16 slots give the bits of equal floats") {
   Cpu::Context ctx(2);
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -386,7 +386,7 @@ TEST_CASE("SparsePlan: picks with wrong items or experts are refused") {
   CHECK_THROWS_WITH_AS(plan.resize(2, 2, -3), "SparsePlan.resize: picks: expected at least 0, got -3", ArgumentError);
 }
 
-TEST_CASE("SparsePlan: a resized plan dispatches nothing until it is built") {
+TEST_CASE("SparsePlan: dispatch after resize throws until the plan is built") {
   Cpu::Context ctx(1);
   SparsePlan<double, B> plan;
   const Tensor<double, 2, B> x(3, 1);
@@ -403,7 +403,7 @@ TEST_CASE("SparsePlan: a resized plan dispatches nothing until it is built") {
   CHECK(plan.dispatch(ctx, x).groups.slots == 3);
 }
 
-TEST_CASE("SlotWeights: equal the picks' weights; dropped picks have 0") {
+TEST_CASE("SlotWeights: reads the picks' weights; dropped picks have gradient 0") {
   Cpu::Context ctx(1);
   SparsePlan<double, Cpu> plan;
   plan.resize(3, 2, 6);
@@ -426,7 +426,7 @@ TEST_CASE("SlotWeights: equal the picks' weights; dropped picks have 0") {
   CHECK(std::vector<double>(d.weight.data(), d.weight.data() + 6) == std::vector<double>{3, 0, 1, 4, 0, 2});
 }
 
-TEST_CASE("SlotWeights: without picks, the slots are in order") {
+TEST_CASE("SlotWeights: without picks, weights are in slot order") {
   const std::vector<double> weight{5, 6};
   std::vector<double> dweight(2);
   const SlotWeights<double, Cpu> weights{weight, dweight};

@@ -4,7 +4,8 @@
 
 /// Counts the heap allocations of a test program. One source of the program must include counted_allocations.hpp.
 
-// The thread sanitizer has its own operator new, so with it nothing is counted, and tests that count are left out.
+// The thread sanitizer has its own operator new. With this sanitizer nothing is counted, and tests that count
+// allocations are left out.
 #if defined(__SANITIZE_THREAD__)
 #define GATEFOLD_TEST_COUNTS 0
 #elif defined(__has_feature)

@@ -15,7 +15,7 @@
 #include "support/rounding_check.hpp"
 
 /// Linear, Mlp and GatedMlp as loops, with a rounding at each place that docs/explanation/bfloat16.md names. The loops
-/// share no code with the policies. (Other tests use the code of the policies for both sides.)
+/// share no code with the policies. (Other tests use the code of the policies for both results that they compare.)
 ///
 /// All numbers are whole, and no sum of absolute values reaches 2²⁴. Float sums are then exact in any order, and
 /// results are compared bit for bit. Numbers called rough need more than the 8 bits of a bfloat16. So do the results of

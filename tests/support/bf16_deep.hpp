@@ -6,8 +6,8 @@
 
 #include "support/rounding_check.hpp"
 
-/// Layers of several parts. Their widths, hidden values and groups are larger than a register or tile, and no multiples
-/// of one. The rows of descriptors/ are smaller than a register or tile.
+/// Layers of several parts. Their widths, hidden values and groups are larger than a register or tile, and not
+/// multiples of its size. The layers of the descriptor rows are smaller than a register or tile.
 namespace gatefold::test {
 
 /// Calls f(rounded) for each layer. Its items are chosen so that the routing stays the same if values close to a

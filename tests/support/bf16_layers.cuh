@@ -52,9 +52,9 @@ std::vector<Part> outcome(typename B::Context& ctx, const L& layer, Index items,
   return parts;
 }
 
-/// Sums in another order differ by about 2^-22. If such a sum lies near the border between two bfloat16 values, it may
-/// be rounded to the other one. So a few values differ by 2^-8 of a factor.
-/// @param share  of the values that may differ by more than a sum in float
+/// Compares two results. Sums in another order differ by about 2^-22. If such a sum lies near the border between two
+/// bfloat16 values, it may be rounded to the other one. So a few values differ by 2^-8 of a factor.
+/// @param share  the largest share of values that may differ by more than sums in float do
 inline void expect_alike(const std::vector<Part>& got, const std::vector<Part>& expected, double share) {
   REQUIRE(got.size() == expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -73,7 +73,7 @@ inline void expect_alike(const std::vector<Part>& got, const std::vector<Part>& 
   }
 }
 
-/// Compares the layer on the device with loops, and its bits with those of a second run.
+/// Compares the layer on the device with loops. A second run on the device must give the same bits.
 template <class L>
 void check_bf16_layer(const L& layer, Index items, Index dim, double share = 0.02) {
   CudaBf16::Context ctx;

@@ -5,7 +5,8 @@
 
 #include "descriptors/rounded.hpp"
 
-/// Layers that one program runs on CpuBf16, whose headers nvcc does not read, and on CudaBf16.
+/// Layers that one program runs on CpuBf16 and on CudaBf16. The code for CpuBf16 is compiled separately, because nvcc
+/// does not read the headers of CpuBf16.
 namespace gatefold::test {
 
 inline constexpr rows::Composition gated_on_both{rows::linear_scores, rows::independent, rows::top_k,    rows::no_loss,
@@ -15,7 +16,7 @@ inline constexpr rows::Composition transformer_on_both{
 template <class C>
 using LayerOf = decltype(std::declval<C>().make(rows::tiny));
 
-/// Returns the results of a layer on CpuBf16. It is compiled for the layers above, in cuda/bfloat16_on_cpu.cpp.
+/// Returns the results of a layer on CpuBf16. cuda/bfloat16_on_cpu.cpp instantiates this function for the layers above.
 template <class L>
 std::vector<NamedValues> outcome_on_cpu(const RoundedLayer<L>& layer);
 

@@ -41,7 +41,7 @@ inline std::vector<double> rounded(const std::vector<float>& v) {
 /// Σ a b and Σ |a b|.
 struct Sum {
   double value = 0, magnitude = 0;
-  // These tests are compiled with -O0 and mostly compute such sums, so the function is inlined there, too.
+  // These tests are compiled with -O0 and spend most of their time in this function, so it is inlined even then.
   [[gnu::always_inline]] void add(double a, double b) {
     const double product = a * b;
     value += product;
@@ -52,7 +52,7 @@ struct Sum {
     magnitude += other.magnitude;
   }
   /// Returns a bound of the rounding error. A tensor core adds 8 or more products to a sum at a time, and keeps at
-  /// least 24 bits of each of these numbers. This makes at most three truncations for each 16 terms.
+  /// least 24 bits of each product and of the sum. This makes at most three truncations for each 16 terms.
   double bound(Index terms) const { return static_cast<double>(terms / 16 + 1) * 0x1p-22 * magnitude; }
 };
 
@@ -67,7 +67,7 @@ inline Sum row_by_column(const ProductCase& c, Index row, const std::vector<doub
   return sum;
 }
 
-/// Collects in words what is wrong with c.
+/// Compares results with expected values, and keeps a text about the first difference.
 class Differences {
  public:
   explicit Differences(Values kind) : exact_(kind == Values::integers) {}
@@ -103,7 +103,7 @@ View<const float, Rank, CudaBf16> of_bf16(View<const float, Rank, Cuda> v) {
     return {v.data(), v.extent(0), v.extent(1), v.extent(2)};
 }
 
-/// Checks c[s] = a[row(s)] op(w[e]) + bias[e], and the sums that the epilogue stores as well.
+/// Checks c[s] = a[row(s)] op(w[e]) + bias[e], and the sums without bias, which the epilogue also stores.
 inline std::string product_differs(OnDevice& on, const ProductCase& c, Values kind) {
   BothGroups groups(on.memory, c);
   auto a_values = values(c.items() * c.depth, 1, kind);
@@ -138,7 +138,7 @@ inline std::string product_differs(OnDevice& on, const ProductCase& c, Values ki
   return differences.text();
 }
 
-/// Checks c[s] = a[row(s)] op(w[e]) + b[row(s)] op(v[e]) with factors that were rounded before.
+/// Checks c[s] = a[row(s)] op(w[e]) + b[row(s)] op(v[e]), for a and b that are stored as bfloat16.
 inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, Values kind) {
   BothGroups groups(on.memory, c);
   const auto numbers = [&](Index n, std::uint64_t seed) { return values(n, seed, kind); };
@@ -204,7 +204,8 @@ struct StoreSum {
   }
 };
 
-/// Checks sums over the columns of a product that is not stored; the epilogue stores what it saw.
+/// Checks sums over the columns of a product that is not stored. The epilogue stores the product's elements for the
+/// check.
 inline std::string column_sums_differ(OnDevice& on, const ProductCase& c, Values kind) {
   BothGroups groups(on.memory, c);
   auto a_values = values(c.items() * c.depth, 1, kind);
@@ -240,7 +241,7 @@ inline std::string column_sums_differ(OnDevice& on, const ProductCase& c, Values
   return differences.text();
 }
 
-/// Checks dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s]. With `scattered` the slots have the rows of dc in reverse order.
+/// Checks dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s]. If `scattered` is true, the slots read the rows of dc in reverse order.
 inline std::string gradient_differs(OnDevice& on, const ProductCase& c, Values kind, bool accumulate, bool scattered) {
   BothGroups groups(on.memory, c);
   auto a_values = values(c.items() * c.depth, 1, kind), dc_values = values(c.slots() * c.columns, 2, kind);

@@ -39,8 +39,8 @@ class BoundedSum {
   Index terms_ = 0;
 };
 
-/// Returns the value f = f(b) with its error bound. |f'| and |f''| are at most `steep`, and the function itself may
-/// have an error of 16 u (1 + |b|).
+/// Returns f, the value of a function at b, with its error bound. The function's |f'| and |f''| are at most `steep`,
+/// and the function itself may have an error of 16 u (1 + |b|).
 template <class T>
 Bounded apply(double f, Bounded b, double steep = 1.3) {
   return {f, steep * b.error + 16 * unit_roundoff<T> * (1 + std::abs(b.value))};

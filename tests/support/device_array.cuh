@@ -30,7 +30,8 @@ inline std::vector<Index> random_integers(Index n, Index least, Index count, std
   return x;
 }
 
-/// Says where two vectors begin to differ by more than `tolerance` (0: in their bits), or nothing.
+/// Returns where two vectors first differ by more than `tolerance`, or an empty text. If `tolerance` is 0, compares
+/// bits.
 template <class T>
 std::string difference(const std::vector<T>& expected, const std::vector<T>& got, double tolerance = 0) {
   const auto same = [&](const T& a, const T& b) {

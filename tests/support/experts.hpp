@@ -53,7 +53,7 @@ struct Bank {
   void forward() { expert.forward(ctx, params, groups(), x, z, saved); }
   void backward() { expert.backward(ctx, params, groups(), x, saved, dz, dslots, grads); }
 
-  /// Sets z of every used slot to the row that f(expert, item) returns.
+  /// Returns the expected rows of z: for every used slot in order, the row that f(expert, item) returns.
   template <class F>
   std::vector<double> expected(F&& f) const {
     std::vector<double> all;
@@ -103,7 +103,7 @@ std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
   clean.forward();
   poisoned.poison(poisoned.dz);
   {
-    auto mark = ctx.mark();  // fills memory with NaN that scratch will use again
+    auto mark = ctx.mark();  // writes NaN to memory that scratch will use again
     fill(ctx, ctx.scratch<T>(1 << 14), T(quiet_nan));
   }
   poisoned.forward();

@@ -6,7 +6,7 @@
 
 namespace gatefold::support {
 
-/// Items, each of which follows one of several heads, in no particular order of the heads.
+/// Items that each follow one of several heads. Consecutive items follow the heads in no particular order.
 struct Followed {
   Cpu::Context ctx{1};
   Tensor<Index, 1, Cpu> head;

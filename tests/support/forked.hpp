@@ -10,8 +10,8 @@
 
 namespace gatefold::support {
 
-/// True if a child process of a program with threads may start threads. It may not under ThreadSanitizer and under
-/// qemu-user, which stops at an internal assertion. Windows has no fork.
+/// True if a child process of a program with threads may start threads. False under ThreadSanitizer, under qemu-user,
+/// which stops at an internal assertion, and on Windows, which has no fork.
 #if defined(_WIN32) || defined(__SANITIZE_THREAD__) || defined(GATEFOLD_TESTS_EMULATED)
 inline constexpr bool may_fork = false;
 #elif defined(__has_feature)

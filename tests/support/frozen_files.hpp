@@ -42,7 +42,7 @@ auto frozen_branch(typename B::Context& ctx, FreezeOptions options) {
 /// A small language model.
 inline auto file_layers() { return Chain{Embedding{.vocabulary = 45, .model_dim = 37}, file_branch()}; }
 inline StreamedCrossEntropy file_loss(bool tied) { return {.vocabulary = 45, .model_dim = 37, .tied = tied}; }
-/// Every form of the weights, and two for different forms of the output layer.
+/// Returns options for every form of the weights, and two options that give the output layer a different form.
 inline std::vector<FreezeOptions> options_of_layers() {
   return {{},
           {.weights = Weights::bfloat16},
@@ -75,7 +75,7 @@ std::vector<float> outputs_and_logits(typename B::Context& ctx, const M& model, 
   return all;
 }
 
-/// Saves, changes the file by `change`, loads, and returns the error of loading.
+/// Saves a file, changes its bytes with change(bytes), loads the file, and returns the message of the error of loading.
 template <class Save, class Load, class F>
 std::string error_of_changed(const Save& save, const Load& load, const F& change) {
   const TempDirectory folder;
@@ -93,7 +93,7 @@ std::string error_of_changed(const Save& save, const Load& load, const F& change
   }
   return "no error";
 }
-/// Changes the header of a file, as JSON, and the elements after it.
+/// Returns a function that changes the bytes of a file. It calls change(header, elements) with the header as JSON.
 template <class F>
 auto changed_parts(const F& change) {
   return [=](std::string& text) {

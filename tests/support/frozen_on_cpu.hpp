@@ -10,10 +10,11 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
 
-/// A small language model whose frozen weights Cpu, whose headers nvcc does not read, and Cuda write to files.
+/// A small language model. Cpu and Cuda write its frozen weights to files. The code for Cpu is compiled separately,
+/// because nvcc does not read the headers of Cpu.
 namespace gatefold::test {
 
-// Odd numbers of rows and columns: half of a byte is not used, and rows are padded.
+// Most numbers of rows and columns are odd, so that half of a byte is unused and rows are padded.
 inline auto frozen_model() {
   return Chain{Embedding{.vocabulary = 45, .model_dim = 37},
                Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
@@ -21,8 +22,8 @@ inline auto frozen_model() {
 }
 inline StreamedCrossEntropy frozen_loss(bool tied) { return {.vocabulary = 45, .model_dim = 37, .tied = tied}; }
 
-/// The files that Cpu writes to a folder: the plain parameters, and the frozen parameters without and with the loss,
-/// the latter also in a mappable file.
+/// The files that Cpu writes to a folder: the plain parameters; the frozen parameters; the frozen parameters with the
+/// loss, in an ordinary and in a mappable file.
 struct FilesOfCpu {
   std::filesystem::path folder;
   std::filesystem::path plain() const { return folder / "plain.safetensors"; }

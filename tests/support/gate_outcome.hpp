@@ -9,7 +9,7 @@
 
 namespace gatefold::support {
 
-/// The outcome of a gate, given by the test.
+/// The outcome of a gate with probabilities and picks that the test chooses, and with random logits.
 struct Outcome {
   std::unique_ptr<Cpu::Context> ctx = std::make_unique<Cpu::Context>(1);
   Tensor<double, 2, Cpu> logits, q;

@@ -132,8 +132,8 @@ class Golden {
   bool holds(const std::string& prefix, const Name& at, Index size) const {
     return size > 0 || has(at.str().empty() ? prefix : prefix + "." + at.str());
   }
-  /// Returns the name in the file of a pack's tensor. Requires that the shapes in file and pack are equal, except for
-  /// leading extents of 1.
+  /// Returns the name that a tensor of a pack has in the file. Requires that the shapes in file and pack are equal,
+  /// except for leading extents of 1.
   std::string named(const std::string& prefix, const Name& at, const std::vector<Index>& shape) {
     const std::string tensor = at.str().empty() ? prefix : prefix + "." + at.str();
     REQUIRE_MESSAGE(without_leading_ones(entry(tensor).shape) == without_leading_ones(shape), tensor);

@@ -12,14 +12,14 @@ namespace gatefold::support {
 /// Returns a gate that picks the best two of three experts.
 inline SoftmaxTopK two_of_three() { return {.scores = {.experts = 3}, .selection = {.k = 2, .renormalise = false}}; }
 
-/// Checks that a mixture of the expert from expert(case) agrees with every case of the file.
+/// Checks every case of the file: a mixture with the expert expert(case) computes the stored results.
 template <class ExpertF>
 void expert_agrees(const char* file, ExpertF&& expert) {
   agrees(std::string("expert/") + file, [&](Golden& g) { return Mixture{two_of_three(), expert(g)}; });
 }
 
 /// Returns an expert with the options of the case. The names of the options in the file begin with `at`. If the file
-/// has no option for the bias, the expert has its default.
+/// has no option for the bias, the expert keeps its default for `bias`.
 template <class ExpertT>
 ExpertT flat(Golden& g, const std::string& at = "") {
   ExpertT e{.model_dim = g.extent(at + "model_dim"), .hidden_dim = g.extent(at + "hidden_dim")};

@@ -17,14 +17,15 @@
 /// k, ascending from 0. Bits are compared unless a tolerance is given.
 namespace gatefold::test {
 
-/// The sizes and options of a product. With `gather` its slots read some of `items` stored rows, otherwise each slot
-/// has its own row.
+/// The sizes and options of a product. If `gather` is true, its slots read some of items() stored rows. Otherwise each
+/// slot has its own row.
 struct ProductCase {
-  std::vector<Index> counts;  // of slots, by expert
+  std::vector<Index> counts;  // number of slots of each expert
   Index depth, columns;
   bool transpose = false, gather = false;
-  Index a_skip = 0, w_skip = 0;  // elements before the operands in their allocations: unaligned unless a multiple of 4
-  Index first = 0, more = 3;     // slots before the first expert, and past the last one
+  // Elements before each operand in its allocation. The operand is aligned if this number is a multiple of 4.
+  Index a_skip = 0, w_skip = 0;
+  Index first = 0, more = 3;  // unused slots before those of the first expert, and after those of the last
 
   Index experts() const { return static_cast<Index>(counts.size()); }
   std::vector<Index> offsets() const {
@@ -43,16 +44,18 @@ inline std::ostream& operator<<(std::ostream& stream, const ProductCase& c) {
                 << (c.gather ? ", gathered" : "") << ", skips " << c.a_skip << " " << c.w_skip;
 }
 
-/// Returns a product with so many tiles of the largest shape that the device needs `rounds` rounds, counting whole row
-/// tiles of two experts. From kManyRounds on each tile has its own block; with fewer rounds blocks share some tiles.
+/// Returns a product that has tiles of the largest shape for about `rounds` rounds on the device. Only the whole row
+/// tiles of its two experts with slots count. With at least kManyRounds rounds each tile has its own block; otherwise
+/// blocks share some tiles.
 template <class T, int Matrices>
 ProductCase many_tiles(Cuda::Context& ctx, Index rounds, Index depth) {
   using Shape = detail_::device::ManyTiles<T, Matrices>;
   const Index at_once = detail_::device::blocks_at_once<Shape>(ctx.multiprocessors());
-  // The experts have one full and one small row tile, and two and a half. The choice of a shape counts three.
+  // The row tiles are one full and one small tile of the first expert, and two and a half of the last. The choice of a
+  // shape counts three.
   return {{Shape::rows + 2, 0, 5 * Shape::rows / 2}, depth, Shape::columns * (rounds * at_once / 3 + 2) - 4};
 }
-/// c = v + bias[e, j]. The sum itself is added to a second array, so that a second call for an element shows.
+/// c = v + bias[e, j]. Also adds v to a second array, so that a test notices a second call for the same element.
 template <class T>
 struct BiasAndKeep {
   const T* bias;
@@ -65,7 +68,7 @@ struct BiasAndKeep {
   }
 };
 
-/// c = v − w. Both are added to further arrays in the same way.
+/// c = v − w. Also adds v and w to two further arrays, as BiasAndKeep does with v.
 template <class T>
 struct DifferenceAndKeep {
   T *first, *second;
@@ -120,14 +123,15 @@ struct BothGroups {
   }
 };
 
-/// Returns Σ_k a[k] w[k · step] in the order of the products.
+/// Returns Σ_k a[k] w[k · step], with fused multiply-adds in ascending order of k, as in the products on the device.
 template <class T>
 T chain(Index depth, const T* a, const T* w, Index step) {
   T sum = 0;
   for (Index k = 0; k < depth; ++k) sum = std::fma(a[k], w[k * step], sum);
   return sum;
 }
-/// Returns the sum of element (s, j) of expert e for weights [E, depth, columns], or transposed [E, columns, depth].
+/// Returns Σ_k a[row, k] w[e, k, j] for weights [E, depth, columns], or Σ_k a[row, k] w[e, j, k] for transposed weights
+/// [E, columns, depth].
 template <class T>
 T product_sum(const std::vector<T>& a, Index row, const std::vector<T>& w, Index e, Index j, Index depth, Index columns,
               bool transpose) {
@@ -161,7 +165,8 @@ Weights form_of(const Round&) {
 }
 inline Weights form_of(ToForm to) { return to.form; }
 
-/// Writes NaN to what no product may read: rows past the slots of the last expert, and before those of the first.
+/// Writes NaN to the rows of `a` that no product may read: before the slots of the first expert, and after those of the
+/// last. Does nothing if the rows are gathered.
 template <class T>
 void spoil_unused(std::vector<T>& a, const ProductCase& c) {
   if (c.gather) return;
@@ -175,9 +180,9 @@ View<const T, 3, Cuda> weights_view(DeviceArray<T>& w, Index experts, Index dept
   return transpose ? w.in(experts, columns, depth) : w.in(experts, depth, columns);
 }
 
-/// Checks the product of a case with bias and a second output. @returns where it differs from the definition, or
-/// nothing
-/// @param form  use packed weights of this form. Transposed products do not read weights of bfloat16
+/// Checks the product of a case with the epilogue BiasAndKeep.
+/// @return  where a result differs from the definition, or an empty text
+/// @param form  use packed weights of this form. Transposed products do not read packed weights of bfloat16
 template <class T>
 std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0,
                                   Weights form = Weights::unchanged) {
@@ -209,10 +214,10 @@ std::string difference_of_product(Cuda::Context& ctx, const ProductCase& c, doub
   return {};
 }
 
-/// Checks two products in a row, the first with one or two matrices: `c.columns` wide in the middle, `last` wide at the
-/// end. The weights are not transposed, whatever c.transpose says.
-/// @param packed  how many weights are packed, from the first on; a product reads them if all of its weights are packed
-/// @param round   the rounding that packing applies: of one weight to bfloat16, or ToForm
+/// Checks grouped_pair: a product with M (1 or 2) matrices and a result of `c.columns` columns, then a product with a
+/// result of `last` columns. The weights are not transposed, even if c.transpose is true.
+/// @param packed  number of weights that are packed, from the first; a product reads them if all its weights are packed
+/// @param round   the rounding that packing applies: a function that rounds one weight to bfloat16, or ToForm
 template <class T, std::size_t M, class Round>
 std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index last, std::size_t packed,
                                const Round& round, double tolerance = 0) {
@@ -221,7 +226,7 @@ std::string difference_of_pair(Cuda::Context& ctx, const ProductCase& c, Index l
   spoil_unused(a_values, c);
   Both<T> a(ctx, a_values, c.a_skip), bias(ctx, random_vector<T>(c.experts() * c.columns, 3)),
       last_bias(ctx, random_vector<T>(c.experts() * last, 4));
-  std::vector<std::unique_ptr<Both<T>>> weights;  // those of the first product, then that of the second
+  std::vector<std::unique_ptr<Both<T>>> weights;  // the M weights of the first product, then the weight of the second
   for (std::size_t m = 0; m <= M; ++m)
     weights.push_back(std::make_unique<Both<T>>(
         ctx, random_vector<T>(c.experts() * c.columns * (m < M ? c.depth : last), 5 + m), c.w_skip));
@@ -292,7 +297,7 @@ T sum_in_chains(const std::vector<T>& terms, Index columns) {
     for (std::size_t i = 0; i < half; ++i) chains[i] += chains[i + half];
   return chains[0];
 }
-/// Does the same for every 256 terms, and then for their sums.
+/// Adds up every 256 terms with sum_in_chains, then adds up these sums with sum_in_chains.
 template <class T>
 T sum_in_two_levels(const std::vector<T>& terms, Index columns) {
   std::vector<T> sums;
@@ -305,8 +310,8 @@ T sum_in_two_levels(const std::vector<T>& terms, Index columns) {
   return sum_in_chains(sums, columns);
 }
 
-/// Checks dw[e] += Σ_s a[row(s)]ᵀ dc[s] and db[e] += Σ_s dc[s]; `depth` is the number of columns of a. Without
-/// `accumulate` both are stored over NaN. With `scattered`, slot s has another row of dc, and a weight in db.
+/// Checks dw[e] += Σ_s a[row(s)]ᵀ dc[s] and db[e] += Σ_s dc[s]; `depth` is the number of columns of a. If `accumulate`
+/// is false, dw and db are NaN before. If `scattered` is true, slot s reads another row of dc, and has a weight in db.
 template <class T>
 std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, double tolerance = 0,
                                     bool accumulate = true, bool scattered = false) {
@@ -315,7 +320,7 @@ std::string difference_of_gradients(Cuda::Context& ctx, const ProductCase& c, do
   spoil_unused(a_values, c);
   std::fill_n(dc_values.begin(), c.first * c.columns, std::nan(""));
   std::fill(dc_values.end() - c.more * c.columns, dc_values.end(), std::nan(""));
-  // The used slots have each other's rows, in reverse order.
+  // The used slots read the rows of dc in reverse order.
   const Index in_use = c.slots() - c.first - c.more;
   std::vector<Index> dc_rows(static_cast<std::size_t>(scattered ? c.slots() : 0), -1);
   for (Index s = 0; scattered && s < in_use; ++s)

@@ -22,7 +22,8 @@ struct HostSide {
   Naive::Context naive;
 };
 
-/// The largest difference between an element of two backends, for sums of at most n terms and u = half an epsilon:
+/// The largest allowed difference between the values of an element on two backends. Sums have at most n terms, and u is
+/// half an epsilon:
 ///
 ///     |a − b| <= n u · (the largest |a| of that tensor) + (r − n u) |a|                                     (1)
 ///
@@ -37,7 +38,7 @@ inline constexpr double summation_tolerance = 256 * 0.5 * std::numeric_limits<T>
 struct Expected {
   double scale = 1;                  // factor of (1), for policies that lose digits
   double of_doubles = 1;             // an additional factor for double tensors that a policy computes from floats
-  std::vector<std::string> zeros{};  // names of all tensors that are entirely 0, with the tensors inside them
+  std::vector<std::string> zeros{};  // names of tensors that are entirely 0, or of packs whose tensors all are
   bool any_zeros = false;            // true if any tensor may be 0
   double rounding = 0;               // largest value that counts as 0 in these tensors, for sums whose terms cancel
   bool nan = false;                  // true if NaN equals NaN
@@ -77,7 +78,8 @@ bool all_zero(const V& t) {
   return std::all_of(t.data(), t.data() + t.size(), [](auto v) { return v == 0; });
 }
 /// Fills floating-point tensors that hold only zeros with random numbers, because parameters and carries that start as
-/// 0 would hide mistakes. It is a visitor with a name, so that parts that several policies share are compiled once.
+/// 0 would hide mistakes. It is a named type instead of a lambda, so that code that several policies share is compiled
+/// once.
 struct FillZeros {
   HostSide& on;
   Seed seed;

@@ -23,7 +23,7 @@ std::vector<T> random_vector(Index n, unsigned seed) {
   return x;
 }
 
-/// Returns row-major [rows, columns] numbers, transposed if `transpose` is true.
+/// A view of row-major numbers. If `transposed` is true, its element (i, j) is element (j, i) of the numbers.
 template <class T>
 struct Matrix {
   const T* data;
@@ -43,7 +43,7 @@ double dot(const Matrix<T>& a, Index i, const Matrix<T>& b, Index j, Index depth
   return sum;
 }
 
-/// Slots of experts with different numbers of slots: the numbers, the offsets [E + 1] and the row that each slot reads.
+/// Slots of experts with different numbers of slots: the offsets [E + 1], and the row that each slot reads.
 struct Slots {
   std::vector<Index> offsets{0}, rows;
 

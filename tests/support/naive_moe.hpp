@@ -41,7 +41,7 @@ inline Row softmax(const Row& z) {
   return p;
 }
 
-/// Returns the k places with the largest values. NaN comes last, and ties go to the lower index.
+/// Returns the indices of the k largest values. NaN comes last, and ties go to the lower index.
 inline std::vector<Index> best(const Row& rank, Index k) {
   std::vector<Index> order(rank.size());
   std::iota(order.begin(), order.end(), Index(0));

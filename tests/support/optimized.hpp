@@ -40,7 +40,7 @@ std::vector<double> flat(const Pack<T>& p) {
   return all;
 }
 /// Returns the largest relative error of an element. Elements smaller than 0.1 count as 0.1, because parameters and
-/// moments are of about 1.
+/// moments are about 1.
 inline double worst(const std::vector<double>& a, const std::vector<double>& b) {
   double w = a.size() == b.size() ? 0 : 1e300;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)

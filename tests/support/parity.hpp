@@ -188,8 +188,8 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
       expect_same(on, name + ".tasks", naive.tasks, cuda.tasks, expected);
       expect_same(on, name + ".weight", naive.weight, cuda.weight, expected);
     }
-    // Experts of several kinds keep rows for all slots, but write only those of their own kind. The comparisons of z
-    // and of the gradients check them.
+    // Each kind in `Experts` keeps rows for all slots, but writes only the rows of its own slots. Its saved values are
+    // therefore not compared. The comparisons of z and of the gradients check these experts.
     if constexpr (!requires { naive.expert.kinds; })
       expect_same(on, name + ".expert", naive.expert, cuda.expert, of_slots);
     expect_same(on, name + ".z", naive.z, cuda.z, of_slots);

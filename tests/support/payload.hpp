@@ -10,8 +10,8 @@
 #include "gatefold/policies.hpp"
 
 /// Compares a mixture on shards that exchange rows as bfloat16 with loops in double that round the same rows. Values
-/// and weights are such that floats hold every sum of the experts exactly, in any order. Both sides then round the same
-/// numbers.
+/// and weights are such that floats hold every sum of the experts exactly, in any order. The mixture and the loops then
+/// round the same numbers.
 namespace gatefold::test {
 
 /// Rounds to 8 significant bits, to nearest, ties to even, by powers of 2. Subnormals are multiples of 2⁻¹³³.
@@ -207,7 +207,7 @@ PayloadRun run_payload(W& world, const PayloadCase& c, const ExpertT& expert, In
 }
 
 /// Returns the number of wrong values. Values that floats hold exactly must be equal. Values that depend on the gate's
-/// float arithmetic may differ by 1e-6 of the largest.
+/// float arithmetic may differ by 1e-6 of the largest expected value.
 inline int wrong_of_payload(const PayloadCase& c, const PayloadRun& found) {
   const auto differ = [](const std::vector<float>& values, const PayloadCase::Values& expected, double tolerance) {
     double largest = 0;

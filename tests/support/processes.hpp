@@ -15,7 +15,8 @@
 
 namespace gatefold::support {
 
-/// A world for tests whose processes are threads of this process. A message is copied when both sides have reached it.
+/// A world for tests whose processes are threads of this process. A message is copied when sender and receiver have
+/// both reached it.
 class Processes {
  public:
   explicit Processes(int size) : queues_(static_cast<std::size_t>(size * size)) {}

@@ -80,7 +80,8 @@ inline Group rounded_items(const std::vector<float>& x) {
   return group;
 }
 
-/// Returns numbers k to k + 31 of a column of w, or of a row, as far as they exist.
+/// Returns at(k), …, at(k + 31), or fewer values if the depth ends earlier. at(i) is an element of a column of w or of
+/// a row.
 template <class At>
 std::vector<float> group_of(Index k, Index depth, const At& at) {
   std::vector<float> group;

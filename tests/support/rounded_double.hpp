@@ -25,16 +25,16 @@ class Rounding {
   static constexpr double window = 16 * 0x1p-24;
 
   /// Returns the nearest bfloat16; ties go to the even one.
-  /// @param given  true if a v that a float holds exactly is an input, which has no error. False for computed values,
-  ///         because a sum of a few short products can also be such a number
+  /// @param given  true if v can be an input: it then counts as an input, without an error, if a float holds it
+  ///         exactly. False for computed values, because a float can also hold a sum of a few short products exactly
   double operator()(double v, double largest, bool given = true) {
     if (v == 0 || !std::isfinite(v)) return v;
     int exponent = 0;
     std::frexp(v, &exponent);
     const double ulp = std::ldexp(1.0, exponent - 8), low = std::floor(v / ulp), rest = v / ulp - low;
     const double nearest = std::nearbyint(v / ulp);
-    // If the window is as wide as the steps of bfloat16, v is small next to the largest value of its row, as are the
-    // errors of sums.
+    // If the window is as wide as the steps of bfloat16, v is small next to the largest value of its row. Its rounding
+    // then changes results as little as the errors of sums do, so v is not listed.
     given = given && static_cast<double>(static_cast<float>(v)) == v;
     if (!given && std::abs(rest - 0.5) * ulp <= window * largest && ulp > 4 * window * largest) {
       close_.insert(v);
@@ -74,7 +74,7 @@ struct LateStore {
   GATEFOLD_HD void store(Bfloat16* p, double v) const { stores[(*count)++] = {p, v}; }
 };
 
-/// The primitives of a backend B that rounds the factors of experts' products, in copies.
+/// The primitives of a backend B that rounds the factors of experts' products. They round copies of the factors.
 template <class B>
 struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
   using FullPrecision = NaivePrimitives<B, AsItIs, RoundingContext<B>>;
@@ -166,7 +166,7 @@ struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
 
 /// Rounds the values that CpuBf16 rounds in float.
 struct RoundedDouble : RoundingPrimitives<RoundedDouble> {};
-/// Rounds the values that CudaBf16 rounds in float: also the values that are stored for each slot.
+/// Rounds the values that CudaBf16 rounds in float. These include the values that are stored for each slot.
 struct RoundedSlots : RoundingPrimitives<RoundedSlots> {
   template <class T>
   using SlotValue = Stored<T>;

@@ -12,7 +12,7 @@
 /// Checks rows that are rounded once for several products.
 namespace gatefold::test {
 
-/// Two products that read rows which were rounded for both. The rounded rows are in scratch memory or in `room`.
+/// Two products that read the same rows, which are rounded once. The rounded rows are in scratch memory or in `room`.
 struct TwoReaders {
   ProductCase c;
   OnDevice on;
@@ -39,7 +39,7 @@ struct TwoReaders {
   }
 };
 
-/// Checks that a pair of products gives the same bits if c is also its input, in slot order, as if c is elsewhere.
+/// Checks grouped_pair with rows in slot order: it gives the same bits whether c overwrites its input or is elsewhere.
 inline void check_pair_in_place(const ProductCase& c) {
   OnDevice on;
   REQUIRE(!c.gather);
@@ -60,8 +60,8 @@ inline void check_pair_in_place(const ProductCase& c) {
   CHECK((run(a, a) == expected));
 }
 
-/// Checks that two products read the rounded rows, wherever they are, and give the bits of products that round for
-/// themselves.
+/// Checks that two products read the rounded rows, in scratch memory or in `room`. Products that round the rows
+/// themselves must give the same bits.
 inline void check_rounded_once(const ProductCase& of) {
   TwoReaders two(of);
   const Index depth = of.depth;
@@ -77,8 +77,8 @@ inline void check_rounded_once(const ProductCase& of) {
       const auto mark = two.on.ctx.mark();
       const auto once = CudaBf16::rounded_once(two.on.ctx, two.on.groups(two.groups), two.rows(),
                                                View<float, 2, CudaBf16>{room.data(), room_rows, depth});
-      // `room` holds rows of floats of whole units, and takes rounded rows of slots, but not rows in the order of
-      // items.
+      // The rounded rows are stored in `room` if it has rows of whole units (8 floats) and the rounded rows are in slot
+      // order: always on Hopper, otherwise only if no rows are gathered.
       const bool in_room = room_rows > 0 && depth % 8 == 0 && (!of.gather || two.on.ctx.has_hopper_code());
       CHECK((two.on.ctx.taken() == taken) == in_room);
       CHECK((two.run() == expected));

@@ -22,7 +22,7 @@
 #include "gatefold/update/momentum.hpp"
 
 /// Trains with and without copies of rounded weights. The results must have the same bits, even if a test changes
-/// parameters in between.
+/// parameters between steps or parts of a step.
 namespace gatefold::support::rounded_training {
 
 inline constexpr Index items = 10, dim = 12, layers = 2, banks = 2 * layers;

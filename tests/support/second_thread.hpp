@@ -17,7 +17,7 @@ inline const std::string second_thread_refused =
     "Context: thread: expected one at a time (use one context per thread), got a second thread while the first is "
     "inside a call";
 
-/// The message of the ArgumentError that f() throws, or "none".
+/// Calls f(). Returns the message of the ArgumentError that f() throws, or "none".
 template <class F>
 std::string on_this_thread(const F& f) {
   try {

@@ -81,7 +81,8 @@ ShardRun run_on_shards(W& world, Index shards, const F& begin, bool moves) {
   return found;
 }
 
-/// Returns the run on the CPU backend, whose headers nvcc does not read (cuda/shards_on_cpu.cpp).
+/// Returns the run on the CPU backend. cuda/shards_on_cpu.cpp defines this function, because nvcc does not read the
+/// headers of this backend.
 ShardRun shard_run_on_cpu(Index shards);
 
 }  // namespace gatefold::test

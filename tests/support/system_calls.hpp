@@ -1,7 +1,7 @@
 #pragma once
 
-// Tells a test about the system calls of the library before they happen (Linux). The functions of the program replace
-// those of the C library. They are weak, so that several sources of a program may include this file.
+// Tells a test about the system calls of the library before they happen (Linux). The functions below replace functions
+// of the C library. They are weak, so that several sources of a program may include this file.
 
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -21,7 +21,7 @@ struct SystemCall {
   std::string_view bytes{};  // the bytes that are written
   const char *from = "", *to = "";
 };
-/// False if the address sanitizer is used, because its functions, which are also weak, replace these.
+/// False if the address sanitizer is used, because its functions, which are also weak, replace the functions below.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define GATEFOLD_HEARS_SYSTEM_CALLS false

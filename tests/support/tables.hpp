@@ -55,7 +55,8 @@ inline TablePlan defined(const KeyTable& t) {
 }
 
 /// Returns a table of keys.
-/// @param kind  0: random keys; 1: keys that differ within a row, if there are enough groups; 2: only the last key
+/// @param kind  0: random keys; 1: keys that differ within a row, if there are enough groups; 2: only the key groups −
+/// 1
 inline KeyTable table(Index rows, Index columns, Index groups, int kind = 0) {
   KeyTable t{rows, columns, groups, {}};
   for (Index n = 0; n < rows; ++n)
@@ -66,8 +67,8 @@ inline KeyTable table(Index rows, Index columns, Index groups, int kind = 0) {
   return t;
 }
 
-/// Returns tables with no row, with one row, and with as many rows as fill a tile of the CUDA backend (2048 keys) or
-/// exceed it; with few and with many groups.
+/// Returns tables with few and with many groups. Some have no row or one row; others have about as many keys as a tile
+/// of the CUDA backend (2048 keys), or more.
 inline std::vector<KeyTable> tables() {
   std::vector<KeyTable> all{table(0, 2, 5), table(1, 1, 1), table(4, 4, 4, 1), table(9, 3, 257), table(1, 300, 300, 1)};
   for (const Index rows : {31, 32, 33, 1023, 1024, 1025, 3000}) all.push_back(table(rows, 2, 8, 1));

@@ -77,7 +77,7 @@ TEST_CASE("find: elements of a const pack are const") {
   CHECK(bias.data() == tree.layers[0].bias.data());
 }
 
-TEST_CASE("find: other tensors keep deferred zeros and stamps") {
+TEST_CASE("find: a tensor keeps its stamp unless found for writing") {
   Cpu::Context ctx(1);
   Tree<float, Cpu> tree;
   tree.experts.copied_by(3);
@@ -101,13 +101,13 @@ TEST_CASE("find: an unknown name throws with the nearest names") {
   CHECK(message_of([&] { find(one, "0.bia"); }) == begin + "0.bias, 0.weight), got 0.bia");
 }
 
-TEST_CASE("find: a tensor of other elements throws") {
+TEST_CASE("find: a tensor with another element type throws") {
   Tree<float, Cpu> tree;
   CHECK(message_of([&] { find(tree, "count"); }) ==
         "FlatTensor: tensor: expected elements of the same type as its pack, got another type");
 }
 
-TEST_CASE("edit_distance: the fewest insertions, deletions and replacements") {
+TEST_CASE("edit_distance: counts the fewest insertions, deletions, replacements") {
   CHECK(detail_::pack::edit_distance("", "") == 0);
   CHECK(detail_::pack::edit_distance("", "abc") == 3);
   CHECK(detail_::pack::edit_distance("abc", "") == 3);

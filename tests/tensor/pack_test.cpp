@@ -160,7 +160,7 @@ TEST_CASE("for_each_tensor: visiting allocates nothing") {
   CHECK(total == 2 * values);
 }
 
-TEST_CASE("Name: only str allocates") {
+TEST_CASE("Name: str allocates memory") {
   const Model a = model();
   const int before = allocations;
   for_each_tensor([&](const Name& name, const auto&) { (void)(name.str() + " is longer than any short string"); }, a);
@@ -231,7 +231,7 @@ TEST_CASE("for_each_learned: skips packs that are not learned") {
   CHECK_FALSE(is_learned<Bias>);
 }
 
-TEST_CASE("adapt_params: calls every adaptive pack with its gradients") {
+TEST_CASE("adapt_params: adapts every adaptive pack with its gradients") {
   Cpu::Context ctx(1);
   Gated params, grads;
   double v = 0;
@@ -291,7 +291,7 @@ TEST_CASE("expect_like: names the first part or tensor that differs") {
   CHECK(message(a, b) == "f: g.1.weight: expected [2, 3], got [3, 3]");
 }
 
-TEST_CASE("skipped tensors: optimizers and similar packs skip them") {
+TEST_CASE("skipped tensors: for_each_learned omits them; zeros_like skips them") {
   Cpu::Context ctx(1);
   const auto pair = [] { return Pair{Tensor<double, 2, Cpu>(2, 3), Tensor<double, 1, Cpu>(2)}; };
   std::vector<Pair> params(2), grads(2);

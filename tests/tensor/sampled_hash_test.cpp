@@ -48,7 +48,7 @@ std::vector<Index> seen(Tensor<float, 2, Cpu>& x, std::size_t most) {
 
 }  // namespace
 
-TEST_CASE("SampledHash: every element of a small array counts") {
+TEST_CASE("SampledHash: every element of a small array changes the hash") {
   for (const Index columns : {1, 2, 3, 7, 10}) {
     Tensor<float, 2, Cpu> x(3, columns);
     for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<float>(i);
@@ -131,7 +131,7 @@ std::string said_to_another_batch(const L& layer) {
 
 }  // namespace
 
-TEST_CASE("BatchStamp: saved of another batch of equal size is refused") {
+TEST_CASE("BatchStamp: saved values of another equal-sized batch throw") {
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = kDim}};
   CHECK(said_to_another_batch(Residual{update::Nesterov{}, mixture}) == refused("Residual.backward"));
   CHECK(said_to_another_batch(Stack{Residual{update::Nesterov{}, mixture}, 2}) == refused("Stack.backward"));
@@ -156,7 +156,7 @@ TEST_CASE("BatchStamp: saved of another batch of equal size is refused") {
   CHECK(message_of(backward) == "no ArgumentError");
 }
 
-TEST_CASE("BatchStamp: saved of another shape is refused") {
+TEST_CASE("BatchStamp: saved values of another shape throw") {
   Cpu::Context ctx(1);
   const Tensor<float, 2, Cpu> x(7, 5), fewer(3, 5), wider(7, 6);
   const Tensor<Index, 1, Cpu> ids(7);

@@ -81,7 +81,7 @@ TEST_CASE("Table: marks touch rows; mutable access touches all rows") {
   CHECK(!read.rows().touched(1));
 }
 
-TEST_CASE("Table: made from a tensor, or resized, touches all rows") {
+TEST_CASE("Table: construction from a tensor and resize touch all rows") {
   Tensor<float, 2, Cpu> elements(2, 2);
   const float* data = elements.data();
   Table<float, Cpu> table(std::move(elements));
@@ -97,7 +97,7 @@ TEST_CASE("Table: made from a tensor, or resized, touches all rows") {
   CHECK(table.size() == 5);
 }
 
-TEST_CASE("Table: in a pack it is a named tensor") {
+TEST_CASE("Table: a table in a pack is a named tensor") {
   Cpu::Context ctx(1);
   TableAndBias<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
   fill(ctx, weights.bias.view(), 1);
@@ -119,7 +119,7 @@ TEST_CASE("Table: in a pack it is a named tensor") {
         "here: grads.weight: expected [3, 2], got [3, 1]");
 }
 
-TEST_CASE("Table: the first table of a pack is found") {
+TEST_CASE("first_table: returns the first table of a pack") {
   TableAndBias<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
   std::vector<TableAndBias<Cpu>> two;
   two.push_back({Tensor<float, 1, Cpu>(1), counted(4, 2)});

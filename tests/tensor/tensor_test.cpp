@@ -154,7 +154,7 @@ TEST_CASE("Tensor: resize keeps the capacity") {
   CHECK(counts.allocated() == counts.released());
 }
 
-TEST_CASE("Tensor: a move moves the capacity too") {
+TEST_CASE("Tensor: a move also transfers the capacity") {
   Matrix big(10, 10), small(1, 1);
   const Counts counts;
   small = std::move(big);
@@ -186,7 +186,7 @@ TEST_CASE("Tensor: negative and overflowing sizes throw and change nothing") {
   CHECK(a.extent(1) == 3);
 }
 
-TEST_CASE("Tensor: the largest size that fits requests its bytes") {
+TEST_CASE("Tensor: the largest valid size requests the right byte count") {
   Matrix a;
   CHECK_THROWS_AS(a.resize((Index(1) << 60) - 1, 1), std::bad_alloc);
   CHECK(Counting::last_bytes == ((std::size_t(1) << 60) - 1) * 8);
@@ -245,7 +245,7 @@ TEST_CASE("Tensor: a skipped tensor is empty until it is resized") {
 }
 
 #ifndef NDEBUG
-TEST_CASE("Tensor: without memory it has extents and an address") {
+TEST_CASE("Tensor: resize_without_memory sets the extents and the address") {
   double address = 0;
   Matrix a(2, 3);
   a.resize_without_memory(&address, 4, 5);
@@ -404,7 +404,7 @@ TEST_CASE("set_zero_later: defers only the zeros of rank-3 tensors") {
   CHECK(std::count(raw, raw + 4, 0.f) == 4);
 }
 
-TEST_CASE("deferred zeros: only rank-3 tensors grow in size") {
+TEST_CASE("deferred zeros: only rank-3 tensors have extra members") {
   CHECK(sizeof(Tensor<float, 2, CountsZeros>) == sizeof(View<float, 2, CountsZeros>) + sizeof(Index));
   CHECK(sizeof(Rank3) == sizeof(View<float, 3, CountsZeros>) + sizeof(Index) + sizeof(void*) + sizeof(CopyStamp));
 }

@@ -104,7 +104,7 @@ TEST_CASE("View: rows() returns a view of some rows") {
   CHECK(rows_if_any(View<const double, 1, Cpu>{}, 2, 3).data() == nullptr);
 }
 
-TEST_CASE("View: mutable converts to const, never the other way") {
+TEST_CASE("View: a mutable view converts to const, not vice versa") {
   using Mutable = View<double, 2, Cpu>;
   using Const = View<const double, 2, Cpu>;
   static_assert(std::is_convertible_v<Mutable, Const>);
@@ -203,7 +203,7 @@ TEST_CASE("View: converts from contiguous ranges") {
   CHECK(View<const double, 1, Cpu>(empty).empty());
 }
 
-TEST_CASE("In: parameters are not deduced, so every argument converts") {
+TEST_CASE("In: does not deduce types, so tensors and matrices convert") {
   const Tensor<double, 1, Cpu> params(1);
   Tensor<double, 2, Cpu> x(5, 2);
   RowMajor m = counting(3, 4);

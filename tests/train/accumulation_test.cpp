@@ -183,7 +183,7 @@ TEST_CASE("accumulate: parts equal the whole batch up to rounding") {
   }
 }
 
-TEST_CASE("accumulate: two equal parts have half of the summed gradients") {
+TEST_CASE("accumulate: two equal parts give the mean of their gradients") {
   Cpu::Context ctx(1);
   const optim::AdamW adam{.lr = 0.01};
   const MeanSquaredError mse;
@@ -275,7 +275,7 @@ TEST_CASE("accumulate: the number of threads changes no bit") {
   for (const int threads : {2, 3}) CHECK(same_bits(learn(threads), expected));
 }
 
-TEST_CASE("accumulate: errors keep earlier parts; NaN skips the step") {
+TEST_CASE("accumulate: errors keep earlier parts; NaN makes step throw") {
   Cpu::Context ctx(1);
   const auto parts = parts_of({5, 9});
   auto expected = trainer<float>(ctx, {}, 0), run = trainer<float>(ctx, {}, 0);

@@ -44,7 +44,7 @@ void step(auto& run) {
 
 }  // namespace
 
-TEST_CASE("AsyncCheckpoint: the file equals save_checkpoint at that step") {
+TEST_CASE("AsyncCheckpoint: writes the same bytes as save_checkpoint") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   auto run = trainer_of(ctx), same = trainer_of(ctx);

@@ -116,7 +116,7 @@ void expect_resumes(const O& optimizer) {
 
 }  // namespace
 
-TEST_CASE("checkpoint: a resumed run has the bits of an uninterrupted") {
+TEST_CASE("checkpoint: a resumed run equals an uninterrupted run bitwise") {
   expect_resumes(
       optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, optim::WarmupCosine{.warmup = 2, .total = 9}});
   expect_resumes(optim::Sgd{.lr = 0.1, .momentum = 0.9});
@@ -126,7 +126,7 @@ TEST_CASE("checkpoint: a resumed run has the bits of an uninterrupted") {
   expect_resumes(optim::Clipped{optim::Averaged{optim::AdamW{.lr = 0.01}, 0.8}, 0.5});
 }
 
-TEST_CASE("checkpoint: between two swaps it has the averages as parameters") {
+TEST_CASE("checkpoint: stores the averages as parameters after swap_averages") {
   const Folder folder;
   Cpu::Context ctx(1);
   const optim::Averaged optimizer{optim::AdamW{.lr = 0.01}, 0.8};
@@ -151,7 +151,7 @@ TEST_CASE("checkpoint: between two swaps it has the averages as parameters") {
   CHECK(bytes_of(folder / "run") == bytes_of(folder / "rest"));
 }
 
-TEST_CASE("checkpoint: excludes accumulated parts; loading a checkpoint discards them") {
+TEST_CASE("checkpoint: saving excludes accumulated parts, loading discards them") {
   const Folder folder;
   Cpu::Context ctx(1);
   const auto make = [&] { return Trainer{ctx, model(), MeanSquaredError{}, optim::AdamW{.lr = 0.01}, Seed{5}}; };

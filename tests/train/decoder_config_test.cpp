@@ -77,7 +77,7 @@ TEST_CASE("read_decoder_config: unsupported options are errors") {
         "config.json: decoder_sparse_step: expected at least 1, got 0");
 }
 
-TEST_CASE("read_decoder_config: sizes that do not fit name the option") {
+TEST_CASE("read_decoder_config: errors for invalid sizes name the option") {
   // Replaces an option of a golden config.json, or adds it, and returns the error.
   const auto error = [](const std::string& decoder, const std::string& option, const nlohmann::json& value) {
     CopiedFolder folder(decoder);
@@ -127,7 +127,7 @@ TEST_CASE("read_decoder_config: sizes that do not fit name the option") {
         "num_experts_per_tok: expected at most 4 (the experts in topk_group groups), got 5");
 }
 
-TEST_CASE("read_decoder_config: Llama 4 has a kind of each layer") {
+TEST_CASE("read_decoder_config: reads the kind of each layer of Llama 4") {
   const auto sizes = [](const CopiedFolder& folder) { return io::read_decoder_config(folder.to.path).sizes; };
   using List = std::vector<Index>;
   const DecoderSizes text = sizes(CopiedFolder("llama4_text"));
@@ -203,7 +203,7 @@ std::string json(const std::string& more) {
 
 }  // namespace
 
-TEST_CASE("read_decoder_config: absent options have the defaults of transformers") {
+TEST_CASE("read_decoder_config: absent options get the defaults of Hugging Face") {
   const io::DecoderConfig mixtral =
       read(json(R"("model_type": "mixtral", "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 7,
                    "rope_theta": 1e6, "head_dim": null)"));
@@ -233,7 +233,7 @@ TEST_CASE("read_decoder_config: absent options have the defaults of transformers
   CHECK(deepseek.sizes.latent.query_rank == 0);
 }
 
-TEST_CASE("read_decoder_config: windows and dense layers differ by layer") {
+TEST_CASE("read_decoder_config: reads which layers have windows or are dense") {
   const std::string qwen = R"("num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 5,
     "intermediate_size": 9, "shared_expert_intermediate_size": 9, "sliding_window": 3, "use_sliding_window": true, )";
   using Layers = std::vector<Index>;
@@ -250,7 +250,7 @@ TEST_CASE("read_decoder_config: windows and dense layers differ by layer") {
             .sizes.windows == Layers{4, 0, 4, 0});
 }
 
-TEST_CASE("read_decoder_config: scaled positions have the names of config.json") {
+TEST_CASE("read_decoder_config: reads the options of scaled rotary positions") {
   const io::DecoderConfig config = io::read_decoder_config(decoder_folders() / "mixtral_llama3");
   const Rotary& llama3 = config.sizes.attention.rotary;
   CHECK(llama3.rope_type == RopeType::llama3);

@@ -128,7 +128,7 @@ TEST_CASE_TEMPLATE("save_frozen: a language model gives the same results", B, Cp
     }
 }
 
-TEST_CASE_TEMPLATE("save_frozen: a decoder is loaded without its folder", B, Cpu, CpuBf16) {
+TEST_CASE_TEMPLATE("save_frozen: load_frozen reads a decoder without the original folder", B, Cpu, CpuBf16) {
   const TempDirectory folder;
   const auto path = folder.path / "frozen.safetensors";
   const auto check = [&](const std::string& name, const FreezeOptions& options) {
@@ -153,7 +153,7 @@ TEST_CASE_TEMPLATE("save_frozen: a decoder is loaded without its folder", B, Cpu
   check("qwen2_moe", {.weights = Weights::int4, .except = {{"**.shared", Weights::bfloat16}}});
 }
 
-TEST_CASE("save_frozen: names, types and shapes of a language model") {
+TEST_CASE("save_frozen: writes expected names and shapes of a language model") {
   const TempDirectory folder;
   const auto path = folder.path / "frozen.safetensors";
   Cpu::Context ctx(1);
@@ -174,7 +174,7 @@ TEST_CASE("save_frozen: names, types and shapes of a language model") {
     }
 }
 
-TEST_CASE("load_frozen: a language model with a wrong output names it") {
+TEST_CASE("load_frozen: errors for a language model name the wrong tensor") {
   const auto nothing = [](std::string&) {};
   CHECK(error_of_layers(Weights::int8, nothing) == "no error");
   CHECK(error_of_layers(Weights::int8, replace("loss.weight.int8", "loss.weight.int9")) ==
@@ -199,7 +199,7 @@ TEST_CASE("load_frozen: a language model with a wrong output names it") {
   CHECK(error_of_changed(save_layers, load_tied, nothing) == "tensor \"loss.weight\": expected [0, 37], got [45, 37]");
 }
 
-TEST_CASE("save_frozen: names, types and shapes of the file") {
+TEST_CASE("save_frozen: writes expected names, types and shapes") {
   const TempDirectory folder;
   const auto path = folder.path / "frozen.safetensors";
   Cpu::Context ctx(1);
@@ -219,7 +219,7 @@ TEST_CASE("save_frozen: names, types and shapes of the file") {
   CHECK(!files.contains("expert.up"));
 }
 
-TEST_CASE("load_frozen: a file with a wrong tensor names it") {
+TEST_CASE("load_frozen: errors name the wrong tensor") {
   CHECK(error_of(replace("expert.up.scale", "expert.ap.scale")) == "tensor \"expert.up.scale\": missing");
   CHECK(error_of(replace("expert.up.int8", "expert.up.int9")) == "tensor \"expert.up\": missing");
   CHECK(error_of(replace("expert.up.int8", "expert.up.int4")) ==
@@ -251,7 +251,7 @@ std::string error_of_form(Weights form, const F& change) {
 
 }  // namespace
 
-TEST_CASE("load_frozen: each damage of each form gives one error that names the tensor") {
+TEST_CASE("load_frozen: errors for damaged quantised weights name the tensor") {
   using nlohmann::json;
   for (const Weights form : naive::quantised_forms) {
     CAPTURE(int(form));
@@ -340,7 +340,7 @@ TEST_CASE("load_frozen: each damage of each form gives one error that names the 
   }
 }
 
-TEST_CASE("load_frozen: a damaged file leaves loaded weights as they were") {
+TEST_CASE("load_frozen: a damaged file leaves loaded weights unchanged") {
   const TempDirectory folder;
   const auto path = folder.path / "frozen.safetensors";
   Cpu::Context ctx(1);
@@ -354,7 +354,7 @@ TEST_CASE("load_frozen: a damaged file leaves loaded weights as they were") {
   CHECK(outputs_of_file<Cpu>(ctx, loaded) == before);
 }
 
-TEST_CASE("load_frozen: a quantised matrix with one column is an error") {
+TEST_CASE("load_frozen: a one-column model does not read quantised weights") {
   const auto file = [](Index columns) {
     return [=](const auto& path, auto& ctx) {
       const Linear linear{.model_dim = 40, .output_dim = columns};

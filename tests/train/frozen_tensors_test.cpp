@@ -184,7 +184,7 @@ auto changed_mapped(const F& change, std::size_t more = 0) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("load_frozen: a mapped file gives the same results without a copy", B, Cpu, CpuBf16) {
+TEST_CASE_TEMPLATE("load_frozen: maps a file without changing results", B, Cpu, CpuBf16) {
   for (const Weights form : all_forms) check_mapped<B>({.weights = form});
   for (const char* other : {"**.down", "**.up", "**.gate"})
     for (const Weights form : {Weights::unchanged, Weights::bfloat16, Weights::mxfp4})
@@ -192,7 +192,7 @@ TEST_CASE_TEMPLATE("load_frozen: a mapped file gives the same results without a 
         check_mapped<B>({.weights = Weights::int4, .except = {{other, form}}});
 }
 
-TEST_CASE_TEMPLATE("load_frozen: a mapped language model gives the same results without a copy", B, Cpu, CpuBf16) {
+TEST_CASE_TEMPLATE("load_frozen: maps a language model without changing results", B, Cpu, CpuBf16) {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   for (const bool tied : {false, true})
@@ -210,7 +210,7 @@ TEST_CASE_TEMPLATE("load_frozen: a mapped language model gives the same results 
     }
 }
 
-TEST_CASE_TEMPLATE("load_frozen: a mapped decoder gives the same results without a copy", B, Cpu, CpuBf16) {
+TEST_CASE_TEMPLATE("load_frozen: maps a decoder without changing results", B, Cpu, CpuBf16) {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   for (const Weights form : {Weights::unchanged, Weights::bfloat16, Weights::int8}) {
@@ -231,7 +231,7 @@ TEST_CASE_TEMPLATE("load_frozen: a mapped decoder gives the same results without
   }
 }
 
-TEST_CASE("load_frozen: the mapping ends with the weights, not the file") {
+TEST_CASE("load_frozen: the mapping lasts as long as the loaded weights") {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   Cpu::Context ctx(1);
@@ -257,7 +257,7 @@ TEST_CASE("load_frozen: the mapping ends with the weights, not the file") {
 #endif
 }
 
-TEST_CASE("load_frozen: a write to mapped elements does not change the file") {
+TEST_CASE("load_frozen: writes to mapped elements do not change the file") {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   Cpu::Context ctx(1);
@@ -334,7 +334,7 @@ TEST_CASE("save_frozen: a mappable file in parts is mapped") {
   CHECK(outputs_of_file<Cpu>(ctx, loaded) == outputs_of_file<Cpu>(ctx, frozen));
 }
 
-TEST_CASE("save_frozen: names, types, shapes and places of a mappable file") {
+TEST_CASE("save_frozen: a mappable file has expected names, shapes and alignment") {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   constexpr std::uint64_t width = cpu::Tile<float>::columns;
@@ -364,7 +364,7 @@ TEST_CASE("save_frozen: names, types, shapes and places of a mappable file") {
   CHECK(!files.contains("loss.weight"));
 }
 
-TEST_CASE("load_frozen: each damage of a mappable file gives one error that names the tensor") {
+TEST_CASE("load_frozen: errors for damaged mappable files name the tensor") {
   using nlohmann::json;
   for (const Weights form : all_forms) {
     CAPTURE(int(form));
@@ -474,7 +474,7 @@ TEST_CASE("load_frozen: tensors with scales are read, not mapped") {
   CHECK(outside(path, loaded.params) == "gate.scores.weight ");
 }
 
-TEST_CASE("load_frozen: a damaged mappable file leaves loaded weights as they were") {
+TEST_CASE("load_frozen: a damaged mappable file leaves loaded weights unchanged") {
   const TempDirectory folder;
   const auto path = folder.path / "mapped";
   Cpu::Context ctx(1);

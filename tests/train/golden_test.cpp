@@ -55,7 +55,7 @@ void trainer_agrees(Golden& g, const M& mixture, const L& loss, bool weighted, F
 
 }  // namespace
 
-TEST_CASE("golden: RoutedTrainer of papers 000 and 003, and classes") {
+TEST_CASE("golden: RoutedTrainer of papers 000 and 003 equals PyTorch") {
   const auto signs = [](Golden& g, const std::string& name) { return g.matrix(name); };
   const auto labels = [](Golden& g, const std::string& name) { return g.indices(name); };
   for (Golden& g : Golden::read_all("train/routed_trainer")) {

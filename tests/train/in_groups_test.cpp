@@ -80,7 +80,7 @@ TEST_CASE("is_weight: excludes biases, gains and update rules") {
             "model.layers.2.gain", "model.layers.2.bias", "loss.bias"});
 }
 
-TEST_CASE("InGroups (1): one optimizer twice equals that optimizer") {
+TEST_CASE("InGroups (1): groups with equal optimizers step like one optimizer") {
   Cpu::Context ctx(2);
   const auto alone = trained(ctx, decaying, 4);
   const auto grouped = trained(ctx, InGroups{is_weight, decaying, decaying}, 4);
@@ -126,7 +126,7 @@ TEST_CASE("InGroups (1): each group follows its own optimizer") {
   CHECK(others >= 8);
 }
 
-TEST_CASE("InGroups: a function by name excludes the embedding from decay") {
+TEST_CASE("InGroups: a function of names excludes the embedding from decay") {
   Cpu::Context ctx(1);
   const InGroups optimizer{[](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; },
                            optim::AdamW{.lr = 0.5, .decay = 1}, optim::AdamW{.lr = 0}};

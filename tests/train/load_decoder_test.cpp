@@ -200,7 +200,7 @@ TEST_CASE("load_decoder: damaged files are errors") {
   CHECK(error_of(parts) == "part.safetensors: cannot open: No such file or directory");
 }
 
-TEST_CASE("load_decoder: tensors must be those of config.json") {
+TEST_CASE("load_decoder: throws for tensors that do not match config.json") {
   const auto error = [](const std::string& text, const std::string& by) {
     return error_of(CopiedFolder().config(text, by));
   };
@@ -321,7 +321,7 @@ std::string theirs_of(const io::TensorMap& map, const std::string& ours) {
 
 }  // namespace
 
-TEST_CASE("decoder_map: gives the names of transformers") {
+TEST_CASE("decoder_map: maps parameters to the tensor names of Hugging Face") {
   const io::DecoderConfig mixtral = io::read_decoder_config(folders / "mixtral");
   const io::TensorMap map = io::decoder_map(mixtral),
                       fused = io::decoder_map(mixtral, io::published::ExpertStorage::fused, "a.");
@@ -341,7 +341,7 @@ TEST_CASE("decoder_map: a tied output layer has no tensor") {
   CHECK(theirs_of(io::decoder_map(config), "loss.weight") == "lm_head.weight");
 }
 
-TEST_CASE("decoder_map: a saved decoder has the bytes of the folder") {
+TEST_CASE("decoder_map: tensors saved with the map keep the folder's bytes") {
   Cpu::Context ctx(1);
   for (const std::string& name : all_decoders()) {
     if (name == "gpt_oss_mxfp4") continue;  // weights of four bits are saved as floats

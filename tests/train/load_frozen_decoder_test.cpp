@@ -88,7 +88,7 @@ TEST_CASE("load_frozen_decoder: results have the bits of load_decoder and freeze
   check<float, CpuBf16>({.weights = Weights::bfloat16});
 }
 
-TEST_CASE("load_frozen_decoder: an output layer in blocks has its bits") {
+TEST_CASE("load_frozen_decoder: reading the output layer in blocks changes no bit") {
   // With 70000 words of 40 numbers, the output layer is read in several blocks.
   const TempDirectory folder;
   folder.write(R"({"model_type": "mixtral", "vocab_size": 70001, "hidden_size": 40, "num_hidden_layers": 1,
@@ -111,7 +111,7 @@ TEST_CASE("load_frozen_decoder: an output layer in blocks has its bits") {
   });
 }
 
-TEST_CASE("load_frozen_decoder: parameters without elements are refused") {
+TEST_CASE("load_frozen_decoder: infer and save throw without the packed copies") {
   Cpu::Context ctx(1);
   const std::filesystem::path folder = decoder_folders() / "mixtral";
   const auto config = io::read_decoder_config(folder);
@@ -142,7 +142,7 @@ TEST_CASE("load_frozen_decoder: parameters without elements are refused") {
 
 // The peak of the resident set is measured in a child process. It includes the reader's blocks of some megabytes and
 // unused parts of pages, so the limit of 1.1 is checked with weights of 100 MB.
-TEST_CASE("load_decoder: the peak of memory is 1.1 times the weights") {
+TEST_CASE("load_decoder: peak memory is at most 1.1 times the weights") {
 #if defined(__linux__)
   if (!may_fork || !may_limit_memory || kilobytes("VmHWM") < 0) return;
   for (const bool bfloat16 : {false, true}) {

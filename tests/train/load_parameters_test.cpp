@@ -86,7 +86,7 @@ TEST_CASE("io::load: returns the parameters of an expert") {
   CHECK(same_bits(values(io::load(temp.file(), ctx, expert)), values(params)));
 }
 
-TEST_CASE("io::load: a tensor that does not match throws its name") {
+TEST_CASE("io::load: errors name the tensor that does not match") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const auto params = init_params<float, Cpu>(model(), ctx, Seed{1});
@@ -126,7 +126,7 @@ TEST_CASE("io::load: GatedMlp without biases loads files without biases") {
         }).ends_with("_bias\": missing"));
 }
 
-TEST_CASE("io::load: a tensor map returns the parameters of a model") {
+TEST_CASE("io::load: reads a model's parameters through a tensor map") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Mixture block{SoftmaxTopK{.scores = {.experts = 3, .bias = false}, .selection = {.k = 2}},

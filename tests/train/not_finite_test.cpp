@@ -156,7 +156,7 @@ TEST_CASE("not finite: gradients with overflowing squares are clipped or refused
   CHECK(std::sqrt(squares) == doctest::Approx(1).epsilon(1e-6));  // a step of norm 1, in float
 }
 
-TEST_CASE("not finite: packs with their own rule do not adapt") {
+TEST_CASE("not finite: a skipped step keeps the adaptive gate bias") {
   Cpu::Context ctx(1);
   const Mixture model{SigmoidTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = kDim}};
   Trainer trainer{ctx, model, Said{}, optim::Sgd{}, Seed{1}};

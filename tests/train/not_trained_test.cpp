@@ -88,7 +88,7 @@ struct ByHand {
 
 }  // namespace
 
-TEST_CASE("NotTrained: gradients and steps of the rest keep their bits") {
+TEST_CASE("NotTrained: trained tensors keep the bits of gradients and steps") {
   Cpu::Context ctx(2);
   const auto x = rows(1), target = rows(2);
   Trainer all{ctx, model(), MeanSquaredError{}, optim::AdamW{.lr = 0.1, .decay = 0.3}, Seed{1}};
@@ -108,7 +108,7 @@ TEST_CASE("NotTrained: gradients and steps of the rest keep their bits") {
   CHECK(same_bits(values_of(some.params, of_expert), begin));
 }
 
-TEST_CASE("NotTrained: no gradient, no moments") {
+TEST_CASE("NotTrained: selected tensors have no gradient and no moments") {
   Cpu::Context ctx(1);
   Trainer some{ctx, model(), MeanSquaredError{}, optim::AdamW{}, Seed{1}, NotTrained{"layers.*.branch.branch.expert"}};
   const Index rest = count_if_named(some.params, not_of_expert);
@@ -223,7 +223,7 @@ TEST_CASE("NotTrained: selecting all learned parameters is an error") {
   }
 }
 
-TEST_CASE("NotTrained: a Trainer takes a lambda of names") {
+TEST_CASE("NotTrained: a Trainer accepts a lambda of names instead") {
   Cpu::Context ctx(1);
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0.1}, Seed{1}, [](const Name& name) {
                     return name.str().starts_with("layers.0");
@@ -233,7 +233,7 @@ TEST_CASE("NotTrained: a Trainer takes a lambda of names") {
   CHECK(!named.not_trained().empty());
 }
 
-TEST_CASE("NotTrained: works with parts and with non-finite gradients") {
+TEST_CASE("NotTrained: works with accumulated parts and non-finite gradients") {
   Cpu::Context ctx(1);
   const auto x = rows(1), target = rows(2);
   const auto run = [&](const NotTrained& except) {
@@ -258,7 +258,7 @@ TEST_CASE("NotTrained: works with parts and with non-finite gradients") {
   CHECK_FALSE(same_bits(values(t.params), begin));
 }
 
-TEST_CASE("NotTrained: an excluded router has no gradient and no moments") {
+TEST_CASE("FixedScores: the router has no gradient and no moments") {
   Cpu::Context ctx(1);
   const ComposedGate<FixedScores, Independent, TopK> gate{.scores = {.scores = {.experts = 3}}, .selection = {.k = 2}};
   const Mixture fixed{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}};
@@ -275,7 +275,7 @@ TEST_CASE("NotTrained: an excluded router has no gradient and no moments") {
   routed.gradients(rows(1), rows(2));
 }
 
-TEST_CASE("NotTrained: an adaptive bias keeps its gradient unless selected") {
+TEST_CASE("NotTrained: an adaptive bias adapts unless the bias is selected") {
   Cpu::Context ctx(1);
   const ComposedGate<LinearScores, Independent, SigmoidBias> gate{.scores = {.experts = 3},
                                                                   .selection = {.k = 1, .speed = 0.5}};
@@ -367,7 +367,7 @@ TEST_CASE("InputGradient: computes no gradient of parameters") {
   CHECK(same_bits(values(dx), values(expected)));
 }
 
-TEST_CASE("checkpoint: a run continues only with the same selection") {
+TEST_CASE("checkpoint: a run continues only with the same NotTrained") {
   Cpu::Context ctx(1);
   const support::TempDirectory temp;
   const std::filesystem::path folder = temp.path;

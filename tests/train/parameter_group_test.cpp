@@ -43,7 +43,7 @@ std::vector<std::vector<float>> values(const Model& m) {
 
 }  // namespace
 
-TEST_CASE("ParameterGroup: during a call the other tensors are empty") {
+TEST_CASE("ParameterGroup: only() empties the tensors outside the group") {
   Model m = model(1);
   const auto before = values(m);
   ParameterGroup weights(m, is_weight);
@@ -86,7 +86,7 @@ TEST_CASE("ParameterGroup: a pack is complete again after an exception") {
   CHECK(values(g) == gradients);
 }
 
-TEST_CASE("ParameterGroup: a group may contain nothing or everything") {
+TEST_CASE("ParameterGroup: a group may contain no tensor or every tensor") {
   Model p = model(1);
   ParameterGroup none(p, [](const Name&) { return false; }), all(p, [](const Name&) { return true; });
   CHECK(none.count() == 0);
@@ -95,7 +95,7 @@ TEST_CASE("ParameterGroup: a group may contain nothing or everything") {
   all.only([&](Model& part) { CHECK(count_values(part) == all.count()); }, p);
 }
 
-TEST_CASE("ParameterGroup: an empty group throws and keeps the pack") {
+TEST_CASE("ParameterGroup: a default-constructed group throws") {
   Model p = model(1);
   const auto before = values(p);
   ParameterGroup<Model> empty;

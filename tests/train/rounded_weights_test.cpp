@@ -44,7 +44,7 @@ std::vector<Index> rounded_in(bool keeps, const W& write = {}) {
 
 }  // namespace
 
-TEST_CASE("rounded weights: training has the bits of training without copies") {
+TEST_CASE("rounded weights: keeping rounded copies changes no bit of training") {
   const optim::AdamW adamw{.lr = 0.05};
   for (const bool recompute : {false, true}) {
     CHECK(same_with_copies<Keeping>(adamw, recompute));
@@ -68,7 +68,7 @@ TEST_CASE("rounded weights: training has the bits of CpuBf16") {
   }
 }
 
-TEST_CASE("rounded weights: rounds once per step and after a write") {
+TEST_CASE("rounded weights: Trainer rounds once per step and after writes") {
   // Steps of 1, 3, 1 and 3 parts.
   CHECK(rounded_in(true) == std::vector<Index>{4, 8, 8, 8, 12, 16, 16, 16});
   CHECK(rounded_in(true, OneWeight{}) == std::vector<Index>{4, 8, 12, 16, 20, 24, 28, 32});

@@ -150,7 +150,7 @@ void make_fp8(const std::filesystem::path& to, const std::string& scale_dtype) {
 
 }  // namespace
 
-TEST_CASE("save_decoder: a folder that was read gets the same bytes") {
+TEST_CASE("save_decoder: unchanged parameters reproduce the bytes of the folder") {
   for (const std::string& name : all_decoders()) {
     CAPTURE(name);
     const TempDirectory temp;
@@ -162,7 +162,7 @@ TEST_CASE("save_decoder: a folder that was read gets the same bytes") {
   }
 }
 
-TEST_CASE("save_decoder: types, parts and other files are kept") {
+TEST_CASE("save_decoder: keeps stored types, file parts and the tokenizer") {
   Cpu::Context ctx(1);
   for (const auto stored : {io::Stored::bf16, io::Stored::f16, io::Stored::f64})
     for (const char* name : {"mixtral", "deepseek_v3", "gpt_oss"}) {
@@ -204,7 +204,7 @@ TEST_CASE("save_decoder: types, parts and other files are kept") {
     }
 }
 
-TEST_CASE("save_decoder: FP8 that was read gets the same bytes") {
+TEST_CASE("save_decoder: unchanged FP8 weights keep their bytes and scales") {
   for (const char* dtype : {"F32", "BF16"}) {
     const TempDirectory from, temp;
     make_fp8(from.path, dtype);
@@ -311,7 +311,7 @@ TEST_CASE("save_decoder: errors leave the folders unchanged") {
   CHECK(std::distance(std::filesystem::directory_iterator(to), {}) == 1);
 }
 
-TEST_CASE("save_decoder: parameters without elements are refused") {
+TEST_CASE("save_decoder: throws for frozen parameters without elements") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const auto config = io::read_decoder_config(folders / "mixtral");

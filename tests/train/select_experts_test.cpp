@@ -137,7 +137,7 @@ TEST_CASE_TEMPLATE("select_experts: every gate's tensors follow their experts", 
   check_mixture([](Index experts) { return Mixture{gate_with<G>(experts), Linear{.model_dim = dim}}; });
 }
 
-TEST_CASE("select_experts: gates with learned metric, without bias or temperature") {
+TEST_CASE("select_experts: works for gates with learned metric or without bias") {
   check_mixture([](Index experts) {
     SimilarityAware<SoftmaxTopK> gate{.scores = {.experts = experts, .bias = false}, .selection = {.k = 1}};
     gate.mixing.learned_metric = true;
@@ -250,7 +250,7 @@ TEST_CASE("select_experts: removing unused experts changes no output bit") {
   CHECK(same_bits(outputs(before), outputs(after)));
 }
 
-TEST_CASE("select_experts: removing unused experts keeps outputs of renormalised softmax") {
+TEST_CASE("select_experts: removing unused experts keeps renormalised outputs") {
   Cpu::Context ctx(1);
   for (const Index k : {1, 2}) {
     const auto make = [k](Index experts) {
@@ -269,7 +269,7 @@ TEST_CASE("select_experts: removing unused experts keeps outputs of renormalised
   }
 }
 
-TEST_CASE("select_experts: training continues as with the unused experts") {
+TEST_CASE("select_experts: removing unused experts keeps the losses of training") {
   Cpu::Context ctx(1);
   const optim::Clipped optimizer{
       InGroups{+[](const Name& name) { return name.str().find("gate") != std::string::npos; },

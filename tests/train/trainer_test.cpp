@@ -130,7 +130,7 @@ TEST_CASE_TEMPLATE("Trainer (1): steps equal the written-out sequence, bit for b
   CHECK(trainer.state.step == 3);
 }
 
-TEST_CASE("Trainer: zeros of stored gradients are never written") {
+TEST_CASE("Trainer: does not fill stored gradients with zeros") {
   CountingZeros::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, kItems, kDim),
              target = uniform_tensor<float>(ctx, Seed{2}, 1.0, kItems, kDim);

@@ -71,7 +71,7 @@ TEST_CASE("Adam (1), (2), (3): moments accumulate over four layers") {
   loops({.epsilon = 0.01, .epsilon_inside = true});
 }
 
-TEST_CASE("Adam: reference({…}) keeps the other options at its values") {
+TEST_CASE("Adam: reference({…}) keeps given options and sets the rest") {
   const update::Adam adam = update::Adam::reference({.beta1 = 0.5, .epsilon = 1e-3});
   CHECK(adam.beta1 == 0.5);
   CHECK(adam.epsilon == 1e-3);
@@ -96,7 +96,7 @@ TEST_CASE("Adam: reference() sets three options; y depends only on u") {
   CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε against √0.001 u: 7e-4
 }
 
-TEST_CASE("Adam: with ε = 1e-8 the first layer is sign(u)") {
+TEST_CASE("Adam: tiny ε makes the first layer proportional to sign(u)") {
   const std::vector<double> u{0.5, -2, 0.1, -1};
   const Alone<double> first(update::Adam{}, 0, u), corrected(update::Adam{.bias_correction = true}, 0, u);
   for (std::size_t i = 0; i < u.size(); ++i) {

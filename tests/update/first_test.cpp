@@ -163,7 +163,7 @@ TEST_CASE("First: gradients and conformance, warm and cold") {
   keeps_its_promises(update::First{ball, adam});
 }
 
-TEST_CASE("First (2): warm drops the y of the other rule") {
+TEST_CASE("First (2): warm ignores the later rule's y") {
   Cpu::Context ctx(1);
   Numbers p(12, 0), v(12, 0);
   auto all = follow(ctx, update::First{ball, adam}, [&](int t, const Numbers& x, const Evaluate& evaluate) {

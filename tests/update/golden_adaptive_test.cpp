@@ -30,16 +30,16 @@ update::RmsProp rms_prop(Golden& g, const std::string& at = "") {
 
 }  // namespace
 
-TEST_CASE("golden: Adam") {
+TEST_CASE("golden: Adam agrees with PyTorch") {
   for (const char* variant : {"adam", "adam_reference", "adam_corrected"})
     rule_agrees(variant, [](Golden& g) { return adam(g); });
 }
 
-TEST_CASE("golden: RmsProp") {
+TEST_CASE("golden: RmsProp agrees with PyTorch") {
   rule_agrees("rms_prop", [](Golden& g) { return rms_prop(g); });
 }
 
-TEST_CASE("golden: First") {
+TEST_CASE("golden: First agrees with PyTorch") {
   for (const char* variant : {"first_adam_warm", "first_adam_cold"})
     rule_agrees(variant, [](Golden& g) {
       return update::First{adam(g, "first."), heavy_ball(g, "rest."), g.flag("warm")};
@@ -49,7 +49,7 @@ TEST_CASE("golden: First") {
   });
 }
 
-TEST_CASE("golden: SharpnessAware") {
+TEST_CASE("golden: SharpnessAware agrees with PyTorch") {
   for (const char* variant : {"sharpness_aware", "sharpness_aware_batch"})
     rule_agrees(variant, [](Golden& g) {
       return update::SharpnessAware{.rho = g.option("rho"),

@@ -20,12 +20,12 @@ update::LearnedHeavyBall learned(Golden& g) {
 
 }  // namespace
 
-TEST_CASE("golden: LearnedHeavyBall") {
+TEST_CASE("golden: LearnedHeavyBall agrees with PyTorch") {
   for (const char* variant :
        {"learned_heavy_ball", "learned_step", "learned_mu", "learned_step_per_item", "learned_mu_step_per_item"})
     rule_agrees(variant, learned);
 }
 
-TEST_CASE("golden: ZeroOrderHold") {
+TEST_CASE("golden: ZeroOrderHold agrees with PyTorch") {
   rule_agrees("zero_order_hold", [](Golden&) { return update::ZeroOrderHold{}; });
 }

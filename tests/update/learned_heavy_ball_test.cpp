@@ -26,7 +26,7 @@ TEST_CASE("LearnedHeavyBall (1): before training it equals HeavyBall") {
     }
 }
 
-TEST_CASE("LearnedHeavyBall (1), (2): steps with learned μ and γ") {
+TEST_CASE("LearnedHeavyBall (1), (2): layers with learned values equal loops") {
   Cpu::Context ctx(1);
   const LearnedHeavyBall rules[] = {{}, {.learn_mu = false, .step = StepSize::per_item}};
   for (const LearnedHeavyBall& rule : rules) {
@@ -58,7 +58,7 @@ TEST_CASE("LearnedHeavyBall (1), (2): steps with learned μ and γ") {
   }
 }
 
-TEST_CASE("LearnedHeavyBall (2): zero items have the step size gamma") {
+TEST_CASE("LearnedHeavyBall (2): zero items use gamma, or 0.5 outside (0,1)") {
   Cpu::Context ctx(1);
   for (const double gamma : {0.2, 0.9, 1.0, -2.0}) {
     const LearnedHeavyBall rule{.gamma = gamma, .step = StepSize::per_item, .initial = Initial::normal(0.5)};

@@ -60,7 +60,7 @@ TEST_CASE("learned momentum (1): one μ, one γ equal hand calculation") {
   CHECK(l.dgamma(0) == 1 * 4 + 2 * -5.5 + -3 * 1 + 1 * 13.5);  // ⟨dy, p after⟩
 }
 
-TEST_CASE("learned momentum (1): a γ per item, with fixed μ") {
+TEST_CASE("learned momentum (1): a γ per item equals hand calculation") {
   const double gamma[] = {2, -1};
   const Layer l({.fixed = 0.5}, {.learned = gamma, .per_item = true}, 0, 2);
   CHECK(values(l.y) == std::vector<double>{9, -13, -0.5, -9.5});
@@ -91,7 +91,7 @@ TEST_CASE("LinearScalar (1): z = ⟨x, w⟩ + b; backward adds") {
   CHECK(values(grads) == std::vector<double>{3, 9, 10, 102});
 }
 
-TEST_CASE("LinearScalar: 0 dimensions give no values; wrong ones throw") {
+TEST_CASE("LinearScalar: 0 dimensions give no parameters; wrong dimensions throw") {
   Cpu::Context ctx(1);
   const Scalar none = Scalar::init(ctx, {}, 0, Seed{1}), three = Scalar::init(ctx, {}, 3, Seed{1});
   CHECK(count_values(none) == 0);

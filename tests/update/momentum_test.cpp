@@ -65,7 +65,7 @@ TEST_CASE("momentum (1): look-ahead momentum accumulates over four layers") {
   }
 }
 
-TEST_CASE("momentum: without look-ahead it equals HeavyBall") {
+TEST_CASE("momentum: a look-ahead of 0 equals HeavyBall") {
   Cpu::Context ctx(1);
   auto ahead = pass<double>(ctx, Stack{Residual{Ahead{.mu = 0.7, .gamma = 1, .ahead = 0}, Swirl{}}, 3}, 3);
   auto ball = pass<double>(ctx, Stack{Residual{update::HeavyBall{}, Swirl{}}, 3}, 3);
@@ -94,7 +94,7 @@ TEST_CASE("momentum: a Chain keeps one state for each rule") {
   CHECK(difference(values(std::get<Carry<Ahead, double, Cpu>>(p.carry.states)), q) <= 1e-14);
 }
 
-TEST_CASE("InnerProduct, RowInnerProduct: sums over everything, and over each row") {
+TEST_CASE("InnerProduct, RowInnerProduct: sum over all elements, over each row") {
   Cpu::Context ctx(2);
   const auto a = matrix<double>({{1, 2, 3}, {-1, 0, 2}}), b = matrix<double>({{2, 0.5, 1}, {4, 7, -3}});
   double total = 100;  // reduce adds

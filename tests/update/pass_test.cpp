@@ -136,7 +136,7 @@ TEST_CASE("pass: may use the same parameters more than once") {
   CHECK(support::same_bits(values(even), expected));
 }
 
-TEST_CASE("pass: code between layers must report to the carry") {
+TEST_CASE("pass: after a copy between layers, forward needs follow_pass") {
   Cpu::Context ctx(1);
   auto p = support::pass<float>(ctx, residual(update::HeavyBall{}), kItems);
   Saved<decltype(p.layer), float, Cpu> second;
@@ -217,7 +217,7 @@ void check_dcarry(const L& layer) {
 
 }  // namespace
 
-TEST_CASE("dcarry: one from forward or from another backward throws") {
+TEST_CASE("dcarry: a carry from forward or an earlier backward throws") {
   check_dcarry(residual(update::HeavyBall{}));
   check_dcarry(residual(update::Adam{.epsilon = 0.1}));
   check_dcarry(residual(update::ComplexMomentum{}));
@@ -232,7 +232,7 @@ TEST_CASE("dcarry: one from forward or from another backward throws") {
       Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
 }
 
-TEST_CASE("dcarry: shared, repeated or separate layers may use one") {
+TEST_CASE("dcarry: shared, repeated or separate layers may use one dcarry") {
   Cpu::Context ctx(1);
   auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
   using L = decltype(p.layer);

@@ -35,7 +35,7 @@ TEST_CASE("Plain (1): y = x + u(x), evaluated once") {
   for (Index i = 0; i < 12; ++i) CHECK(y.data()[i] == u.data()[i] + x.data()[i]);
 }
 
-TEST_CASE("Plain: backward passes dy on and adds the branch's") {
+TEST_CASE("Plain: backward adds dy and the branch's gradient to dx") {
   Cpu::Context ctx(1);
   Nothing<double, Cpu> none;
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), dy = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);

@@ -80,7 +80,7 @@ TEST_CASE("RmsProp: NaN or infinite coefficients throw") {
   CHECK(refusal(update::RmsProp{.gamma = quiet_nan}) == "RmsProp: gamma: expected a finite number, got nan");
 }
 
-TEST_CASE("AdaptiveRoot (1): ε outside or inside the root") {
+TEST_CASE("AdaptiveRoot (1): adds ε outside or inside the root") {
   const functor::AdaptiveRoot<double> outside{0.3, false}, inside{0.3, true};
   CHECK(outside.value(4.0) == doctest::Approx(2.3).epsilon(1e-15));
   CHECK(inside.value(4.0) == doctest::Approx(std::sqrt(4.3)).epsilon(1e-15));
@@ -88,7 +88,7 @@ TEST_CASE("AdaptiveRoot (1): ε outside or inside the root") {
   CHECK(inside.value(0.0) == doctest::Approx(std::sqrt(0.3)).epsilon(1e-15));
 }
 
-TEST_CASE("AdaptiveRoot: the slope is exact, and 0 at 0") {
+TEST_CASE("AdaptiveRoot: the slope is the derivative, and finite at 0") {
   for (const bool within : {false, true}) {
     const functor::AdaptiveRoot<double> root{0.2, within};
     for (const double v : {0.01, 0.5, 3.0}) {

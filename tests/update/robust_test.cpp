@@ -21,7 +21,7 @@ TEST_CASE("Robust (1): look-ahead momentum accumulates over four layers") {
   CHECK(difference(values(p.carry), q) <= 1e-14);
 }
 
-TEST_CASE("Robust (1): equals the paper's eq. (18) in x") {
+TEST_CASE("Robust (1): equals equation (18) of the paper") {
   Cpu::Context ctx(1);
   const update::Robust rule{.p = 0.4, .k = 2, .l = 1.5};
   Numbers before;
@@ -32,7 +32,7 @@ TEST_CASE("Robust (1): equals the paper's eq. (18) in x") {
   });
 }
 
-TEST_CASE("Robust (2): α γ = μ / L; published settings") {
+TEST_CASE("Robust (2): satisfies αγ = μ/L; defaults equal published values") {
   for (std::uint64_t i = 0; i < 100; ++i) {
     const auto between = [&](double low, double high, std::uint64_t stream) {
       return low + (high - low) * uniform<double>(Seed{stream}, 0, i);

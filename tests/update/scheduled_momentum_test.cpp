@@ -87,7 +87,7 @@ TEST_CASE("ScheduledRestart (1): restarts after layers 3 and 6") {
   CHECK(difference(values(p.carry), momentum) <= 1e-14);
 }
 
-TEST_CASE("ScheduledRestart (1): other periods and other origins of t") {
+TEST_CASE("ScheduledRestart (1): μ follows other periods and offsets") {
   const update::RestartingMu two{.period = 2, .offset = 0};
   CHECK(two.mu(1) == 0.25);
   CHECK(two.mu(2) == 0);

@@ -22,7 +22,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("cluster_errors: the share of a cluster's items with y f <= 0, by naive loops") {
+TEST_CASE("cluster_errors: equals loops over items with y f <= 0") {
   Case c;
   const PatchCnn<Identity> expert{.model_dim = kDim, .patches = 4, .filters = 1, .initial = Initial::zero()};
   const LinearScores scores{.model_dim = kDim, .experts = 3, .length = 4, .bias = false, .initial = Initial::zero()};
@@ -58,7 +58,7 @@ TEST_CASE("cluster_errors: the share of a cluster's items with y f <= 0, by naiv
   CHECK(found[0][0] < found[0][1]);
 }
 
-TEST_CASE("strongest: the signal of the largest single product over filters and patches") {
+TEST_CASE("strongest: returns the signal with the largest single product") {
   Case c;
   Tensor<float, 4, Cpu> weight(3, 2, kDim, 4);  // [M, P, d, J]
   for (Index i = 0; i < weight.size(); ++i) weight.data()[i] = 0;
@@ -76,7 +76,7 @@ TEST_CASE("strongest: the signal of the largest single product over filters and 
   CHECK(strongest(c.ctx, weight.view(), c.signals) == std::vector<Index>{2, 3, 0});
 }
 
-TEST_CASE("accuracy and right: of hand-made items") {
+TEST_CASE("accuracy, right: output 0 is wrong, NaN gives NaN") {
   Tensor<float, 2, Cpu> output(5, 1), target(5, 1);
   Tensor<Index, 1, Cpu> cluster(5);
   const float outputs[]{2, -1, 0, -3, 4}, targets[]{1, 1, 1, -1, -1};
@@ -97,7 +97,7 @@ TEST_CASE("accuracy and right: of hand-made items") {
   CHECK((std::isnan(lost.all) && lost.cluster[0] == 50 && std::isnan(lost.cluster[3])));
 }
 
-TEST_CASE("errors and shares of a cluster without items are no numbers") {
+TEST_CASE("cluster_errors, shares: return NaN for a cluster without items") {
   Case c;
   const Sample few = c.law.draw<float, Cpu>(c.ctx, c.signals, Seed{2}, 3);
   const PatchCnn<Identity> expert{.model_dim = kDim, .patches = 4, .filters = 1};

@@ -63,7 +63,7 @@ using Near = ComposedGate<StreamedScores<ScoresT>, Independent, FewDraws>;
 
 }  // namespace
 
-TEST_CASE("streamed policies give the bits of the library's: a router and weights for each patch") {
+TEST_CASE("streamed policies: PatchScores and PatchMlp keep the library's bits") {
   for (const Index experts : {2, 4, 20, 64})
     for (const Index patches : {3, 8}) {
       CAPTURE(experts);
@@ -75,7 +75,7 @@ TEST_CASE("streamed policies give the bits of the library's: a router and weight
     }
 }
 
-TEST_CASE("streamed policies give the bits of the library's: shared over patches") {
+TEST_CASE("streamed policies: LinearScores and PatchCnn keep the library's bits") {
   for (const Index experts : {3, 32}) {
     CAPTURE(experts);
     PatchSums<float> sums;
@@ -87,13 +87,13 @@ TEST_CASE("streamed policies give the bits of the library's: shared over patches
   }
 }
 
-TEST_CASE("what a streamed expert is not made for is the library's") {
+TEST_CASE("Streamed: an unsupported expert has the library's bits") {
   const PatchScores scores{.model_dim = 50, .experts = 3, .length = 3};
   const PatchCnn<Identity> expert{.model_dim = 50, .patches = 3, .filters = 5, .bias = true, .initial = {}};
   same_bits(Plain<PatchScores>{.scores = scores}, Near<PatchScores>{.scores = {scores}}, expert, Streamed{expert}, 90);
 }
 
-TEST_CASE("scores that are no numbers are chosen from as in the library") {
+TEST_CASE("FewDraws: picks the same expert as NoisyTop1 for NaN scores") {
   Cpu::Context ctx(1);
   Tensor<float, 2, Cpu> rank(3, 20);
   fill(ctx, rank.view(), 1.f);

@@ -68,7 +68,7 @@ void check_values(const std::vector<double>& values, const std::vector<double>& 
 
 }  // namespace
 
-TEST_CASE("stage: means over experts of the errors on own, other and best clusters") {
+TEST_CASE("stage: averages errors on own, other and best clusters") {
   const theorem::Stage s = theorem::stage(kErrors, {0, 1, 3});
   CHECK(s.own == doctest::Approx((0.1 + 0.2 + 0.45) / 3).epsilon(1e-13));
   CHECK(s.other == doctest::Approx((1.5 + 0.8 + 1.05) / 9).epsilon(1e-13));
@@ -76,13 +76,13 @@ TEST_CASE("stage: means over experts of the errors on own, other and best cluste
   CHECK(s.covered == 2);
 }
 
-TEST_CASE("routed: the mean over clusters of the share that goes to the cluster's own experts") {
+TEST_CASE("routed: averages the share that clusters send to own experts") {
   const Json run{{"routing", kShares}};
   CHECK(theorem::routed(run, {0, 1, 2}) == doctest::Approx((0.7 + 0.5 + 0.75) / 4).epsilon(1e-13));
   CHECK(theorem::routed(run, {1, 1, 3}) == doctest::Approx((0 + 1.0 + 0 + 0) / 4).epsilon(1e-13));
 }
 
-TEST_CASE("report_stages: own is the cluster of the start, at both stages") {
+TEST_CASE("report_stages: uses the clusters of the start at both stages") {
   Case c;
   theorem::report_stages(c.jobs, "x", "n", c.summary);
   for (const std::string at : {"n.t1.", "n.end."}) {
@@ -102,7 +102,7 @@ TEST_CASE("report_sets: reports non-empty sets, kept clusters and routed shares"
   check_values(c.of("n.routed_to_best"), {(0.7 + 0.25 + 0.75) / 4, (0.7 + 0.25 + 0.75) / 4});
 }
 
-TEST_CASE("lemma 1: within M^2 with noise, beyond it without, for the same pairs") {
+TEST_CASE("lemma 1: holds with noise and fails without noise") {
   for (const std::size_t experts : {2, 4, 16, 64}) {
     CAPTURE(experts);
     const RoutingProbabilities exact(experts);
@@ -119,12 +119,12 @@ TEST_CASE("lemma 1: within M^2 with noise, beyond it without, for the same pairs
   }
 }
 
-TEST_CASE("Theorem 1's numbers of experts, constants aside") {
+TEST_CASE("most_experts, least_experts: equal theorem 1 without constants") {
   CHECK(theorem::most_experts(1e-4) == doctest::Approx(std::pow(10, 0.3)).epsilon(1e-13));
   CHECK(theorem::least_experts() == doctest::Approx(4 * 1.38629436112 * 1.364054632888).epsilon(1e-11));
 }
 
-TEST_CASE("runs of another size than the published ones are not compared") {
+TEST_CASE("of_published_size: is false for every changed size") {
   CHECK(reference::of_published_size({}));
   for (Index Setting::*size : {&Setting::train, &Setting::test, &Setting::iterations}) {
     Setting s;

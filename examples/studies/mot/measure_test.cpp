@@ -81,7 +81,7 @@ double mean_over_signs(int c) {
 
 }  // namespace
 
-TEST_CASE("specialists: experts that know one class each and get it") {
+TEST_CASE("specialists: measures experts that know and get one class each") {
   Case c;
   const Json found = c.measured();
   double more = 0, squares = 0;
@@ -110,7 +110,7 @@ TEST_CASE("specialists: experts that know one class each and get it") {
     }
 }
 
-TEST_CASE("specialists: two experts for each class, of unlike margins, which split it by label") {
+TEST_CASE("specialists: measures two experts per class that split labels") {
   Case c(8);
   for (Index n = 0; n < 4; ++n) {
     c.know(2 * n, n, n == 0 ? 0.5f : 2.0f);  // margin 1/2 or 2
@@ -137,7 +137,7 @@ TEST_CASE("specialists: two experts for each class, of unlike margins, which spl
                                {"other", 4 * (1.0 / 3) / 8}});
 }
 
-TEST_CASE("specialists: three experts for one class, one for another, none for two") {
+TEST_CASE("specialists: measures classes with three, one and no experts") {
   Case c(4);
   for (const Index i : {0, 1, 2}) c.know(i, 0, 1);
   c.know(3, 1, 3);
@@ -155,13 +155,13 @@ TEST_CASE("specialists: three experts for one class, one for another, none for t
                  {"used_own", (2 * 1 + 3.0) / 3}});
 }
 
-TEST_CASE("specialists: one expert gets everything") {
+TEST_CASE("specialists: measures one expert that gets all items") {
   Case c;
   set_zero(c.ctx, c.trainer.params.gate);  // equal scores: all items go to expert 0
   check_numbers(c.measured(), {{"used", 1}, {"share", c.count(0) / 64}, {"share_by_chance", c.count(0) / 64}});
 }
 
-TEST_CASE("mean_of_signs: the mean over all signs") {
+TEST_CASE("mean_of_signs: equals the mean over all combinations of signs") {
   for (int count = 0; count <= 16; ++count)
     CHECK(mean_of_signs(count) == doctest::Approx(mean_over_signs(count)).epsilon(1e-13));
 }
@@ -177,7 +177,7 @@ TEST_CASE("largest_score: returns the mean largest score over items") {
   CHECK(found == doctest::Approx(expected).epsilon(1e-6));
 }
 
-TEST_CASE("attention: K_i = s v_i v_iᵀ makes v_n look at itself, by as much as softmax says") {
+TEST_CASE("attention: weights for K_i = s v_i v_iᵀ equal softmax") {
   Case c;
   const double s = 2, rest = 7, total = std::exp(s) + rest;
   for (Index i = 0; i < 4; ++i)

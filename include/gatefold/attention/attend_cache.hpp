@@ -12,10 +12,10 @@
 ///     A_h[i,j] = softmax_j(scale · ⟨q_h,i, k_g,j⟩) over the keys in the window of i,   g = ⌊h · kv_heads / heads⌋  (1)
 ///     context[i] = concat_h Σ_j A_h[i,j] v_g,j                                                                    (2)
 ///
-/// In the cache, each key and value head of each sequence has a matrix of its own: first the keys of all sequences and
-/// heads, then the values. The query heads that share a key head are rows of one product.
-/// @order  as in attention/attend_window.hpp. The results also have the same bits, because each sum goes over the keys
-///         in ascending order, from the same first key
+/// In the cache, each key and value head of each sequence has a separate matrix. The key matrices of all sequences and
+/// heads come first, then the value matrices. The query heads that share a key head are rows of one product.
+/// @order  as in attention/attend_window.hpp. The results have the same bits as the results of attend_window.hpp,
+///         because each sum goes over the keys in ascending order, from the same first key
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), StoreKeyValue);

@@ -17,10 +17,10 @@
 /// q, k and v are queries, keys and values of head h. All heads share the position keys e, which can be absent. ξ drops
 /// probabilities at random (functor::Drop); without dropout it is 1. Padding has no keys, and it is not a key of any
 /// item. A row without any key gives context 0. Scores are computed block by block. Backward computes them again.
-/// @cost   forward 4·N·W·D flop for the keys, and 2·N·W·D for position keys. Backward 10·N·W·D and 6·N·W·D. W, the
-///         number of keys of a block, is the width of the window + the rows of a block. Scratch for the scores of the
-///         blocks, and for a few copies of q, k and v of those sequences that are computed at the same time; no N × W
-///         matrix
+/// @cost   forward 4·N·W·D flop for the keys, and 2·N·W·D for position keys. Backward 10·N·W·D flop for the keys, and
+///         6·N·W·D for position keys. W, the number of keys of a block, is the width of the window + the rows of a
+///         block. Scratch for the scores of the blocks, and for a few copies of q, k and v of those sequences that are
+///         computed at the same time; no N × W matrix
 /// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences.
 ///         For windows of up to 128 keys, no bit depends on where the caller divides a sequence into segments. In
 ///         forward, an item with NaN affects only items for which it is a key. In backward, the values of padding must
@@ -31,9 +31,9 @@ GATEFOLD_FUNCTORS((class T, class B), DropWindow);
 
 namespace detail_::attending {
 
-/// The mask of a block for functor::SoftmaxBlock: which keys of the block each row attends to. They are a range of
-/// columns, given by the window of the row's item. Single scores need no mask, because WindowScores has already
-/// replaced the scores of padding.
+/// The mask of a block for functor::SoftmaxBlock: which keys of the block each row attends to. These keys are a range
+/// of columns, given by the window of the row's item. `seen` returns each score unchanged, because WindowScores has
+/// already replaced the scores of padding.
 template <class T, class B>
 struct WindowMask {
   Window window;

@@ -114,8 +114,8 @@ void set_trace(D& dextra, const Trace& trace) {
 }
 
 /// Extra inputs of a branch that draws random numbers: `noise` has the random numbers, `branch` the other extra inputs.
-/// In a Dropout, `branch` is for the branch inside it. In a Mixture whose experts draw random numbers, `branch` is for
-/// the gate.
+/// In a Dropout, `branch` has the extra inputs of the branch that the Dropout wraps. In a Mixture whose experts draw
+/// random numbers, `branch` has the extra inputs of the gate.
 template <class E>
 struct NoisyExtra {
   Noise noise{};  // empty: evaluation

@@ -60,8 +60,9 @@ struct InUse {
 };
 
 /// Calls f(context, first, count) for ranges of items [first, first + count) that cover all items and consist of whole
-/// sequences. If the threads of a backend work independently, a range is one long sequence or some short ones. Several
-/// ranges can run at the same time.
+/// sequences. A range is one long sequence, or some short sequences that share a block. A backend can also join ranges
+/// (for_tasks), for example if the ranges cannot be divided evenly between threads. Several ranges can run at the same
+/// time.
 template <class C, class F>
 void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f) {
   if (items == 0) return;
@@ -102,10 +103,11 @@ void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
   B::for_rows(ctx, n, functor::RowsInUse<B, F>{in_use, f});
 }
 
-/// The order of rows and keys of an attention in which each item uses only one of several heads: the item follows this
-/// head. The rows of each block of scores are the items of the block, sorted by head. The keys are stored block by
-/// block, and within a block head by head. In the grouped products of a block, the heads are the experts, the keys are
-/// the weights, and the items are the rows. With one head, row n is item n.
+/// The order of rows and keys of an attention in which each item uses only one of several heads. We say that the item
+/// follows this head. The rows of a block of scores are the items of the block, sorted by head. The keys are stored
+/// block by block, and within a block head by head. The products of a block are grouped products (one product for each
+/// expert), in which the heads take the place of the experts, the keys of the weights, and the items of the rows. With
+/// one head, items are not sorted, so row n is item n.
 template <class B>
 struct Following {
   /// The size of a block of attention scores. Blocks of rows and blocks of keys begin at the same items. With a causal

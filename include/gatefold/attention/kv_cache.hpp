@@ -21,8 +21,8 @@ namespace gatefold {
 /// Each layer writes only the rows of the current items. A segment can be run again before advance(). All sequences
 /// have the same number of items, so put padding before the items of a shorter prompt, not after them: each item counts
 /// as one position. If sequence s ends and a different sequence takes its place, call forget(s). The new sequence
-/// begins at the present position. Unless `keep` is given, it therefore has room only for the items that are left of
-/// `longest`. If `absolute` is true, use one cache for each sequence instead. The context must outlive the cache.
+/// begins at the present position. Unless `keep` is given, the new sequence therefore has room for only `longest` −
+/// items() items. If `absolute` is true, use one cache for each sequence instead. The context must outlive the cache.
 /// @cost  CacheSize::size() values. If `keep` is given, a segment of `length` items that does not fit makes the cache
 ///        grow to 2 · keep + length rows. The kept rows are copied about once in `keep` steps of one item
 template <class T, class B>
@@ -93,7 +93,7 @@ class KvCache {
   /// Returns the number of items of each sequence that the cache holds now.
   Index items() const { return items_; }
   /// Returns the views that a model takes as extra input, for a segment of `length` items in each sequence.
-  /// @throws ArgumentError if the cache has no room for the items
+  /// @throws ArgumentError unless length >= 1 and the cache has room for the items
   CacheView<T, B> of(Index length) {
     expect(length >= 1, "KvCache.of", "length", "at least 1", length);
     expect(size_.keep > 0 || position_ + length <= size_.longest, "KvCache.of", "length",
@@ -112,7 +112,7 @@ class KvCache {
                      "{.length = length, .cache = cache.of(length)}; see docs/tutorials/own_program.md");
     return {};
   }
-  /// Adds the items of the segment for which `of` was last called. Call it after each segment.
+  /// Adds the items of the segment for which `of` was last called. Call advance() after each segment.
   void advance() {
     position_ += next_;
     items_ += next_;
@@ -272,8 +272,8 @@ View<const T, 2, B> read_rows(C& ctx, const CacheView<T, B>& cache, View<const T
 
 }  // namespace detail_::attending
 
-/// The extra inputs of an attention with a KV cache: the length of the sequences, the mask of padding, and the cache
-/// of the items before them.
+/// The extra inputs of an attention with a KV cache: the length of the sequences, the mask of padding, and the cache of
+/// earlier items.
 template <class T, class B>
 struct CachedSequence {
   Index length = 0;             // items of each sequence; 0: all items are one sequence

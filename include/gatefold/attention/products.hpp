@@ -49,8 +49,9 @@ auto even_groups(C& ctx, Index count, Index rows) {
 }
 
 /// The matrix products of a block of attention scores, as grouped products (one matrix product for each expert, in one
-/// call). Each sequence is an expert, and the keys of the sequence are the weights. If each item uses only one head
-/// (Following), each head of a sequence is an expert. The offsets are in scratch memory. Only rows in use are computed.
+/// call). Each sequence takes the place of an expert, and the keys of the sequence take the place of its weights. If
+/// each item uses only one head (Following), each head of a sequence takes the place of an expert. The offsets are in
+/// scratch memory. Only rows in use are computed.
 template <class T, class B>
 struct Products {
   Block block;

@@ -29,10 +29,11 @@ enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 ///     yarn     f_i (1 − r_i) + f_i / factor · r_i,   a = 0.1 ln(factor) + 1                             (5)
 ///     llama3   f_i (1 − s_i) + f_i / factor · s_i                                                       (6)
 ///
-/// Count how often a pair turns in original_max_position_embeddings positions. r_i is 0 for pairs that turn more than
-/// beta_fast times, 1 for pairs that turn fewer than beta_slow times, and linear in i between them. s_i is 0 for pairs
-/// that turn more than high_freq_factor times, 1 for pairs that turn fewer than low_freq_factor times, and linear in
-/// the number of turns between them. The two factors can be equal, as in Llama 4.
+/// The weights r_i and s_i depend on how often pair i turns in original_max_position_embeddings positions. r_i is 0 for
+/// pairs that turn more than beta_fast times, 1 for pairs that turn fewer than beta_slow times, and linear in i between
+/// them. s_i is 0 for pairs that turn more than high_freq_factor times, 1 for pairs that turn fewer than
+/// low_freq_factor times, and linear in the number of turns between them. low_freq_factor and high_freq_factor can be
+/// equal, as in Llama 4.
 ///
 /// Source: Su et al. 2021, arXiv:2104.09864, eq. (34); Peng et al. 2023, arXiv:2309.00071 (yarn). The options, their
 /// names and the pairs (x_i, x_{i+R/2}) are the same as in Hugging Face's transformers (config.json).
@@ -44,8 +45,10 @@ struct Rotary {
   Index original_max_position_embeddings = 0;
   double low_freq_factor = 1, high_freq_factor = 4;
   double beta_fast = 32, beta_slow = 1;
-  bool truncate = true;         // yarn: the ramp r_i of (5) begins and ends at a whole number of pairs
-  double attention_factor = 0;  // yarn: a; 0: computed from factor and, if both are given, mscale and mscale_all_dim
+  bool truncate = true;  // yarn: the ramp r_i of (5) begins and ends at a whole number of pairs
+  // The amplitude a of yarn. If it is 0, a is computed from factor and, if mscale and mscale_all_dim are above 0, from
+  // these two.
+  double attention_factor = 0;
   double mscale = 0, mscale_all_dim = 0;
   bool interleaved = false;  // the pairs are x_{2i}, x_{2i+1}, as in DeepSeek's models
 

@@ -7,8 +7,8 @@
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
-/// The memory of a RelativeAttention, which holds items (tokens) of the segments of a text before the current one. The
-/// caller owns it. The attention reads `past` and writes `next`. Decoders use a KvCache instead (kv_cache.hpp).
+/// The memory of a RelativeAttention. It holds items (tokens) of earlier segments of a text. The caller owns the
+/// memory. The attention reads `past` and writes `next`. Decoders use a KvCache instead (kv_cache.hpp).
 namespace gatefold {
 
 template <class T, class B>
@@ -18,7 +18,7 @@ struct AttentionMemory;
 struct MemorySize {
   Index layers = 1, sequences = 1;
   Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values
-  Index most = 0;   // largest number of remembered items of each sequence: attention.remembers()
+  Index most = 0;   // largest number of remembered items of each sequence; attention.remembers() returns this number
 };
 
 /// Owns the items that the layers of a stack remember from segment to segment:

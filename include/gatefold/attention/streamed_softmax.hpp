@@ -12,9 +12,9 @@
 ///     w[i,j] = exp(scale · ⟨queries_i, keys_j⟩) for the keys j visible to item i, else 0                (1)
 ///     y[i,:] = Σ_j w[i,j] values[j,:] / Σ_j w[i,j]                                                     (2)
 ///
-/// The backend's products compute the scores block by block, and each block is used at once. For each row, the sums of
-/// (2) are kept relative to the largest score so far, and are rescaled when a larger score appears. Backward computes
-/// the scores again and normalises them with the log-sum-exp.
+/// The backend's products compute the scores block by block. The scores of a block are used immediately and are not
+/// kept. For each row, the sums of (2) are kept relative to the largest score so far, and are rescaled when a larger
+/// score appears. Backward computes the scores again and normalises them with the log-sum-exp.
 namespace gatefold {
 
 namespace functor {

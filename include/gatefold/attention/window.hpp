@@ -6,7 +6,7 @@
 #include "gatefold/backend/math.hpp"
 
 /// Computes the window of an item (the keys to which it attends), blocks of attention scores that contain these keys,
-/// and the scores of position keys.
+/// and the scores of position keys. A position key belongs to a place in the window, not to an item.
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), WindowScores, WindowPlaces);

@@ -13,9 +13,10 @@
 /// below, called primitives. The rest of the library calls a backend only through these primitives.
 ///
 ///     for_each(ctx, n, f)                calls f(i) for i < n, in any order. If f declares `using Element = T`, calls
-///                                        f(at, i) instead: f loads and stores through the accessor `at`, on the CPU
-///                                        whole SIMD registers (epilogue.hpp)
-///     for_rows(ctx, n, f)                calls f(lanes, row) for row < n; the lanes share the row (backend/lanes.hpp)
+///                                        f(at, i) instead, and f loads and stores through the accessor `at`. On the
+///                                        CPU, one call can process a whole SIMD register of elements (epilogue.hpp)
+///     for_rows(ctx, n, f)                calls f(lanes, row) for row < n; `lanes` are the threads that compute the row
+///                                        together (backend/lanes.hpp)
 ///     for_tasks(ctx, n, f, work = 0)     calls f(context, first, count) for ranges that cover tasks 0 to n - 1. The
 ///                                        backend chooses the lengths of the ranges. A task calls primitives with the
 ///                                        context that it gets, and writes only memory that no other task reads or
@@ -27,9 +28,9 @@
 ///                                        with keys[i] = 1, and so on; offsets [G + 1] has the first position of each
 ///                                        key in `order`. Negative keys are left out
 ///     group_table(ctx, keys, offsets, order, rows, row_offsets, row_slots)
-///                                        group_by of a table [N, K] of keys in [0, G), and its inverse: rows[s] is the
-///                                        row of slot s; row_slots has the slots of row n, ascending, from index
-///                                        row_offsets[n] on
+///                                        group_by of a table [N, K] of keys in [0, G). Slot s is position s in
+///                                        `order`. Also writes rows[s], the row of slot s, and row_slots, which has the
+///                                        slots of row n, ascending, from index row_offsets[n] on
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); the epilogue must not read c
 ///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), then f(lanes, n, row) for each complete row
 ///                                        of c: `row` points to its values, in c or in a copy in a cache. If the
@@ -49,11 +50,13 @@
 ///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
 ///                                        db[e] (+)= Σ_s weight[s] dc[dc_rows[s]]. Without `weight` all factors are 1;
 ///                                        without `dc_rows` slot s reads dc[s]
-///     write_zeros(ctx, p, bytes)         writes zeros; any thread of the host can call it
+///     write_zeros(ctx, p, bytes)         writes zeros; any thread of the host can call it, but for a device only while
+///                                        no other thread uses ctx
 ///     to_host / from_host(ctx, n, from, to)                   copies between B and the host, finished on return
-///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only for devices whose contexts are shards
-///                                        (distributed/memory.hpp): a copy in the order of ctx, between memory of any
-///                                        contexts or the host, and a wait until all work of ctx is finished
+///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only needed for a device whose contexts are shards
+///                                        (distributed/memory.hpp). copy_bytes copies in the order of ctx, between
+///                                        memory of any contexts or the host; synchronize waits until all work of ctx
+///                                        is finished
 ///     ctx.here()                         while the returned object lives, other threads that use ctx get an
 ///                                        ArgumentError, and `allocate` takes memory of the device of ctx. Layers,
 ///                                        trainers and zeros_like hold this object from their first line on
@@ -206,8 +209,8 @@ using FullPrecision = typename detail_::backend::Full<B>::Type;
 /// Rounds the matrix `a` once for several grouped products (one matrix product per expert). While the returned object
 /// lives, products with the arguments `a` and `groups` read the rounded copy instead of rounding `a` again. Does
 /// nothing if Multiplied<T, B> is T.
-/// @param room  memory for the rounded copy, with one row per slot. Its values can be lost, and no other code may write
-///         it while the returned object lives
+/// @param room  memory for the rounded copy, with one row per slot. Its old values can be overwritten, and no other
+///         code may write to it while the returned object lives
 template <class B, class Context, class T, class C>
 [[nodiscard]] auto rounded_once(Context& ctx, const Groups<B>& groups, View<const T, 2, B> a, View<C, 2, B> room) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {

@@ -70,8 +70,8 @@ struct ScaledSum {
     at.store(y + i, at.load(a + i) + scale * at.load(b + i));
   }
 };
-/// Copies `count` columns of a matrix, from column `from_column` on, to the columns of `to` from `to_column` on. If
-/// `accumulate` is true, adds them instead.
+/// Writes to[n, to_column + j] = from[n, from_column + j] for 0 <= j < count, that is, copies `count` columns of a
+/// matrix. If `accumulate` is true, adds the values of `from` to the values of `to` instead.
 template <class T, class B>
 struct MoveColumns {
   Index count;

@@ -8,9 +8,10 @@
 ///
 /// A product calls `epilogue(at, e, s, j, v)` once for the element v in row s and column j, and stores the returned
 /// value; e is the expert of the row (0 in a plain product). On the CPU, v is a SIMD register of neighbouring columns
-/// j, j+1, …, and `at` reads and writes that many values (fewer at the right edge, with the same arithmetic). On a
-/// device, v is one value or, after a product of bfloat16, four or eight neighbouring values (cuda/epilogue.cuh). An
-/// epilogue therefore accesses memory only through `at`. It can be copied, and calls do not change it.
+/// j, j+1, …, and `at` reads and writes the values of these columns. At the right edge, `at` reads and writes fewer
+/// values, but the arithmetic is the same. On a device, v is one value or, after a product of bfloat16, four or eight
+/// neighbouring values (cuda/epilogue.cuh). An epilogue therefore accesses memory only through `at`. An epilogue can be
+/// copied, and calls do not change it.
 namespace gatefold {
 
 /// An accessor that loads and stores one element at a time. (A functor gets an accessor as its argument `at` and uses

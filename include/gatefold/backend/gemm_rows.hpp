@@ -46,8 +46,8 @@ void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb,
   then(rows);
 }
 /// Implements the primitive gemm_rows (backend.hpp), a matrix product with a call of f for each row of the result, as a
-/// gemm followed by for_rows. It is for backends that do not keep rows in a cache, and for rows that are too long for a
-/// cache.
+/// gemm followed by for_rows. Backends use this function if they do not keep rows in a cache, or if the rows are too
+/// long for a cache.
 /// @param a  [N, D] in
 /// @param b  [D, E] in; if `tb` is true, [E, D]
 /// @param c  [N, E] out; if c has no memory (its pointer is null), the rows are computed in scratch

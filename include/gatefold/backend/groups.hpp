@@ -22,7 +22,8 @@ struct Groups {
   View<const Index, 1, B> offsets{};  // [E + 1]
   View<const Index, 1, B> rows{};     // [S] row that each slot reads; if empty, slot s reads row s
   Index slots = 0;
-  // [S] position of each slot in a random stream, see number(); empty if there is only one process
+  // [S] position of each slot in a random stream, see number(). Only an ExpertParallel that draws random numbers sets
+  // it; otherwise it is empty.
   View<const Index, 1, B> numbers{};
 
   GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
@@ -47,7 +48,8 @@ struct Groups {
     return numbers.empty() ? row(slot) * experts() + expert : numbers(slot);
   }
 
-  /// Returns the same slots for an input with one row per slot: slot s then reads row s instead of row rows[s].
+  /// Returns the same slots for an input with one row per slot: slot s then reads row s instead of row rows[s]. The
+  /// result has no `numbers`.
   Groups in_slot_order() const { return {offsets, {}, slots}; }
 
   /// Returns the slots of only the experts first to first + count - 1.
@@ -119,7 +121,8 @@ struct SlotsOfRow {
 /// Implements the primitive group_table (backend.hpp), which sorts the entries of a table by key, with group_by and
 /// for_each. Slot s is position s in the sorted order.
 /// @param keys   [N, K] in   the keys, each in [0, G)
-/// @param offsets, order      [G + 1], [N · K] out  the first slot of each key, and the table's entry of each slot
+/// @param offsets, order      [G + 1], [N · K] out  the first slot of each key, and the table entry (its number) of
+///         each slot
 /// @param rows   [N · K] out  the row of each slot
 /// @param row_offsets, row_slots  [N + 1], [N · K] out  for each row, the index of its first slot in row_slots, and its
 ///         slots in ascending order

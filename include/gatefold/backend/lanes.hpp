@@ -32,8 +32,8 @@ struct OneLane {
   }
 };
 
-/// Calls f() on the first lane (a thread of those that share a row) and returns its result on every lane. Use it for
-/// values that all lanes need from one address.
+/// Calls f() on the first lane and returns the result on every lane (lanes are the threads that share a row). Use this
+/// function for values that all lanes read from one address.
 template <class Lanes, class F>
 GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
   if constexpr (requires { lanes.of_first(f()); }) {
@@ -158,7 +158,7 @@ struct CarryRows {
 };
 
 /// Computes the sum over the first `count` positions of each sequence n, times the factor `share`: total[n] = share ·
-/// Σ_l x[n, l] for l < count, in this order. x[n, l] are the D values of sequence n at position l.
+/// Σ_l x[n, l] for l < count, added in ascending order of l. x[n, l] are the D values of sequence n at position l.
 template <class T, class B>
 struct SumPositions {
   Index count;  // at least 1

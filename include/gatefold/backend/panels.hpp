@@ -32,8 +32,8 @@ namespace gatefold {
 /// mxfp4, a byte has two numbers: the number of row r in its lower half, and the number of row r + 16 in its upper
 /// half. int4 stores q + 8, and mxfp4 stores the code of q (weight_rounding.hpp).
 ///
-/// The last panel and the last unit are padded with weights of value 0. Processors with a matrix unit (AMX) also pad
-/// the pairs of a column to a multiple of 16.
+/// The last panel and the last unit are padded with weights of value 0. For processors with a matrix unit (AMX), the
+/// pairs of each column are also padded to a multiple of 16.
 struct Panels {
   static constexpr Index block = 256;
 

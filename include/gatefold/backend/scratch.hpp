@@ -31,7 +31,7 @@ inline void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t 
   if (__asan_poison_memory_region) __asan_poison_memory_region(p, bytes);
 #endif
 }
-/// Allows access to a range of memory again that poison() has forbidden.
+/// Allows access again to a range of memory that poison() has forbidden.
 inline void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
 #if defined(__ELF__)
   if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(p, bytes);
@@ -43,7 +43,7 @@ inline void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_
 /// Makes sure that only one thread at a time uses an object, for example a context with its temporary memory. A thread
 /// that uses the object holds a Scope.
 /// @throws ArgumentError, from the constructor of Scope, if a different thread has a Scope of the same object
-/// @cost  one atomic exchange for the outermost Scope of a thread, one atomic load for each nested Scope
+/// @cost  one atomic load for each Scope; for the outermost Scope of a thread also one compare-exchange and one store
 class OneThread {
  public:
   /// @param name  the name of the object in the error message
@@ -87,11 +87,11 @@ class OneThread {
 ///   (a scope of scratch memory) in which it was taken.
 /// - Memory is taken from the first chunk with enough unused room at its end. If no chunk has enough, a new chunk is
 ///   allocated. A training step therefore reuses the chunks of the step before it.
-/// - If an arena in host memory had to add chunks, they are replaced by one chunk as soon as all memory is given back.
-///   This chunk is as large as the largest total in use, because several chunks would waste the memory at their ends.
-/// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible.
-///   AddressSanitizer reports accesses to unused memory of an arena in host memory.
-/// - Taking a Mark throws ArgumentError while a different thread holds a Mark.
+/// - If an arena in host memory has several chunks when all memory is given back, one chunk replaces them, because
+///   several chunks would waste the memory at their ends. This chunk is as large as the largest total in use so far.
+/// - Debug builds fill unused memory with 0xff bytes, so that a read of uninitialised memory is visible: floats read as
+///   NaN, integers as −1. AddressSanitizer reports accesses to unused memory of an arena in host memory.
+/// - Taking a Mark throws ArgumentError while a different thread holds a Mark or the object that here() returns.
 template <class B>
 class Scratch : public OneThread {
  public:
@@ -123,8 +123,9 @@ class Scratch : public OneThread {
   /// @throws ArgumentError if another thread works in the context
   [[nodiscard]] OneThread::Scope here() { return OneThread::Scope(*this); }
 
-  /// Returns a view of uninitialised temporary memory with the given extents, aligned like B::allocate (at most 256
-  /// bytes). The destructor of the innermost Mark (a scope of scratch memory) gives it back.
+  /// Returns a view of uninitialised temporary memory with the given extents. The memory has the alignment of
+  /// B::allocate or 256 bytes, whichever is less. The destructor of the innermost Mark (a scope of scratch memory)
+  /// gives it back.
   template <class T, class... Extent>
   View<T, static_cast<int>(sizeof...(Extent)), B> scratch(Extent... extents) {
     const std::size_t count = static_cast<std::size_t>((Index(1) * ... * static_cast<Index>(extents)));

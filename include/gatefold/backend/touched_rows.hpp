@@ -38,9 +38,9 @@ struct StepTouched {
 
 }  // namespace functor
 
-/// Divides the elements of a gradient into parts, which are summed one by one, in order. A part is a range of `length`
-/// elements, or one row if the gradient is a Table. A row that no backward pass has written counts as a part without
-/// elements, because it is 0.
+/// Divides the elements of a gradient into parts. Each part is summed separately, and the sums of the parts are then
+/// added in a fixed order. A part is a range of `length` elements, or one row if the gradient is a Table. A row that no
+/// backward pass has written counts as a part without elements, because it is 0.
 struct Parts {
   Index size, length;
   // one mark per row of a Table, not 0 if a backward pass has written the row; null if all elements count

@@ -41,7 +41,8 @@ struct WeightRounding {
     if (a >= 0x7f800000) return number_of(0x7fc00000);  // infinity and NaN give NaN
     if (form == Weights::mxfp4) {
       if (a == 0) return 0;
-      // With a = f 2^n and 1 <= f < 2, a / 6 <= 2^(n − 2) if f <= 1.5. The smallest scale is 2^-127, a subnormal.
+      // The scale is the smallest power of two that is at least a / 6. With a = f 2^n and 1 <= f < 2, this is 2^(n − 2)
+      // if f <= 1.5, otherwise 2^(n − 1). The smallest scale is 2^-127, a subnormal.
       const int exponent = static_cast<int>(a >> 23) - 2 + ((a & 0x7fffff) > 0x400000);
       return number_of(exponent > 0 ? static_cast<std::uint32_t>(exponent) << 23 : 0x400000);
     }

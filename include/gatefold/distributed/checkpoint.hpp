@@ -22,10 +22,9 @@
 /// (`gatefold::io`).
 namespace gatefold::dist {
 
-/// Saves a checkpoint of a run on several shards. The files are equal to those that one process with all experts
-/// writes. Shard 0 creates the files. Every shard writes the rows of its own experts, and a part of the tensors that
-/// all shards hold. Then shard 0 renames the files into place. The files are complete when the call returns on any
-/// shard.
+/// Saves a checkpoint of a run on several shards. The files equal the files that one process with all experts writes.
+/// Shard 0 creates the files. Every shard writes the rows of its own experts, and a part of the tensors that all shards
+/// hold. Then shard 0 renames the files into place. The files are complete when the call returns on any shard.
 /// @param metadata  further strings to store with the tensors. Only the strings of shard 0 are written
 /// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
 ///         only one shard has changed it
@@ -81,7 +80,7 @@ Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, cons
 }
 /// Finishes a save: calls write() on every shard, then renames the files into place on shard 0. write() writes the part
 /// of its shard, or waits until a thread has written this part. All shards must call commit together.
-/// @throws ArgumentError on all shards if they finish different saves, for example because two checkpoints are
+/// @throws ArgumentError on all shards if the shards finish different saves. This can happen if two checkpoints are
 ///         unfinished
 template <class ShardT, class WriteF>
 void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
@@ -162,8 +161,8 @@ io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R
 /// All shards make these calls together and in the same order. Shards communicate only inside these calls. The files
 /// are renamed into place in the first call after the last shard has written its part. If the thread of a shard has
 /// failed, this call throws the error on all shards instead. A program that catches the error can continue training.
-/// The destructor also waits and throws. If an exception destroys the object, the destructor does not wait or throw,
-/// and the files do not appear.
+/// The destructor also waits and throws. If an exception destroys the object, the destructor waits only for the thread
+/// of this shard and throws nothing, and the files do not appear.
 template <class ShardT>
 class AsyncCheckpoint {
  public:

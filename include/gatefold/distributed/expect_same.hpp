@@ -109,9 +109,9 @@ struct NumbersOfPack : Numbers {
   }
 };
 
-/// The message that starts a comparison between shards: how many numbers a shard compares, and a hash of `where`, the
-/// name of the calling function. The message is padded to be longer than other small messages. If a shard makes a
-/// different call, it therefore sends a message of a different size, and the error is detected.
+/// The message that starts a comparison between shards. It contains the count of the numbers that a shard compares, and
+/// a hash of `where`, the name of the calling function. The message is padded to be longer than other small messages.
+/// If a shard makes a different call, it therefore sends a message of a different size, and the error is detected.
 struct Call {
   std::uint64_t count, where, mark[5];
   static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }

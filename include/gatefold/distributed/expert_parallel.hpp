@@ -18,10 +18,10 @@ GATEFOLD_FUNCTORS((class T, class B), TakeWeights, GiveAdjoints);
 
 namespace dist {
 
-/// A mixture whose experts are distributed over several shards (expert parallelism): evenly and in order, or by a
-/// Placement. move_experts changes the distribution later.
+/// A mixture whose experts are distributed over several shards (expert parallelism). The experts are divided
+/// evenly and in order, or by a Placement. move_experts changes the distribution later.
 ///
-///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
+///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   n: the items of all shards as one batch, in shard order      (1)
 ///
 /// ExpertParallel replaces its member `mixture` in a model, and computes the same values as this Mixture in one process
 /// with the whole batch. The values are equal bit for bit if the gate picks some experts for each item (a sparse plan).
@@ -33,17 +33,17 @@ namespace dist {
 /// random numbers (HiddenDropout) draw the same numbers as in one process, from the noise of shard 0. For inference,
 /// replicate() copies experts to further shards; backward throws if an expert has copies.
 ///
-/// With `exchange.bfloat16`, all rows are rounded to bfloat16, even rows that stay on their shard. With
-/// `exchange.chunks = 2`, the rows of half of the experts are transferred while the other half computes. This does not
+/// With `exchange.bfloat16`, all rows of floats are rounded to bfloat16, even rows that stay on their shard. With
+/// `exchange.chunks = 2`, the rows of half of the experts are transferred while the other half computes. Chunks do not
 /// change the bits of the results.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
-/// @throws the errors of Mixture; ArgumentError unless the placement is empty (even) or has a shard for each expert;
+/// @throws the errors of Mixture; ArgumentError if the placement has entries, but not one shard for each expert;
 ///         ArgumentError on several shards if the gate needs each sequence on one shard (SoftMoe, similarity), but the
-///         extra inputs have no sequence length; ArgumentError on all shards if a gate gets different noise, k or
-///         length on different shards; DeviceError if another shard has failed
+///         extra inputs have no sequence length; ArgumentError on all shards if a gate gets different noise, k, length
+///         or tau on different shards; DeviceError if another shard has failed
 /// @cost   the experts' work on the slots of this shard's experts. Forward sends one row for each pair of an item and a
-///         shard that holds experts of the item, and returns one row for each slot. Backward transfers as many rows; if
-///         the experts do not apply the weights, it transfers one row for each slot in both directions
+///         shard that holds experts of the item, and returns one row for each slot. Backward transfers as many rows as
+///         forward. If the experts do not apply the weights, backward transfers one row for each slot in each direction
 /// @order  the order of Mixture
 template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {
@@ -243,8 +243,8 @@ struct ExpertParallel {
   }
   /// Overlaps transfers with computation. The experts are divided into chunks, and each chunk c needs bring(c),
   /// compute(c) and give_back(c). Each chunk except the last is computed while the rows of the next chunk arrive. The
-  /// last chunk is computed while the results of the first chunk are sent back. work() runs while the rows of the first
-  /// chunk arrive.
+  /// last chunk is computed while the results of the first chunk are sent back. A single chunk is computed between the
+  /// two transfers, without overlap. work() runs while the rows of the first chunk arrive.
   template <class BringF, class ComputeF, class ReturnF, class T, class B, class Work>
   static void in_chunks(const SlotExchange<T, B>& slots, const BringF& bring, const ComputeF& compute,
                         const ReturnF& give_back, const Work& work) {

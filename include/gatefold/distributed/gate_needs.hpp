@@ -41,7 +41,9 @@ enum class Sees {
 
 }  // namespace global
 
-/// True if a gate routes each item independently of all other items. Each shard then routes only its own items.
+/// True for a HashGate, which routes each item independently of all other items. Each shard then routes only its own
+/// items. For other gates with a SparsePlan, values of other shards are gathered (see Sees), even if the gate routes
+/// each item independently.
 template <class GateT>
 inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
 

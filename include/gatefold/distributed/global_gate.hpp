@@ -38,8 +38,9 @@ void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<co
 /// - Scores are computed on the shards of the items, and the logits [N, E] are gathered, if three conditions hold. The
 ///   scores have no extra inputs, for example linear scores. The selection reads only logits (TopK, ExpertChoice,
 ///   Capacity, …). There is no mixing, or a mixing without parameters that works on single rows.
-/// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) after such scores is also computed on
-///   the shards of the items. Each sequence must be on one shard. Logits, ranks and probabilities are gathered.
+/// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) is also computed on the shards of the
+///   items, if the first two conditions hold. Each sequence must be on one shard. Logits, ranks and probabilities are
+///   gathered.
 /// - A gate whose plan is not a SparsePlan (SoftMoe, WeightOnInput), and a gate with routes_alone, routes only the
 ///   items of its shard. Each sequence must be on one shard.
 /// - For any other gate the items of all shards are gathered, and every shard routes all of them.

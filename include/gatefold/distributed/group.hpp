@@ -24,10 +24,10 @@ struct Traffic {
   Index exchanges = 0;
   std::uint64_t given = 0;  // number of bytes given to other shards
   std::uint64_t sent = 0;   // number of these bytes that went to other processes
-  /// Seconds in exchanges, with the time of waiting for other shards and without the time of work().
+  /// Seconds spent in exchanges. The time of waiting for other shards counts; the time of work() does not.
   double seconds = 0;
-  /// Seconds of waiting until all shards have arrived at an exchange. Waiting for other processes counts only with
-  /// measure_waiting.
+  /// Seconds of waiting until all shards have arrived at an exchange. Waiting for other processes counts only with the
+  /// option RunOptions::measure_waiting.
   double waiting = 0;
 };
 
@@ -67,7 +67,7 @@ class Group {
   /// call exchange in the same order. work() must not start another exchange, and must not touch these bytes. If W is a
   /// StartingWorld, bytes on the host are transferred to other processes while work() runs, unless `meets` is true. All
   /// other bytes are transferred after work().
-  /// @param memory  the memory of the bytes. Bytes for other processes are on the host, unless W is a DeviceWorld
+  /// @param memory  the memory of the bytes. Bytes for other processes must be on the host, unless W is a DeviceWorld
   template <class M, class Work = NoWork>
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
                 const Work& work = {}) {
@@ -139,7 +139,7 @@ class Group {
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
   /// Starts an exchange: records the bytes of this shard. The last shard of this process that calls start checks all
-  /// sizes. If `works` is true, it also starts the transfer to other processes.
+  /// sizes. If this last call has `works` = true, it also starts the transfer to other processes.
   void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
       throw DeviceError("dist: the work that runs during an exchange must not start another exchange");

@@ -20,8 +20,8 @@ namespace gatefold::dist {
 ///     dist::Hierarchical nodes{world, 8};
 ///     dist::run(nodes, 32, program);
 ///
-/// A node has m of the R ranks; rank (a, i) is rank number i of node a. To send bytes to rank (b, j), it first sends
-/// them to rank (a, j). Rank (a, j) then sends the bytes of all ranks of node a for (b, j) as one message. A rank
+/// A node has m of the R ranks; rank (a, i) is rank number i of node a. To send bytes to rank (b, j), rank (a, i) first
+/// sends them to rank (a, j). Rank (a, j) then sends the bytes of all ranks of node a for (b, j) as one message. A rank
 /// therefore sends R/m − 1 messages to other nodes instead of R − m, each m times as long. However, bytes for another
 /// node are first transferred within the node of the sender, unless sender and receiver have the same number i within
 /// their nodes. Hierarchical is faster if messages are many and short. The bits of a run stay the same.
@@ -246,7 +246,7 @@ class Hierarchical {
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
   std::vector<Size> told_{}, sizes_{}, expected_{};  // numbers of bytes: told_, sizes_ [place, node], expected_ [rank]
-  std::vector<std::size_t> starts_{}, next_{};       // [rank] the first byte of each rank
+  std::vector<std::size_t> starts_{}, next_{};       // [rank] positions in a buffer of the bytes for or from each rank
   std::vector<Part> messages_{};                     // [node]
   std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};
 };

@@ -111,7 +111,7 @@ auto memory_of([[maybe_unused]] C& ctx) {
 class Staged {
  public:
   /// Copies the bytes for other processes from the device to the host. Afterwards, out() and in() are the lists for the
-  /// exchange. For other processes, they refer to host memory; for shards of this process, to the memory that was
+  /// exchange. For other processes, the lists refer to host memory; for shards of this process, to the memory that was
   /// passed.
   /// @param here  the shards of this process
   template <class M>
@@ -148,8 +148,8 @@ class Staged {
   std::vector<std::byte> bytes_;
 };
 
-/// Functions that copy some of the rows of a tensor. A row is the part with one index of the first dimension. For
-/// example, a row has the weights of one expert, or a shard computes the optimizer step of some rows.
+/// Functions that copy some of the rows of a tensor. A row is the part of the tensor with one index of the first
+/// dimension. For example, if a tensor holds the weights of several experts, a row holds the weights of one expert.
 namespace rows {
 
 /// Returns the number of values in one row of a tensor.

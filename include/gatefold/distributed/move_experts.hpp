@@ -20,8 +20,9 @@ namespace gatefold::dist {
 /// expert had moved.
 /// @param run  a Trainer, or a class with these members: `each` lists the packs that move, `params` are the parameters
 ///         of the model, and `context()` returns the context. The packs must be made from the parameters, with
-///         zeros_like or the begin of an optimizer. Gradients of experts are zeros afterwards. Packs outside `run` do
-///         not move; using them together with the moved packs throws ArgumentError
+///         zeros_like or the begin of an optimizer. If the placement of an ExpertParallel changes, the gradients of its
+///         experts are zeros afterwards. Packs outside `run` do not move; using them together with the moved packs
+///         throws ArgumentError
 /// @param to  the new placement of each ExpertParallel, in the order of placements(run); a placement without entries is
 ///         even
 /// @return the number of experts that have moved
@@ -63,11 +64,11 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
   for_each_tensor(visitor, run);
 }
 
-/// Returns one bool for each tensor of the experts that move, in order: true if any shard holds rows of the tensor. The
-/// bool is false for a tensor in the state of an optimizer that does not update this tensor (another group of
-/// InGroups).
-/// @throws ArgumentError on all shards if a shard does not hold one row for each expert that the deal (the assignment
-///         of experts to shards) gives to this shard
+/// Returns one bool for each tensor of the experts that move, in order: true if any shard holds rows of the tensor.
+/// With InGroups, the state of an optimizer also has tensors for parameters that another optimizer updates. Such a
+/// tensor is empty on all shards, and its bool is false.
+/// @throws ArgumentError on all shards if some shard holds rows of a tensor, but not every shard holds one row for each
+///         expert that the deal (the assignment of experts to shards) gives to it
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
   std::vector<Index> mine;

@@ -13,7 +13,7 @@ namespace gatefold::dist {
 
 /// Options for waiting in dist::Mpi, a connection of MPI processes.
 struct MpiOptions {
-  double timeout = 300;  // seconds without any message after which exchange throws
+  double timeout = 300;  // exchange throws if no message has arrived or been sent for this number of seconds
   /// If true, a thread calls MPI every 50 µs between begin and finish, so that messages advance while the process
   /// computes. The thread needs a free processor.
   bool progress = false;
@@ -76,19 +76,19 @@ class Mpi {
   /// @param outgoing  in   messages to other ranks. Messages from one rank to another arrive in the order of this list
   /// @param incoming  out  memory for messages from other ranks, of the sizes that these ranks send
   /// @throws ArgumentError if a rank is this rank or does not exist; then no message is sent
-  /// @throws DeviceError if a rank has failed, has sent a different size than expected, or has sent no message for
-  ///         longer than the timeout. The error is reported to the other ranks. The contents of `incoming` are then
-  ///         unspecified, and are not written later
+  /// @throws DeviceError if a rank has failed or has sent a different size than expected, or if no message of this rank
+  ///         has arrived or been sent for longer than the timeout. The error is reported to the other ranks. The
+  ///         contents of `incoming` are then unspecified, and are not written later
   /// @cost   no allocation after a first call with as many messages, except by MPI
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     begin(outgoing, incoming);
     finish();
   }
   /// Starts an exchange of messages; this process can compute until it calls finish(). The messages are delivered when
-  /// finish() returns. Until then no other exchange can start, and the memory of the messages must stay valid. If an
-  /// exception is thrown, the memory must stay valid until fail() or the destructor has cancelled the messages. With
-  /// the option `progress`, another thread calls MPI between begin and finish. A program that itself calls MPI in this
-  /// time needs MPI_THREAD_MULTIPLE.
+  /// finish() returns. Until then no other exchange can start, and the memory of the messages must stay valid. If your
+  /// code throws an exception before it calls finish(), the memory must stay valid until fail() or the destructor has
+  /// cancelled the messages. With the option `progress`, another thread calls MPI between begin and finish. A program
+  /// that itself calls MPI in this time needs MPI_THREAD_MULTIPLE.
   /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
@@ -191,7 +191,7 @@ class Mpi {
              << " s (that rank may itself be waiting)";
     throw DeviceError(sentence.str());
   }
-  // Waits until all ranks have called the destructor of this class, up to a time limit. Returns true if they all have.
+  // Waits until all ranks have called the destructor of this class, up to a time limit. Returns true if all ranks have.
   // If MPI may still write into messages, does not call MPI and returns false after the time limit.
   bool all_leave() {
     MPI_Request request = MPI_REQUEST_NULL;

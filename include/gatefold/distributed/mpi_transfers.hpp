@@ -60,7 +60,7 @@ class Transfers {
 
   /// Completes the pieces of messages that have arrived or have been sent, and checks the sizes of the received pieces.
   /// Does not wait.
-  /// @return whether there were such pieces
+  /// @return true if there were such pieces, or if all messages were already complete
   /// @throws DeviceError if a rank has sent a different size than expected
   bool take() {
     int taken = 0;
@@ -162,7 +162,8 @@ class Transfers {
 };
 
 /// A thread that calls MPI while the process computes, so that the messages of an exchange advance. MPI libraries
-/// transfer few bytes unless the program calls them. Between start and stop, only this thread calls MPI.
+/// transfer few bytes unless the program calls them. Between start and stop, other threads may call MPI only while they
+/// hold the lock of pause().
 class Progress {
  public:
   explicit Progress(Transfers& transfers) : transfers_(transfers), thread_([this] { run(); }) {}
@@ -184,8 +185,8 @@ class Progress {
     }
     changed_.notify_one();
   }
-  /// Stops calling MPI on the thread.
-  /// @return the exception that was thrown on the thread, if any
+  /// Makes the thread stop calling MPI, and waits until its present call has returned.
+  /// @return the exception that was thrown on the thread since start(), if any
   std::exception_ptr stop() noexcept {
     const std::lock_guard lock(mutex_);
     goes_ = false;

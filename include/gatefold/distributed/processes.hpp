@@ -62,8 +62,8 @@ void or_fail(W& world, const F& f) {
   }
 }
 
-/// Sends the value to_each[r] to each other rank r. Returns the values that the ranks have sent to this rank, with
-/// to_each[rank()] as its own value.
+/// Sends the value to_each[r] to each other rank r. Returns the values that the other ranks have sent to this rank,
+/// sorted by rank. Element rank() of the result is to_each[rank()].
 template <World W, class T>
 std::vector<T> exchange_values(W& world, const std::vector<T>& to_each) {
   std::vector<T> values = to_each;

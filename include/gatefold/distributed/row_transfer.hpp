@@ -74,8 +74,8 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
 
 }  // namespace rows
 
-/// Sends the rows `gives` of `from` on each shard to the other shards, and writes the received rows to the rows `takes`
-/// of `to`. work() runs while the rows are transferred.
+/// Sends rows of `from` to the shards, as listed in `gives`, and writes the received rows to the rows `takes` of `to`.
+/// All shards call it together. work() runs while the rows are transferred.
 /// @param bfloat16  whether to round floats to bfloat16, also rows that stay on this shard
 template <class T, class B, class ShardT, class Work>
 void carry_rows(ShardT& shard, typename B::Context& ctx, bool bfloat16, const PackedRows<B>& gives, In<T, 2, B> from,

@@ -19,7 +19,7 @@ namespace gatefold::dist {
 ///
 /// All shards call each function below, in the same order and with sizes that agree.
 /// @throws ArgumentError if another thread is in a function of this shard; DeviceError if another shard or process has
-///         failed, hangs or runs a different program
+///         failed or runs a different program, or if another process hangs
 template <World W>
 class Shard {
  public:
@@ -92,8 +92,8 @@ class Shard {
     return all_gather(std::vector<T>{mine});
   }
 
-  /// Sends the values in the range give[j] of `from` to each shard j, and receives the values in the range take[j] of
-  /// `to` from it. All lengths are multiples of `width`, the number of values of a row; the ranges count rows.
+  /// Sends the rows in the range give[j] of `from` to each shard j. Receives rows from each shard j, and writes them to
+  /// the range take[j] of `to`. A row has `width` values.
   template <class M, class T, class Work = NoWork>
   void all_to_all(const M& memory, const T* from, std::span<const Range> give, T* to, std::span<const Range> take,
                   Index width = 1, const Work& work = {}) {
@@ -212,8 +212,9 @@ struct RunOptions {
 ///     dist::run(world, 4, [&](auto& shard) { … });       // mpirun -n 1, 2, 3 or 4: the same bits
 ///
 /// @param shards  number of shards, at least the number of processes. The bits of the results depend on it
-/// @throws ArgumentError unless there are at least as many shards as processes; the first exception of a shard of this
-///         process, after all shards have ended; DeviceError if another process has failed
+/// @throws ArgumentError if there are fewer shards than processes, or if processes pass different numbers of shards;
+///         the first exception of a shard of this process, after all shards have ended; DeviceError if another process
+///         has failed
 template <World W, class F>
 void run(W& world, Index shards, const F& program, const RunOptions& options = {}) {
   expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the number of processes)"},

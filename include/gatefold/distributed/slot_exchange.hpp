@@ -27,9 +27,10 @@ struct ExchangeOptions {
 /// receiving shard they are sorted by expert, then by sending shard, which is the order of the whole batch. A row that
 /// several slots of a shard read is transferred only once to each shard that needs it. The host computes the lists of
 /// the transfers, because it must know the length of messages; the rows are on the backend.
-/// @cost   begin: two small exchanges, and on a device a transfer of the lists of slots to the host and back. Every
-///         other function: one exchange, in which a shard sends or receives at most a row for each of its slots; if
-///         experts are not placed in order, also a copy of its own slots
+/// @cost   begin: two small exchanges (three if experts have copies), and on a device a transfer of the lists of slots
+///         to the host and back. bring_rows, bring_slots and return_slots: one exchange each, in which a shard sends or
+///         receives at most one row for each of its slots. If experts are not placed in order, bring_slots and
+///         return_slots also copy the rows of this shard's own slots
 template <class T, class B>
 class SlotExchange {
  public:

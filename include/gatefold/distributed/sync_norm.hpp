@@ -162,7 +162,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   /// The layout of an array of sums of squares, from which the norms are computed. A tensor has one sum for each slice
   /// (expert). With per_expert = false, a tensor that all shards hold has one sum in total.
   struct Terms {
-    std::vector<Range> of{};  // [tensors] place of a tensor's sums in the array; count 0: empty on all shards
+    std::vector<Range> of{};  // [tensors] range of a tensor's sums; empty if the tensor is empty on all shards
     Index slices = 0, count = 0;
   };
 
@@ -201,7 +201,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   }
   /// Returns for each expert the sum of the squares of its gradients in all tensors. If sum_of_norms is true, returns
   /// for each expert the sum of the norms of its gradients, one norm for each tensor. With per_expert = false, returns
-  /// one sum for all experts.
+  /// one value for all tensors.
   template <class C, class Pack>
   const double* norms(C& ctx, const Pack& grads, const Terms& terms) const {
     const auto squares = ctx.template scratch<double>(terms.count), sums = ctx.template scratch<double>(terms.slices);

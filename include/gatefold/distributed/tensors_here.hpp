@@ -13,8 +13,8 @@
 /// because the header needs gatefold::io. Only for host backends.
 namespace gatefold::dist {
 
-/// Lists the tensors of a pack (a struct of named tensors) as they are in a file, with the experts of all shards, and
-/// the rows of each tensor that this shard reads or writes.
+/// Lists the tensors of a pack (a struct of named tensors) with their shapes in a file, which include the experts of
+/// all shards. Also lists the rows of each tensor that this shard reads or writes.
 template <class C>
 class TensorsHere {
  public:
@@ -24,7 +24,7 @@ class TensorsHere {
 
   /// Finds the rows of this shard in all tensors of a pack.
   /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from the experts that are
-  ///         assigned to it
+  ///         assigned to it; ArgumentError if experts have copies
   /// @cost   an exchange of a number for each distributed tensor
   template <class ShardT, class P>
   TensorsHere(ShardT& shard, const char* where, P& pack, Takes takes) {

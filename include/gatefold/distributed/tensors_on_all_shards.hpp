@@ -41,7 +41,7 @@ class Whole {
   /// empty.
   /// @param memory  the memory of the tensors
   /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from the experts that are
-  ///         assigned to it
+  ///         assigned to it; ArgumentError if experts have copies
   Whole(ShardT& shard, const M& memory, const char* where, P& pack) : shard_(shard), memory_(memory), pack_(pack) {
     std::vector<Index> mine;
     each_part([&](const Name&, const auto& part, const DealtRows&, Index) { mine.push_back(part.extent(0)); });

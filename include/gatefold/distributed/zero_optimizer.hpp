@@ -52,8 +52,8 @@ struct Zero {
   OptimizerT optimizer;
   ShardT* shard;
 
-  /// The state of the wrapped optimizer, for the rows that this shard steps. During a step, the packs hold the
-  /// parameters and gradients of these rows.
+  /// The state of the wrapped optimizer, for the rows that this shard updates. During a step, `params` and `grads` hold
+  /// the parameters and gradients of these rows.
   template <class Pack>
   struct State {
     Sharded<typename OptimizerT::template State<Pack>> of_shard;

@@ -28,7 +28,7 @@
 ///
 /// If mixing and selection compute each item independently and neither has Saved, they can work row by row, in one pass
 /// while a row is in cache (`rows`, `rows_backward` of policy/hooks.hpp). A mixing with `rows` must rank by z. For item
-/// n, a selection with `rows` reads row n of rank and q, and its backward adds only to the gradient of q.
+/// n, a selection with `rows` may read only row n of rank and q, and its backward may add only to the gradient of q.
 ///
 /// If the scores have forward_rows, a backend can compute the logits of a few items and choose the experts of these
 /// items while the logits are in cache. This needs functors that accept a row at any address: f.row(lanes, n, z_row,

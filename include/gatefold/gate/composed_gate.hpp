@@ -54,7 +54,8 @@ struct ComposedGate {
                               "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
                               "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
-  // The members below are not options. The compiler prints their texts if a user sets an option of a part on the gate.
+  // The members below are not options. If a user sets one of them, the compiler prints its message, because the option
+  // belongs to a part of the gate.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate: SoftmaxTopK{.scores = {.experts = 8}, "
       ".selection = {.k = 2}}; count_experts(gate) returns it; see docs/how-to/extending_parts.md#parts-of-a-gate">
@@ -166,8 +167,9 @@ struct ComposedGate {
   }
 
   /// Writes the plan for inference, without auxiliary losses and without saved values. If mixing and selection work row
-  /// by row, the logits are the only array [N, E] in scratch memory. If the scores also have forward_rows (see
-  /// candidates.hpp), scratch memory holds the logits of only a few items at a time.
+  /// by row, the logits are the only array [N, E] in scratch memory. If, in addition, the scores have forward_rows and
+  /// the functors of mixing and selection accept rows at any address (see candidates.hpp), scratch memory holds the
+  /// logits of only a few items at a time.
   template <class T, class B>
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
                                const Extra<T, B>& extra = {}) const {

@@ -104,7 +104,7 @@ Index count_experts(const auto& policy) {
 
 /// Returns the number of values per item that a scores policy expects: length · model_dim, or model_dim if there is no
 /// option `length`. For a wrapper with a member `scores`, for example Jitter, returns item_width of this member.
-/// Returns 0 if model_dim is 0, or if the policy has neither the option nor the member.
+/// Returns 0 if model_dim is 0, or if the policy has neither an option `model_dim` nor a member `scores`.
 Index item_width(const auto& scores) {
   if constexpr (requires { scores.scores; }) {
     return item_width(scores.scores);
@@ -117,12 +117,12 @@ Index item_width(const auto& scores) {
   }
 }
 
-/// Returns the number of experts that compute each item, before a capacity limit drops some of them:
-/// - option `k` of the gate, of the gate that it wraps, or of its selection (the part that chooses experts), or the
-///   constant `picks` if there is no `k`;
-/// - option `factor` of ExpertChoice, rounded up, because an item has `factor` experts on average;
-/// - the product of the numbers of the two levels of a gate with groups of experts (HierarchicalGate);
-/// - all experts for any other gate (Dense, SoftMoe).
+/// Returns the number of experts that compute each item (at most `experts`), before a capacity limit drops picks:
+/// - If the gate, the gate that it wraps, or its selection (the part that chooses experts) has an option `k` or a
+///   constant `picks`, the number is this k, or `picks` if there is no `k`.
+/// - For ExpertChoice, the number is the option `factor`, rounded up, because an item has `factor` experts on average.
+/// - For a gate with groups of experts (HierarchicalGate), it is the product of the numbers of the two levels.
+/// - For any other gate (Dense, SoftMoe), it is the number of all experts.
 /// @param part  a gate or a selection
 template <class P>
 Index active_experts(const P& part, Index experts) {
@@ -149,8 +149,9 @@ Index active_experts(const P& part, Index experts) {
   }
 }
 
-/// Number of experts that compute each item (see active_experts), which `summary` of a model reads. Only the backend
-/// Shapes, whose tensors have shapes but no memory, stores it. For all other backends the struct is empty.
+/// Stores the number of experts that compute each item (see active_experts), which `summary` of a model reads. The
+/// struct has members only for the backend Shapes, whose tensors have shapes but no memory. For all other backends, it
+/// is empty.
 template <class B>
 struct ActiveExperts {
   constexpr explicit ActiveExperts(Index = 0, Index = 0) {}

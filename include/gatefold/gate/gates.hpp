@@ -120,17 +120,17 @@ using WithMixing = typename detail_::lookup::WithMixing<Base, MixingT>::Type;
 /// Source: paper 002, eq. (7), (8).
 template <class Base>
 using SimilarityAware = WithMixing<Base, TokenSimilarity>;
-/// The gate `Base`, in which the probabilities of an item are averaged over the items that it attends to. A Block
-/// passes the tensors of the attention (the attention trace) to the gate.
+/// The gate `Base`, in which the probabilities of an item are averaged over the items to which the item attends. A
+/// Block passes the tensors of the attention (the attention trace) to the gate.
 ///
 /// Source: paper 002, eq. (14)-(16).
 template <class Base>
 using AttentionAware = WithMixing<Base, AttentionPosterior>;
 
 /// Functions that return gates with the settings of a publication, for example `published::vmoe({.experts = 8, .factor
-/// = 4})`. The braces take the options that the publication varies. Their defaults are the values of the publication,
-/// if it has any. If `experts` is 0, the Mixture fills it in. To change any other option, assign to a member of the
-/// returned gate.
+/// = 4})`. The braces take the options that the publication varies. The default of an option is the value of the
+/// publication, if the publication names one. If `experts` is 0, the Mixture fills it in. To change any other option,
+/// assign to a member of the returned gate.
 namespace published {
 
 /// Options of `shazeer`.

@@ -17,7 +17,7 @@ GATEFOLD_FUNCTORS((class T, class B), PickByHash);
 ///
 /// `mix` is the function mix64, the finaliser of splitmix64.
 /// Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
-/// @param extra  ids [N]: the token of each item, independent of its embedding. An item with a negative id goes to no
+/// @param extra  ids [N]: the token of each item. The values of x are not read. An item with a negative id goes to no
 ///               expert; its picks in the plan are dropped picks of expert 0
 /// @throws ArgumentError unless 1 <= k <= count and there is one id per item
 /// @cost   about N·K² comparisons if K is much smaller than E, N·K³ at most; S = N·K picks
@@ -79,9 +79,9 @@ struct PickByHash {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  /// Returns the expert number `rank`, counted from 0, among the experts that the item has not picked yet. The item's
-  /// previous picks are picks `first` … `first + count − 1` of the plan. The result is the smallest e with e = rank +
-  /// (number of previous picks <= e).
+  /// Returns the expert with index `rank`, counted from 0, among the experts that the item has not picked yet. The
+  /// item's previous picks are picks `first` … `first + count − 1` of the plan. The result is the smallest e with e =
+  /// rank + (number of previous picks <= e).
   GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
     for (Index e = rank;;) {
       Index passed = 0;

@@ -18,11 +18,11 @@ GATEFOLD_FUNCTORS((class T, class B), MarkGroup, PickInGroup, PickInGroupBackwar
 ///
 ///     w[n, g·M + e] = v[n,g] · w_g[n,e],   v from the primary gate, w_g from the secondary gate of group g     (1)
 ///
-/// Expert e of group g is expert g·M + e of the mixture, so the experts of all groups are one grouped product. For the
-/// secondary gate of a group, items that the primary gate did not send to the group are padding: they get no experts of
-/// the group, take no capacity, and do not count in auxiliary losses. If a secondary gate draws random numbers, each
-/// group has a separate random stream. metric::load of the plan counts the picks that a secondary gate dropped.
-/// metric::load of `saved.primary.plan` counts the picks that the primary gate dropped.
+/// Expert e of group g is expert g·M + e of the mixture, so the grouped products of the mixture compute the experts of
+/// all groups together. For the secondary gate of a group, items that the primary gate did not send to the group are
+/// padding: they get no experts of the group, take no capacity, and do not count in auxiliary losses. If a secondary
+/// gate draws random numbers, each group has a separate random stream. metric::load of the plan counts the picks that a
+/// secondary gate dropped. metric::load of `saved.primary.plan` counts the picks that the primary gate dropped.
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, appendix B, eq. (12); with SoftmaxDense for both gates Jordan and
 /// Jacobs 1994, "Hierarchical mixtures of experts and the EM algorithm".
@@ -30,8 +30,8 @@ GATEFOLD_FUNCTORS((class T, class B), MarkGroup, PickInGroup, PickInGroupBackwar
 /// @param secondary  the options of the gates of all groups: a ComposedGate with picks in the order of the items (not
 ///         ExpertChoice). Its number of experts is M
 /// @param extra  `.primary` and `.secondary` have the extra inputs of the gates, `.valid` [N] the mask of padding
-/// @throws ArgumentError unless both gates have at least one expert, `params` has one pack per group, and `extra.valid`
-///         is empty or [N]. Also in the cases in which one of the gates throws
+/// @throws ArgumentError unless both gates have at least one expert, `params.secondary` has one pack per group, and
+///         `extra.valid` is empty or [N]. Also in the cases in which one of the gates throws
 /// @cost   the primary gate, and for each group the secondary gate on N items and a copy [N, D] of the items; S =
 ///         (picks of the primary gate) · (picks of a secondary gate per item)
 /// @order  ties as in each of the two gates; the outputs of an item's experts are added by ascending expert
@@ -50,13 +50,13 @@ struct HierarchicalGate {
     std::vector<gatefold::Params<SecondaryT, T, B>> secondary;  // one pack per group
     GATEFOLD_PACK(primary, secondary)
   };
-  /// The picks of the primary gate.
+  /// The picks of the primary gate, and the values that this gate saves for backward.
   template <class T, class B>
   struct Primary {
     gatefold::Plan<PrimaryT, T, B> plan;
     gatefold::Saved<PrimaryT, T, B> gate;
   };
-  /// The picks of the secondary gate of one group.
+  /// The picks of the secondary gate of one group, and the values that this gate saves for backward.
   template <class T, class B>
   struct Group {
     SparsePlan<T, B> plan;

@@ -33,8 +33,8 @@ GATEFOLD_FUNCTORS((class T, class B), SoftmaxOfItems, SoftmaxOfItemsBackward);
 /// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
 /// @param extra  Sequence: length, padding. Items of different sequences do not affect each other. Padding affects no
 ///               item, whatever its values are; its output is 0
-/// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0, the parameters have the shapes of Params,
-///         and the length divides N
+/// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0 (not checked if norm is `none`), the
+///         parameters have the shapes of Params, the length divides N, and the mask of padding is empty or [N]
 /// @cost   2·N·E·P·D flop in addition to the cost of the plan. `init` sets σ to 1 and draws φ from N(0, 1/D)
 struct SoftMoe {
   Index model_dim = 0, count = 0, slots = 1;

@@ -23,7 +23,7 @@ struct WeightedInputPlan;
 /// Source: Llama 4 (transformers' modeling_llama4.py). The code of Llama 4 also computes the experts that an item did
 /// not pick, with input 0. The result is equal, because the experts of Llama 4 have no bias.
 /// @param x     [N, D] in   items
-/// @param plan  out         WeightedInputPlan: the picks of the gate, and the inputs [S, D] of the experts
+/// @param plan  out         WeightedInputPlan: the picks of the gate. Its `dispatch` writes the experts' inputs [S, D]
 /// @throws ArgumentError in the cases in which the wrapped gate throws
 /// @cost   the wrapped gate, and S·D values that dispatching writes. A Mixture also keeps the outputs of the experts
 ///         [S, out_dim] until backward
@@ -87,7 +87,7 @@ WeightOnInput(G) -> WeightOnInput<G>;
 ///     in[s] = weight[p(s)] · x[n(s)],   out[n] = Σ_{slots s of item n} z[s]                              (1)
 ///     dweight[p(s)] = ⟨din[s], x[n(s)]⟩,   dx[n] = Σ_{slots s of item n} weight[p(s)] · din[s]            (2)
 ///
-/// WeightOnInput is the gate that writes this plan. It stores the picks in the same way as a SparsePlan.
+/// WeightOnInput is the gate that writes this plan. The plan stores the picks in the same way as a SparsePlan.
 /// @cost   dispatching writes S·D values, which the plan keeps for backward
 /// @order  the outputs of an item's slots are added by ascending slot, and therefore by ascending expert
 template <class T, class B>

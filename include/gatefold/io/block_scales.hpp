@@ -18,9 +18,9 @@
 /// all products are exact in float unless they overflow or underflow. The exception is a product (1) whose scale has
 /// more than 20 significant bits: it is rounded to nearest.
 ///
-/// When the library writes a file, a block whose values equal those of an earlier encoding keeps the bytes and the
-/// scale of that encoding. In any other block, a is the largest finite magnitude, and each value w becomes the code
-/// nearest to w / scale, ties to even:
+/// When the library writes a file, a block whose values equal the values of the encoding that is replaced keeps the
+/// bytes and the scale of this encoding. In any other block, a is the largest finite magnitude, and each value w
+/// becomes the code nearest to w / scale, ties to even:
 ///
 ///     FP8    scale as before if 224 · scale < a ≤ 448 · scale, otherwise a / 448                       (3)
 ///     MXFP4  the smallest power of two, from 2⁻¹²⁷ to 2¹²⁷, that is at least a / 6                     (4)

@@ -26,7 +26,7 @@ struct Float16 {
     if (size > kInfinity) return signed_bits(0x7e00 | (size >> 13 & 0x3ff));
     if (size >= kOverflow) return signed_bits(0x7c00);
     // The result is a subnormal binary16 number. Neighbouring subnormal numbers have the distance 2⁻²⁴, and so have
-    // neighbouring floats in [0.5, 1). Therefore, adding 0.5 rounds v to one of them.
+    // neighbouring floats in [0.5, 1). Therefore, adding 0.5 to |v| rounds |v| to a multiple of 2⁻²⁴.
     if (size < kNormal)
       return signed_bits(std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) -
                          std::bit_cast<std::uint32_t>(0.5f));
@@ -59,8 +59,8 @@ namespace safetensors {
 
 /// Calls f(S{}), with S the C++ type of an element type (dtype) of safetensors files, for example float for "F32" or
 /// Bfloat16 for "BF16".
-/// @return false, without a call of f, if the library has no C++ type for the dtype. These are booleans, numbers of 4
-///         or 6 bits, floats of 8 bits, and complex numbers
+/// @return false, without a call of f, if the library has no C++ type for the dtype. Such dtypes are booleans, numbers
+///         of 4 or 6 bits, floats of 8 bits, and complex numbers
 bool with_element(std::string_view dtype, const auto& f) {
   if (dtype == "F32") return f(float{}), true;
   if (dtype == "BF16") return f(Bfloat16{}), true;

@@ -39,7 +39,7 @@ struct Layout {
     std::string header{};        // size of the JSON text (8 bytes), then the JSON text
     std::uint64_t begin = 0;     // offset of the elements
     std::uint64_t elements = 0;  // bytes of the elements
-    std::uint64_t content = 0;   // offset in the header of the content number (a hash, see kContent), or 0
+    std::uint64_t content = 0;   // offset of the content number (see kContent) in the header, or 0 if there is one file
     std::uint64_t size() const { return begin + elements; }
   };
   /// The position of a tensor: the index of its file in `files`, and its offset in this file.
@@ -69,7 +69,7 @@ inline std::string content_text(std::uint64_t content) {
 /// @throws ArgumentError if an option is invalid, or a name or metadata text is not UTF-8
 /// @order  tensors with Entry::aligned first, then by decreasing size of an element (I64, F64, F32, F16, BF16, I8, U8),
 ///         then by name, so each tensor is aligned; a new file begins if the next tensor does not fit into the current
-///         one
+///         file
 template <class Json = nlohmann::json>
 Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOptions& options) {
   options.validate();

@@ -36,9 +36,9 @@ struct Opened {
 inline OpenFile::OpenFile(const std::filesystem::path& path, const Known& known)
     : file(path), header(read_header(file, known)) {}
 
-/// Checks that the content number in the metadata of each part (a file that an index lists) is the one in its file
-/// name. The content number is a hash of all parts of a save. A part without this metadata is accepted, because earlier
-/// versions and other programs do not write it. File names without a content number are not checked.
+/// Checks for each part (a file that an index lists) that the content number in its metadata equals the content number
+/// in its file name. The content number is a hash of all parts of a save. A part without this metadata is accepted,
+/// because earlier versions and other programs do not write it. File names without a content number are not checked.
 /// @throws FileError with the path of a part that has a different content number
 inline void expect_one_content(const Opened& opened) {
   const auto said = [](const OpenFile& part) {
@@ -55,7 +55,7 @@ inline void expect_one_content(const Opened& opened) {
 }
 
 /// Opens the files (parts) that an index lists. In the header of each file, only the tensors that the index assigns to
-/// it are kept.
+/// this file are kept.
 /// @throws FileError with path and reason: if read_header refuses a part; if the index is not JSON, is larger than 100
 ///         MB, names a file outside its folder, or names a tensor that its file lacks; if a part belongs to another
 ///         save (expect_one_content)
@@ -129,8 +129,9 @@ GATEFOLD_IO_KERNEL Opened open_index<nlohmann::json>(const std::filesystem::path
 /// Returns whether there is something to load at a path: a file with this name, or an index that lists several files.
 /// The content is not checked.
 inline bool exists(const std::filesystem::path& path) {
+  const std::filesystem::path index = safetensors::index_of(path);
   std::error_code error;
-  return !safetensors::index_of(path).empty() || std::filesystem::exists(path, error);
+  return std::filesystem::exists(index.empty() ? path : index, error);
 }
 
 }  // namespace gatefold::io

@@ -8,15 +8,15 @@
 /// Maps the names of tensors in gatefold's mixtures of experts to the names in checkpoints of published language
 /// models, as Hugging Face's transformers saves them.
 ///
-/// Each function returns the map of one transformer block, for the parameters of the gatefold layer in its comment.
-/// `at` is the prefix of the names of the block in the checkpoint, for example `model.layers.0.mlp.`. The maps do not
-/// cover norms and attention.
+/// Each function returns the map of one transformer block, for the parameters of the gatefold layer that the comment of
+/// the function names. `at` is the prefix of the names of the block in the checkpoint, for example
+/// `model.layers.0.mlp.`. The maps do not cover norms and attention.
 namespace gatefold::io::published {
 
 /// Selects how a checkpoint stores the experts of a block: one by one, with three tensors (gate, up, down) for each
-/// expert, or fused, with two tensors for all E experts. The fused tensors are those of Hugging Face's transformers 5:
-/// `experts.gate_up_proj` [E, 2·H, D], with the H rows of gate before those of up, and `experts.down_proj` [E, D, H].
-/// mxfp4 is the form of gpt-oss with weights of four bits.
+/// expert, or fused, with two tensors for all E experts. The fused tensors have the form of Hugging Face's transformers
+/// 5: `experts.gate_up_proj` [E, 2·H, D], with first the H rows of gate and then the H rows of up, and
+/// `experts.down_proj` [E, D, H]. mxfp4 is the form of gpt-oss with weights of four bits.
 enum class ExpertStorage { one_by_one, fused, mxfp4 };
 
 namespace maps {

@@ -22,8 +22,9 @@
 
 namespace gatefold::io {
 
-/// Writes a file under a temporary name in the same folder; `commit` then replaces the target file by it in one step (a
-/// rename). Without `commit`, or after an exception, an existing target is unchanged and no other file is left.
+/// Writes a file under a temporary name in the same folder; `commit` then replaces the target file by the new file in
+/// one step (a rename). Without `commit`, or after an exception, an existing target is unchanged and no other file is
+/// left.
 ///
 /// The data is on the disk before the name of the target refers to it, and the new name is on the disk before `commit`
 /// returns. Therefore, after a power failure there is either the complete old file or the complete new file. The

@@ -31,7 +31,7 @@ static_assert(std::endian::native == std::endian::little, "gatefold: safetensors
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
 inline constexpr int kDeepest = 127;
 
-/// The multiple of bytes at which the elements of a file begin if the first tensor is aligned (Entry::aligned).
+/// The elements of a file begin at a multiple of this many bytes if the first tensor is aligned (Entry::aligned).
 inline constexpr std::size_t kLine = 64;
 
 /// Bytes [begin, begin + count) of a tensor.
@@ -222,7 +222,7 @@ class HeaderReader {
     return true;
   }
   // Checks that the data_offsets of a tensor span as many bytes as its type and shape require. The reader must have
-  // read all three members before.
+  // read dtype, shape and data_offsets before.
   void expect_size() const {
     const std::uint64_t bits = tensor_.dtype->bits;
     if (!countable_ || elements_ > ~std::uint64_t(0) / bits) {

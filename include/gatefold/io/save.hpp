@@ -34,8 +34,8 @@ void remove_parts(const std::filesystem::path& of, const std::set<std::string>& 
 void commit_whole(Replacement& file, const std::filesystem::path& path);
 void expect_no_index(const std::filesystem::path& path);
 
-/// Writes tensors to new files, which replace the previous ones at the end. One process writes all elements, or
-/// several processes write a share each.
+/// Writes tensors to new files, which at the end replace the files of the previous save. One process writes all
+/// elements, or several processes write a share each.
 ///
 ///     Save save(path, layout);                     // one process creates the files, in their full size
 ///     save.write(context, sources);                // each process writes its elements
@@ -65,7 +65,7 @@ class Save {
   /// Joins a save that another process has begun: opens the files that the other process has created.
   /// @param begun  the text that begun() has returned in the other process
   /// @throws ArgumentError if the layout of that process has a different number of files; FileError if this process
-  ///         cannot open the files
+  ///         cannot open a file, or a file does not have the size that the layout requires
   Save(const std::filesystem::path& path, Layout layout, const std::string& begun)
       : path_(path), layout_(std::move(layout)) {
     const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), kEnd));
@@ -96,7 +96,7 @@ class Save {
     return text;
   }
 
-  /// Writes the elements that this process has to the files: whole tensors, or some slices of them. The elements are on
+  /// Writes to the files the elements that this process has: whole tensors, or some slices of them. The elements are on
   /// the disk when the function returns.
   /// @param sources  the elements of this process, for each entry of Layout::list in order
   /// @cost   one copy in pieces of 4 MiB
@@ -127,8 +127,8 @@ class Save {
   /// 0 if there is only one file.
   std::uint64_t content() const { return content_; }
 
-  /// Replaces the previous files by the new ones. The process that created the files calls this function, after all
-  /// processes have written.
+  /// Replaces the files of the previous save by the new files. The process that created the files calls this function,
+  /// after all processes have written.
   /// @param content  the sum of content() over all processes
   void commit(std::uint64_t content) {
     const std::string number = content_text(content);
@@ -226,7 +226,8 @@ inline void expect_no_index(const std::filesystem::path& path) {
   expect(!is_index(path), "io::save", "path", "the path of the tensors, not of their index (.json)", path.string());
 }
 
-/// Saves tensors of which the caller has all elements: creates the files, writes them, and replaces the previous ones.
+/// Saves tensors of which the caller has all elements: creates new files, writes them, and replaces the files of the
+/// previous save by them.
 template <class Json = nlohmann::json>
 void write_files(const std::filesystem::path& path, const Metadata& metadata, std::vector<Entry> list,
                  const SaveOptions& options, void* context, const std::vector<Source>& sources) {

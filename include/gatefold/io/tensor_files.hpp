@@ -120,8 +120,8 @@ class TensorFiles {
   };
   /// Returns the bytes of `elements` elements of a part of a tensor, beginning with element number `first` of the part.
   /// If the part has fewer elements after `first`, or `elements` is not given, returns all elements up to its end.
-  /// @throws ArgumentError unless part < parts, the number of elements of the tensor is a multiple of run · parts, and
-  ///         `first` is at most the number of elements of the part
+  /// @throws ArgumentError unless part < parts, the number of elements of the tensor is a multiple of run · parts, an
+  ///         element has whole bytes, and `first` is at most the number of elements of the part
   std::vector<std::byte> read_part(std::string_view name, const Part& of, std::uint64_t first = 0,
                                    std::uint64_t elements = ~std::uint64_t(0)) const {
     const Place& place = at(name);

@@ -35,7 +35,8 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack);
 /// exception nothing has changed.
 /// @throws ArgumentError unless the map has each tensor of the pack once, and no others; FileError with path, tensor
 ///         and reason if a tensor is missing, has a different shape, or has a type that cannot be read
-/// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
+/// @cost   while load runs, host memory for the bytes of the tensors in the files, and for the largest tensor after its
+///         conversion to the type of the pack
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   tensor_map::load(files, ctx, map, pack);
@@ -192,7 +193,8 @@ template <class T>
 class Converted {
  public:
   /// Returns `count` elements of a piece as type T, in the order of gatefold's tensor.
-  /// @param bytes  the elements in the file's type; if the piece is transposed in the file, whole matrices
+  /// @param bytes  the elements in the type of the file. If the piece is transposed in the file, the elements must form
+  ///               whole matrices
   const T* operator()(const Piece& piece, std::string_view dtype, const std::vector<std::byte>& bytes,
                       std::size_t count) {
     theirs_.resize(count);
@@ -208,7 +210,7 @@ class Converted {
 };
 
 /// Reads all tensors that store the pack, some elements at a time, and calls put(tensor, first, count, values) for
-/// elements [first, first + count) of each tensor. For tensors of rank 3, these are whole matrices.
+/// elements [first, first + count) of each tensor. For tensors of rank 3, the elements of a call are whole matrices.
 /// @cost  host memory of four blocks; a block has kReadAtOnce bytes, or one matrix if that is larger
 template <class P, class F>
 void for_each_block(const TensorFiles& files, const TensorMap& map, P& pack, const F& put) {

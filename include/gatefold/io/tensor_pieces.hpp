@@ -21,8 +21,8 @@ namespace gatefold::io {
 /// replaced by that index.
 ///
 /// A tensor of the file can have several parts along the last extent of gatefold's tensor (the outputs of a linear
-/// map). `parts` is their number, and `ours` is part number `part`. For example, one tensor [E, 2·H, D] of the file has
-/// the parts `gate` and `up`:
+/// map). `parts` is the number of these parts, and `ours` is part number `part`. For example, one tensor [E, 2·H, D] of
+/// the file has the parts `gate` and `up`:
 ///
 ///     {"expert.up", "model.layers.0.mlp.experts.gate_up_proj", MapEntry::transposed, 1, 2}
 ///
@@ -31,8 +31,8 @@ namespace gatefold::io {
 ///
 ///     {.ours = "expert.up", .theirs = "experts.gate_up_proj", .part = 1, .parts = 2, .interleaved = true}
 ///
-/// Contiguous and interleaved parts have the same shape, and so have a square matrix and its transpose. A check of
-/// shapes cannot distinguish them: the entry decides which one is read.
+/// Contiguous and interleaved parts have the same shape, and so have a square matrix and its transpose. Therefore a
+/// check of shapes cannot detect a wrong value of `interleaved`, or of `layout` for a square matrix.
 ///
 /// If `one_expert` is true, `ours` belongs to a single expert, for example a shared one, and `theirs` has no extent for
 /// the number of experts. If `theirs` is empty, the tensor of the pack is neither loaded nor saved.
@@ -109,9 +109,9 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   return list;
 }
 
-/// Calls f(view, pieces) for every tensor of the pack that is stored in the file. `pieces` are the tensors in the file
-/// that store it. A tensor with an empty `theirs` in the map is left out. Tensors without elements, for example the
-/// bias of a layer without bias, need no map entry.
+/// Calls f(view, pieces) for every tensor of the pack that is stored in the file. `pieces` lists the tensors of the
+/// file that store this tensor. A tensor with an empty `theirs` in the map is left out. Tensors without elements, for
+/// example the bias of a layer without bias, need no map entry.
 /// @throws ArgumentError unless the map has each tensor of the pack once, and no others
 template <class P, class F>
 void visit(const char* where, const TensorMap& map, P& pack, const F& f) {

@@ -22,8 +22,8 @@ namespace gatefold {
 /// update rule, for example momentum. The attention has no carry, because attention never has momentum (paper 001,
 /// appendix).
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param extra  `.attention`: the extra inputs of the attention; Block sets their flag `traced` if they have it.
-///         `.layer`: the extra inputs of the layer, without the trace
+/// @param extra  `.attention`: the extra inputs of the attention; Block sets the flag `traced` in these inputs if they
+///         have this flag. `.layer`: the extra inputs of the layer, without the trace
 /// @throws ArgumentError if out_dim of the attention differs from in_dim of the layer, or a shape or an option is
 ///         invalid
 /// @cost   the costs of the attention and the layer; forward keeps the output of the attention
@@ -47,8 +47,8 @@ struct Block {
   };
   template <class T, class B>
   struct ExtraGrad {
-    // Gradients of the attention's extra inputs. If they have a member for the gradient of the attention trace, Block
-    // ignores it and computes that gradient itself.
+    // Gradients of the attention's extra inputs. Block ignores a gradient of the attention trace that the caller sets
+    // here, and computes this gradient itself.
     gatefold::ExtraGrad<First<T, B>, T, B> attention{};
   };
 

@@ -9,9 +9,9 @@
 
 /// Tools for compositions. A composition is a layer or branch that is made of other parts, for example PreNorm{norm,
 /// branch}. The macros define the members of a composition that follow from its parts. The functions run the parts.
-// Defines the nested types and the functions in_dim() and out_dim() of a composition that contains one layer. Types and
-// widths are equal to those of the inner layer. GATEFOLD_AROUND_LAYER also defines begin(). `layer` is the name of the
-// data member in the composition and in its Params.
+// Defines the nested types and the functions in_dim() and out_dim() of a composition that contains one layer. The types
+// and widths are the ones of the inner layer, except Params, which is only declared. GATEFOLD_AROUND_LAYER also defines
+// begin(). `layer` is the name of the data member in the composition and in its Params.
 #define GATEFOLD_TYPES_OF_LAYER(LayerT, layer)                \
   template <class T, class B>                                 \
   using Inner = ::gatefold::AsLayer<LayerT, T, B>;            \
@@ -32,8 +32,8 @@
              ::gatefold::NonDeduced<Carry<T, B>>& carry) const {                       \
     ::gatefold::as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);               \
   }
-// Defines the nested types and the functions in_dim() and out_dim() of a composition that contains one branch. Types
-// and widths are equal to those of this branch. `branch` is the name of the data member.
+// Defines the nested types and the functions in_dim() and out_dim() of a composition that contains one branch. The
+// types and widths are the ones of this branch. `branch` is the name of the data member.
 #define GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)              \
   template <class T, class B>                                  \
   using Extra = ::gatefold::Extra<BranchT, T, B>;              \
@@ -79,8 +79,8 @@
     return ::gatefold::detail_::passes::init_parts<Params<T, B>, T, B>(ctx, seed, __VA_ARGS__); \
   }
 // Defines trace of a composition: it returns the attention trace (the tensors of an attention that a gate can read) of
-// the member `branch`. The function exists only if the branch has a trace. `kept` is the expression of the values that
-// forward of the branch saved.
+// the member `branch`. The function exists only if the branch has a trace. `kept` is an expression for the values that
+// forward of the branch has saved, for example `saved.branch`.
 #define GATEFOLD_TRACE_OF_BRANCH(BranchT, kept)                                       \
   template <class T, class B, class Of = BranchT>                                     \
   auto trace(const Params<T, B>& p, const ::gatefold::NonDeduced<Saved<T, B>>& saved) \
@@ -88,8 +88,8 @@
     return branch.trace(p.branch, kept);                                              \
   }
 
-// Lets a composition around Part call the private functions run and run_backward of Part. It calls them instead of
-// forward, infer and backward, because it has already checked the arguments.
+// Lets a composition around Part call the private functions run and run_backward of Part. The composition calls run and
+// run_backward instead of forward, infer and backward, because it has already checked the arguments.
 #define GATEFOLD_CHECKED_HERE(Part) \
   using CheckedHere = Part;         \
   friend struct ::gatefold::detail_::passes::Inside;
@@ -99,7 +99,7 @@
 // their arguments. Then forward and infer call run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), and backward
 // calls run_backward<T, B> with its own arguments; the branch or layer must define run and run_backward
 // (GATEFOLD_RUN_BRANCH, GATEFOLD_RUN_LAYER). The argument `keep` is &saved in forward and nullptr in infer. `run`
-// passes it on to keep_or_scratch, part_of, run_branch and run_layer.
+// passes `keep` on to keep_or_scratch, part_of, run_branch and run_layer.
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
   GATEFOLD_BRANCH_CALLS;                                                                                          \
   GATEFOLD_CHECKED_HERE(Branch)                                                                                   \
@@ -200,8 +200,8 @@ namespace gatefold {
 
 namespace detail_::passes {
 
-/// Initialises the parameters of each part of a composition, and returns them as its parameters P. A single part gets
-/// `seed`, part i of several gets seed.fork(i).
+/// Initialises the parameters of each part of a composition, and returns P, the parameters of the composition. A single
+/// part gets `seed`; part i of several gets seed.fork(i).
 template <class P, class T, class B, class... Part>
 P init_parts(typename B::Context& ctx, Seed seed, const Part&... part) {
   [[maybe_unused]] std::uint64_t next = 0;
@@ -221,7 +221,8 @@ struct Inside {
   }
 };
 /// True for a branch or layer that contains GATEFOLD_CHECKED_HERE, for example through GATEFOLD_BRANCH_PASSES or
-/// GATEFOLD_LAYER_PASSES. False for classes derived from it, because they can define other functions.
+/// GATEFOLD_LAYER_PASSES. False for a class that is derived from such a branch or layer, because the derived class can
+/// define other functions.
 template <class L>
 concept ChecksHere = requires {
   requires std::is_same_v<typename L::CheckedHere, L>;
@@ -242,7 +243,8 @@ E drawing(const E& expert, const auto& noise) {
 }  // namespace detail_::passes
 
 /// Returns memory [rows, columns] for an intermediate value of a forward pass. If `keep` points to saved values for
-/// backward, the memory is their tensor `member`. If keep is nullptr (inference), it is scratch memory of the context.
+/// backward, the memory is their tensor `member`. If keep is nullptr (inference), the memory is scratch memory of the
+/// context.
 template <class T, class B, class S>
 View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
   (keep->*member).resize(rows, columns);

@@ -11,7 +11,8 @@
 
 namespace gatefold {
 
-/// Applies dropout to the output of a branch: sets each value to 0 with probability `rate`, and scales up the others.
+/// Applies dropout to the output of a branch: sets each value to 0 with probability `rate`, and scales up the other
+/// values.
 ///
 ///     u = ξ ⊙ branch(x) / (1 − rate),   ξ[n,d] = 0 with probability rate, else 1                        (1)
 ///

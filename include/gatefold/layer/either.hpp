@@ -12,8 +12,8 @@ namespace gatefold {
 ///
 ///     u = first(x), or u = second(x) if use_second                                                      (1)
 ///
-/// Only the chosen branch has parameters. Extra inputs are passed to the first branch; the second branch must not take
-/// any.
+/// Only the chosen branch has parameters. Extra inputs are passed only to the first branch. The second branch runs with
+/// default extra inputs.
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @throws ArgumentError unless both branches have the same in_dim and out_dim
 /// @cost   the cost of the chosen branch

@@ -11,8 +11,8 @@ namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), TakeById, AddById, AddByPlace);
 
-/// Looks up a row of a learned table W [V, D] for each id, for example a token. It is the first layer of a language
-/// model; its items are ids (layer.hpp).
+/// Looks up a row of a learned table W [V, D] for each id, for example a token. Embedding is the first layer of a
+/// language model; its items are ids (layer.hpp).
 ///
 ///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
 ///     u[n] = W[id[n]] + P[n mod length]              with positions P [L, D], L ≥ length                  (2)

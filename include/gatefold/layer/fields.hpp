@@ -39,13 +39,13 @@ class Vocabularies {
 };
 
 /// Reads rows of a table with F id fields and C numeric columns, for example user, item and weekday, and a price. Each
-/// field has its own learned table W_f [V_f, dim]. It is the first layer of a recommender or of a model for tabular
+/// field has its own learned table W_f [V_f, dim]. Fields is the first layer of a recommender or of a model for tabular
 /// data: `Fields{.vocabularies = {1000, 50, 7}, .dim = 16, .numeric = 5}`.
 ///
 ///     u[n] = (W_0[x[n,0]], …, W_{F−1}[x[n,F−1]], x[n,F], …, x[n,F+C−1])                                  (1)
 ///
-/// The first F columns of x are ids, stored as whole numbers of type T. All rows of a batch have the same fields; give
-/// a missing value an id of its own. Numeric columns are copied unchanged, so scale them to about ±1 before.
+/// The first F columns of x are ids, stored as whole numbers of type T. All rows of a batch have the same fields; use a
+/// separate id for missing values. Numeric columns are copied unchanged, so scale them to about ±1 before.
 ///
 /// Source: Guo and Berkhahn 2016, "Entity Embeddings of Categorical Variables", arXiv:1604.06737.
 /// @param x [N, F + C] in, u [N, F · dim + C] out; the gradient of the id columns is 0
@@ -57,7 +57,7 @@ class Vocabularies {
 /// @throws ArgumentError if a shape or an option is invalid, V_f is less than 1 or more than 2^24 for float (2^53 for
 ///         double), or (on a host) an id is not a whole number in [0, V_f). On a device, an id outside this range gives
 ///         NaN
-/// @cost   forward copies N·(F·dim + C) values; backward makes N·F·dim additions and F counting sorts, O(N + V_f)
+/// @cost   forward copies N·(F·dim + C) values; backward makes N·F·dim additions and F counting sorts, each O(N + V_f)
 /// @order  the gradients of an id are summed in the order of the items; bitwise equal for every thread count
 struct Fields {
   Vocabularies vocabularies{};
@@ -77,7 +77,7 @@ struct Fields {
   Index out_dim() const { return vocabularies.size() * dim + numeric; }
 
   /// Returns rows [N, F + C] from ids [N, F] and numbers [N, C] in host memory:
-  /// `fields.rows<float, Cpu>(ids, numbers)`. If F or C is 0, pass `{}` for it.
+  /// `fields.rows<float, Cpu>(ids, numbers)`. If F is 0, pass `{}` for `ids`; if C is 0, pass `{}` for `numbers`.
   /// @throws ArgumentError if a shape is wrong or an id of field f is not in [0, V_f)
   template <class T, class B>
   Tensor<T, 2, B> rows(In<Index, 2, B> ids, In<T, 2, B> numbers) const {
@@ -175,12 +175,12 @@ struct Fields {
 
 namespace functor {
 
-/// Returns the id that is stored as a number, or −1 if it is not in [0, count).
+/// Returns the number `stored` as an id, or −1 if it is not in [0, count). A fractional part is cut off.
 template <class T>
 GATEFOLD_HD Index field_id(T stored, Index count) {
   return stored >= 0 && stored < static_cast<T>(count) ? static_cast<Index>(stored) : Index(-1);
 }
-/// Converts the ids of one field, stored as numbers in a column of x, to Index and writes them.
+/// Reads the ids of one field, which are stored as numbers in column `column` of x, and writes them as Index to `to`.
 template <class T, class B>
 struct FieldIds {
   View<const T, 2, B> x;

@@ -68,7 +68,7 @@ std::vector<bool> only_products_read(const P& params) {
 }
 
 /// Returns the form of each tensor of a pack, in the order of for_each_tensor. The form of a tensor [E, rows, columns]
-/// is Weights::unchanged if not only products read the tensor.
+/// is Weights::unchanged if code other than products can read the tensor.
 /// @param prefix  is removed from the beginning of tensor names before they are compared with patterns
 /// @throws ArgumentError if a pattern selects no tensor
 template <class P>
@@ -102,8 +102,8 @@ template <class P>
   return forms;
 }
 
-/// Returns whether weights of type T that only products read, with the extents of `like`, can exist on backend B only
-/// as a packed copy, without elements.
+/// Returns whether backend B can store weights of type T with the extents of `like` only as a packed copy, without
+/// elements. The answer holds for weights that only products read.
 template <class B, class T, int Rank, class Like>
 bool can_be_only_packed(const Like& like, Weights form) {
   if constexpr (Rank == 3 && requires { &B::template packs_only<T>; }) {

@@ -45,7 +45,7 @@ enum class QueryKeyNorm : char { none, head, all, rotated_head };
 ///               items, for example if other layers have no window. Padding has context 0
 /// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
 ///               before their norm
-/// @throws ArgumentError if heads is not a multiple of kv_heads, neither window nor chunk is 0, length does not divide
+/// @throws ArgumentError if heads is not a multiple of kv_heads, both window and chunk are set, length does not divide
 ///         N, or an option of the positions or an extent of the cache is invalid
 /// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window). Without a cache,
 ///         keys and values are copied for every query head if heads are shared; with a cache, only the rows of the N

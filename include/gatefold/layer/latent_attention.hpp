@@ -166,8 +166,8 @@ struct LatentAttention {
 
 namespace functor {
 
-/// Writes the keys and values of all heads of one item. Its vector key_value has two parts for each head h, and R(r) is
-/// the rotated key that the heads share: k_h = [first part of head h, R(r)], v_h = second part of head h.
+/// Writes the keys and values of all heads of one item. The item's vector key_value has two parts for each head h, and
+/// R(r) is the rotated key that all heads share: k_h = [first part of head h, R(r)], v_h = second part of head h.
 template <class T, class B>
 struct SplitKeyValue {
   Index heads, plain, value, latent;

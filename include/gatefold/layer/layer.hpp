@@ -35,7 +35,7 @@
 ///     backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const;
 ///
 /// Optional members of branches and layers are in policy/hooks.hpp. You can pass a branch or an expert instead of a
-/// layer to Stack, Chain, PerToken, Trainer and the checks. They treat it as NoResidual{branch} or
+/// layer to Stack, Chain, PerToken, Trainer and the checks. They treat a branch as NoResidual{branch}, and an expert as
 /// NoResidual{OneExpert{expert}}.
 namespace gatefold {
 
@@ -86,8 +86,8 @@ void expect_forward_shapes(const char* where, const L& layer, const X& x, const 
   expect_shape(where, y_name, y, {x.extent(0), layer.out_dim()});
   expect_apart(where, y_name, y, "x", x);
 }
-/// Checks the views of a backward pass. The gradient dy must be [N, out_dim] for N items x. If x are rows, dx must have
-/// the shape of x, and overlap neither x nor dy.
+/// Checks the views of a backward pass. The gradient dy must be [N, out_dim] for N items x. If x has rows, dx must have
+/// the shape of x and must not overlap x or dy.
 /// @throws ArgumentError
 template <class L, class X, class Dy, class Dx>
 void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
@@ -217,8 +217,9 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
 /// Runs the backward pass of a layer, but does not compute gradients of its extra inputs. Adds to dx and grads. dcarry
 /// is the gradient of the carry, the state that is passed from layer to layer. On entry, it is the gradient of the
 /// carry after the layer. On return, it is the gradient of the carry before the layer.
-/// @throws ArgumentError, before anything is written, if a shape is wrong. Also throws ArgumentError if dcarry is
-///         unchanged since a forward, or since an earlier backward with the same arguments (see update/pass.hpp)
+/// @throws ArgumentError, before anything is written, if a shape is wrong. Also throws ArgumentError if dcarry is the
+///         carry that forward wrote, or if a second backward pass begins with the dcarry that the first pass wrote (see
+///         update/pass.hpp)
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,

@@ -31,15 +31,15 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w from the gate, 0 for experts not picked                   (1)
 ///
 /// If the model dimension of the gate is 0, it is set to the width of the experts. If the gate's number of experts is 0
-/// and the experts are of several kinds (`Experts`), it is set to their number. forward and infer take an elementwise
-/// functor step(at, i), with which the update rule uses u. If the plan can run steps, the step runs while u is
-/// combined: on a host after each row, on a device before a value of u is stored.
+/// and the experts are of several kinds (`Experts`), the number is set to expert.experts(). forward and infer take an
+/// elementwise functor step(at, i), with which the update rule reads the values of u. If the plan can run steps, the
+/// step runs while u is combined: on a host after each row, on a device before a value of u is stored.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param extra  the extra inputs of the gate. If the experts draw random numbers (HiddenDropout), `.noise` has the
 ///         noise of the experts, and `.branch` the extra inputs of the gate
 /// @param saved  the plan, the saved values of gate and experts, and the outputs z [S, out_dim] of the experts if
 ///         backward needs them. backward does not need z if the experts have weighted_backward and the plan has
-///         slot_weights
+///         slot_weights, but not weights_inputs
 /// @throws ArgumentError if a shape or an option is invalid, before anything is written
 /// @cost   the costs of the gate and of the experts on S slots, and S·out_dim multiply-adds to combine the outputs
 /// @order  an item's slots are summed by ascending expert
@@ -77,9 +77,10 @@ struct Mixture {
   Index out_dim() const { return expert.out_dim(); }
   Index experts() const { return count_experts(filled_gate()); }
   /// Returns the gate. If its model dimension is 0, sets it to the width of the experts. If its number of experts is 0
-  /// and the experts are of several kinds (`Experts`), sets it to their number.
+  /// and the experts are of several kinds (`Experts`), sets this number to expert.experts().
   GateT filled_gate() const { return filled_gate(in_dim()); }
-  /// Returns the gate, with its model dimension set to `width` if it is 0.
+  /// Returns the gate. If its model dimension is 0, sets the dimension to `width`. If its number of experts is 0 and
+  /// the experts are of several kinds, sets this number as filled_gate() does.
   GateT filled_gate(Index width) const {
     if constexpr (detail_::hook::any::experts<ExpertT>()) {
       return with_experts(with_model_dim(gate, width), expert.experts());

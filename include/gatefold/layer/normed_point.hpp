@@ -11,7 +11,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Writes y = x + (y − h), which adds the change from h to y to the items x.
+/// Computes y ← x + (y − h) in place: adds the change y − h to the items x. On entry, y is the output of a layer for
+/// the input h.
 template <class T>
 struct AddWhatChanged {
   using Element = T;

@@ -27,10 +27,10 @@ void copy_layers_done(const C& from, C& to);
 ///
 /// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Forward and backward
 /// get the same extra inputs, so dropout and noise draw the same numbers again. Parameters have the names of the
-/// layer's parameters. The caller keeps the items x; a Stack keeps them between layers. After forward, for_each_mixture
-/// does not visit mixtures inside a Recompute. The auxiliary losses of these mixtures contribute to the gradients, but
-/// not to the value of Trainer.auxiliary(). Recompute copies the tensors of a carry and the member `Index layer`, but
-/// no other members of a Carry of your own.
+/// layer's parameters. The caller keeps the items x; a Stack keeps them between layers. After forward, the saved values
+/// of mixtures inside a Recompute are empty, so for_each_mixture finds no picks and no auxiliary losses in them. The
+/// auxiliary losses of these mixtures contribute to the gradients, but not to the value of Trainer.auxiliary().
+/// Recompute copies the tensors of a carry and the member `Index layer`, but no other members of a Carry of your own.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @param enabled  if false, the layer runs without recomputation and keeps its values
 /// @param saved  the carry before the layer; empty for a layer without a carry

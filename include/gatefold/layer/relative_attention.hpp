@@ -36,8 +36,8 @@ namespace gatefold {
 /// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. If the
 ///         trace is needed, also the entropy of each row, and K, V without remembered items. The trace describes the
 ///         probabilities before dropout
-/// @param dextra  the view to which backward adds the gradient of e, and the gradient of the trace, if a gate used the
-///         trace (see Block)
+/// @param dextra  `.relative`: the view to which backward adds the gradient of e. `.trace`: the gradient of the trace,
+///         which Block sets; its views are empty if no gate used the trace
 /// @throws ArgumentError if heads does not divide model_dim, window < 1, dropout is not in [0, 1), length does not
 ///         divide N, or the memory or the position keys have wrong extents
 /// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with a memory of keys and values, remembered items

@@ -39,8 +39,8 @@ bool set_relative(E& extra, const V& keys) {
 /// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], initially N(0, 1).
 /// Attentions get e through their extra inputs. An attention inside two RelativeKeys gets the keys of the inner one.
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param window    window of the attentions inside, in items
-/// @param head_dim  D / heads of the attentions inside
+/// @param window    window of the attentions inside the layer, in items
+/// @param head_dim  D / heads of the attentions inside the layer
 /// @throws ArgumentError if the layer contains no RelativeAttention, or one with another window or another D / heads
 /// @cost   the layer, and window · head_dim parameters
 template <class LayerT>

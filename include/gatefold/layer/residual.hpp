@@ -19,7 +19,7 @@ namespace gatefold {
 ///     y, carry ← rule(x, carry; u),   u = branch                                                        (1)
 ///
 /// The rule evaluates the branch, at x or at another point. The carry is the state of the rule, for example momentum.
-/// If the rule has model dimension 0, it is filled from the branch.
+/// If the rule has model dimension 0, the dimension is filled from the branch.
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
 /// @param carry  the state of the rule, in/out; dcarry is in/out in backward
 /// @param saved  the values that the rule keeps, and the saved values of the branch for each evaluation

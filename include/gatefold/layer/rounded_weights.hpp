@@ -72,8 +72,8 @@ struct RoundedWeights {
     f();
   }
 
-  /// Returns true if every rounded copy of the weights is current: no caller has requested write access to its tensor
-  /// since the copy was made. Writes through an older view are not detected.
+  /// Returns true if every tensor that needs a rounded copy has one, and no caller has requested write access to the
+  /// tensor since the copy was made. Writes through an older view are not detected.
   bool current(const auto& params) const {
     bool all = true;
     if constexpr (exist) for_each_tensor(detail_::pack::FindCopies<B>{packed, pass_, all}, params);

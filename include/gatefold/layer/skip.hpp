@@ -17,8 +17,8 @@ namespace gatefold {
 ///
 ///     y, carry ← x + z, carry,   z, carry ← layer(x, carry)                                             (1)
 ///
-/// Source: the code of paper 001, whose mixture has a residual connection inside another. Parameters have the names of
-/// the layer's parameters; extra inputs go to the layer.
+/// Source: the code of paper 001, whose mixture has two residual connections, one inside the other. Parameters have the
+/// names of the layer's parameters; extra inputs go to the layer.
 /// @param x [N, D] in, y [N, D] out
 /// @throws ArgumentError unless in_dim of the layer equals its out_dim
 /// @cost   the layer and N·D additions

@@ -36,9 +36,9 @@ using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())),
 
 }  // namespace detail_::lookup
 
-/// Returns the number of values in the parameters of layers, branches, experts or losses. It allocates no parameters,
-/// so it can count a model that does not fit into memory. `count_parameters(model, loss)` counts the parameters that a
-/// Trainer holds.
+/// Returns the number of values in the parameters of layers, branches, experts or losses. The function allocates no
+/// parameters, so it can count a model that does not fit into memory. `count_parameters(model, loss)` counts the
+/// parameters that a Trainer holds.
 ///
 ///     count = Σ over all tensors of the product of the extents                                           (1)
 ///
@@ -53,7 +53,7 @@ Index count_parameters(const L&... parts) {
 /// The result of `summary`: names, shapes and sizes of the parameters of a model. You can read its members or print it.
 struct Summary {
   /// Describes one tensor of the parameters. `active` is the number of its values that are used to compute one item.
-  /// For a tensor of E experts, of which an item uses K, it is K/E of the values.
+  /// For a tensor of E experts, of which an item uses K, `active` is values · K / E.
   struct Row {
     std::string name;
     std::vector<Index> extents;
@@ -152,7 +152,7 @@ struct Rows {
 }  // namespace detail_::summing
 
 /// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that are used to
-/// compute one item. It allocates no parameters, so it works for a model that does not fit into memory.
+/// compute one item. The function allocates no parameters, so it works for a model that does not fit into memory.
 ///
 ///     std::cout << summary(model);                 // for parameters of type float
 ///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name

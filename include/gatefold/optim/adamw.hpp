@@ -18,7 +18,7 @@ namespace optim {
 ///     m ← β₁ m + (1−β₁) g,   v ← β₂ v + (1−β₂) g²
 ///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
 ///
-/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2. torch.optim.AdamW computes the same.
+/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2. torch.optim.AdamW uses the same equations.
 ///
 /// With λ = 0, the default here (0.01 in PyTorch), AdamW is Adam. The decay applies to every tensor, including biases
 /// and gains (InGroups can exclude them). For an embedding with a sparse gradient, (1) applies only to the touched
@@ -64,7 +64,8 @@ struct AdamW {
     step_parts(ctx, params, grads, state, OneRate{});
   }
   /// Makes an optimizer step. Calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
-  /// elements of the tensor. It can do this in parts, and set the learning rate `lr` of the functor for each part.
+  /// elements of the tensor, or on all touched rows if the gradient is sparse. It can do this in parts, and set the
+  /// learning rate `lr` of the functor for each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

@@ -138,7 +138,8 @@ Averaged(First, Rest...) -> Averaged<NoOptimizer<First>>;
 
 namespace averages {
 
-/// A visitor that copies a tensor of one pack to the same tensor of another pack, which has no elements yet.
+/// A visitor that copies each tensor of one pack to the corresponding tensor of another pack, which has no elements
+/// yet.
 template <class C>
 struct CopyTensor {
   C& ctx;
@@ -149,7 +150,7 @@ struct CopyTensor {
 };
 
 /// Searches the state of an optimizer, and of the optimizers inside it, for states of Averaged. Calls f(state) for each
-/// of them whose averages have the type `Pack`.
+/// state of Averaged whose averages have the type `Pack`.
 template <class Pack, class F, class S>
 void for_each(const F& f, S& state) {
   if constexpr (requires { typename S::HoldsAverage; }) {
@@ -165,11 +166,12 @@ void for_each(const F& f, S& state) {
 }  // namespace optim
 
 /// Exchanges the parameters of a model and their moving averages (optim::Averaged), for example before an evaluation. A
-/// second call restores the same bits. Until then, a step of the optimizer throws. Views of the tensors stay valid.
+/// second call restores the original bits. Between the two calls, a step of the optimizer throws. Views of the tensors
+/// stay valid.
 /// @param state  state of an optimizer with an Averaged at any depth; an Averaged inside InGroups exchanges only the
 ///               parameters of its group
-/// @throws ArgumentError if there is no Averaged in the optimizer, or if two of them average the same tensor; then
-///         nothing has been written
+/// @throws ArgumentError if there is no Averaged in the optimizer, or if two Averaged average the same tensor. Nothing
+///         has been written then
 /// @cost   one pass over parameters and averages
 template <class C, class Pack, class StateT>
 void swap_averages(C& ctx, Pack& params, StateT& state) {

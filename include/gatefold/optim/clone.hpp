@@ -94,8 +94,8 @@ N restored(decltype(kept(N())) number) {
   }
 }
 
-/// Copies the numbers of one optimizer state that are not in tensors, for example the count of steps. Writes them to
-/// another state, which must have the same number of them, but can have a different type.
+/// Copies the counters of an optimizer state (the numbers that are not in tensors, for example the count of steps) to
+/// another state. The other state must have as many counters, but can have a different type.
 template <class P, class Q>
 void copy_counters(const P& from, Q& to) {
   std::vector<std::uint64_t> bits;

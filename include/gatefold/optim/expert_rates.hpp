@@ -28,8 +28,8 @@ struct EachExpert;
 /// (1) applies to the tensors of the experts of each mixture. The first dimension of these tensors is the expert e, and
 /// their names contain the part `expert`, for example `layers.0.branch.expert.up`. Gates, shared experts and all other
 /// tensors use the optimizer's own rate. Moments do not depend on the rate: with a factor of 0, an expert keeps its
-/// weights, but its moments are updated. If all factors are 1, the results have the same bits as those of the inner
-/// optimizer.
+/// weights, but its moments are updated. If all factors are 1, the results have the same bits as with the inner
+/// optimizer alone.
 ///
 /// Put other wrappers around ExpertRates: Scheduled{optim::Clipped{optim::ExpertRates{…}}, schedule}, InGroups,
 /// Averaged.

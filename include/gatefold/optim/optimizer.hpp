@@ -239,8 +239,8 @@ void reduce_gradients(const O& optimizer, C& ctx, Pack& grads) {
   if constexpr (detail_::hook::optimizer::reduce<const O, C, Pack>()) optimizer.reduce(ctx, grads);
 }
 /// Reads all gradients before a step, to check that they are finite. Calls the optimizer's function `measure`, which
-/// also computes, for example, a norm; without it, calls measure_finite. The result is in scratch memory, and is valid
-/// until the caller's mark releases this memory.
+/// also computes, for example, a norm. If the optimizer has no such function, calls measure_finite. The result is in
+/// scratch memory, and is valid until the caller's mark releases this memory.
 template <class O, class C, class Pack>
 auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {

@@ -44,7 +44,7 @@ namespace optim {
 ///
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
-/// torch.optim.SGD computes the same. μ = 0 is plain gradient descent, which neither reads nor writes m. For an
+/// torch.optim.SGD uses the same equations. μ = 0 is plain gradient descent, which neither reads nor writes m. For an
 /// embedding with a sparse gradient, (1) applies only to the touched rows, that is, the rows that backward wrote. The
 /// other rows keep p and m.
 /// @throws ArgumentError if lr, momentum or decay is negative or not finite, or if a gradient or moment does not have
@@ -81,7 +81,8 @@ struct Sgd {
     step_parts(ctx, params, grads, state, OneRate{});
   }
   /// Makes an optimizer step. Calls each(ctx, name, grad, functor) for each tensor, and `each` must run the functor on
-  /// all elements of the tensor. It can do this in parts, and set the functor's learning rate `lr` for each part.
+  /// all elements of the tensor, or on all touched rows if the gradient is sparse. It can do this in parts, and set the
+  /// functor's learning rate `lr` for each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

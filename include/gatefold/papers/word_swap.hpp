@@ -20,18 +20,19 @@ constexpr bool is_stop_word(std::string_view word);
 std::vector<std::string_view> words_of(std::string_view line);
 
 /// The word-swap attack on language models: replaces n randomly chosen words of every line of text by the meaningless
-/// word `AAA`. If c other words could still be replaced, the last swap is left out with probability 1 / (c + 1), see
-/// (2).
+/// word `AAA`. Sometimes the last swap is left out, with the probability (2).
 ///
 ///     n = max(⌊share · words⌋, 1)                                                                          (1)
-///     n − 1 times: one of the words that can be swapped and were not, uniformly; then once more, with "no swap" as
-///     likely as each of the c words that are left: P(n − 1 swaps) = 1 / (c + 1)                            (2)
+///     P(n − 1 swaps) = 1 / (c + 1)                                                                         (2)
+///
+/// `words` is the number of words of the line. Each swap draws uniformly from the words that can be swapped and are not
+/// yet swapped. Before the last swap, c such words are left; "no swap" is then as likely as each of these words.
 ///
 /// Stop words in lower case are never swapped. If a line has too few words, all of them are swapped. The text between
 /// words stays: `<unk>` becomes `<AAA>`, a word that no vocabulary has.
 ///
-/// Source: papers 001 and 002; `share` and `word` from the code of their laboratory; TextAttack's Augmenter with
-/// StopwordModification and fast_augment, whose last step is (2).
+/// Source: papers 001 and 002. The defaults of `share` and `word` are from the code of their laboratory. The draws are
+/// those of TextAttack's Augmenter with StopwordModification and fast_augment, whose last step is (2).
 struct WordSwap {
   double share = 0.025;
   std::string_view word = "AAA";

@@ -53,7 +53,8 @@ inline constexpr Index any_extent = -1;
 ///
 ///     Mixture.forward: x: expected [?, 512], got [32, 256]
 ///
-/// @throws ArgumentError unless every extent agrees, none is negative, and a non-empty view has memory
+/// @throws ArgumentError if the rank or an extent is different, if an extent is negative, or if a view with elements
+///         has a null pointer
 /// @cost   one comparison per dimension; the message is built only on failure
 template <class V>
 void expect_shape(const char* where, const char* name, const V& view, std::initializer_list<Index> expected) {

@@ -23,16 +23,16 @@ struct Find;
 
 }  // namespace detail_::pack
 
-/// Returns one tensor of a pack (a struct of named tensors: parameters, gradients, an optimizer's state) by its name.
-/// The tensor can have any rank:
+/// Returns one tensor of a pack (a struct of named tensors: parameters, gradients, an optimizer's state) by its name,
+/// as a FlatTensor. The tensor can have any rank:
 ///
 ///     auto weight = find(trainer.params, "layers.0.branch.gate.scores.weight");
 ///     weight.rank(), weight.extent(0), weight.size(), weight.data(), weight.view()   // view(): all elements, rank 1
 ///
-/// The FlatTensor owns nothing: the pack must outlive it, and a `resize` or a move of the tensor leaves it dangling.
-/// If the pack is const, the elements are const. On a device, `data()` is device memory.
-/// @throws ArgumentError if no tensor has the name; the message lists the three nearest names. Also throws it if the
-///         element type of the tensor differs from that of its pack (Index in a pack of float)
+/// The FlatTensor owns no memory, so the pack must outlive it. It dangles after a `resize` or a move of the tensor in
+/// the pack. If the pack is const, the elements are const. On a device, `data()` is device memory.
+/// @throws ArgumentError if no tensor has the name; the message lists the three nearest names. Also throws
+///         ArgumentError if the tensor does not have the element type of its pack (such as Index in a pack of float)
 /// @cost   one visit of the pack, and one string for each tensor
 template <class P>
 auto find(P& pack, std::string_view name) {
@@ -89,8 +89,8 @@ namespace detail_::pack {
   if (a.size() < b.size()) std::swap(a, b);
   return !b.empty() && a.ends_with(b) && (a.size() == b.size() || a[a.size() - b.size() - 1] == '.');
 }
-/// Returns the names that a misspelt name probably means: first names that end with the same parts, then those with the
-/// least edit distance.
+/// Returns the `count` names that a misspelt name most probably means: first names that end with the same parts (see
+/// same_end), then names with the least edit distance.
 [[gnu::cold]] inline std::vector<std::string> nearest_names(std::vector<std::string> names, std::string_view name,
                                                             std::size_t count = 3) {
   std::vector<std::string> nearest;
@@ -135,7 +135,7 @@ struct Find {
 
 }  // namespace detail_::pack
 
-/// Selects tensors by patterns of their names. The names are those of for_each_tensor.
+/// Selects tensors by patterns of their names. The names are the names that for_each_tensor passes to its visitor.
 ///
 /// A pattern is compared with a name from the beginning, part by part. It selects the tensor of this name, or all
 /// tensors of the pack of this name: `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select

@@ -14,8 +14,8 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 
-/// Lists all members of a pack (a struct of tensors such as Params, Carry or State), so that the library can visit them
-/// by name:
+/// Lists the members of a pack (a struct of tensors such as Params, Carry or State) that contain tensors, so that the
+/// library can visit these members by name:
 ///
 ///     template <class T, class B>
 ///     struct Params {
@@ -282,7 +282,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 ///
 /// A pack is a struct that lists its members once, with GATEFOLD_PACK(weight, bias). Vectors and tuples of packs are
 /// packs. If this process holds only a part of a pack (sharded) and f has a member `sharded`, f.sharded(name, pack...)
-/// is called once with the whole pack. f is then not called for its tensors.
+/// is called once for this pack. f is then not called for the tensors of this pack.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   detail_::pack::visit<false>(f, Name{}, packs...);
@@ -353,9 +353,9 @@ struct FlattenEach {
 /// Calls f(name, tensor...) for every tensor that an optimizer updates, of one pack or of several packs of the same
 /// structure in parallel. It leaves out packs that declare `learned = false`, and tensors that are marked by
 /// Tensor.skip in at least one of the packs. Each tensor is a FlatTensor: elements and extents, for any rank. If f has
-/// a member `sharded`, f.sharded is called with each pack that is divided between processes as a whole (see
-/// for_each_tensor). In this case, every other tensor has its own type instead of FlatTensor, and skipped tensors are
-/// visited too.
+/// a member `sharded`, f.sharded is called once for each pack that is divided between processes, instead of f for each
+/// of its tensors (see for_each_tensor). In this case, every other tensor has its own type instead of FlatTensor, and
+/// skipped tensors are visited too.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (detail_::pack::SeesSharded<std::remove_cvref_t<F>>) {
@@ -459,8 +459,8 @@ void shape_like(P& to, const Q& from) {
   detail_::pack::structure_like(to, from, detail_::pack::ResizeLike{});
 }
 
-/// Returns the first Table (a matrix for the weights of an embedding) of a pack, or null if there is none. In a model,
-/// this table belongs to the embedding at the start.
+/// Returns the first Table (a matrix for the weights of an embedding) with elements of type T in a pack, or null if
+/// there is none. In a model, this table belongs to the embedding at the start.
 template <class T, class B, class P>
 auto* first_table(P& pack) {
   using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;

@@ -11,8 +11,8 @@
 
 namespace gatefold {
 
-/// Detects that an array in host memory was replaced: a hash of 8-byte words at equal distances. Its cost does not
-/// depend on the size of the array. h is the hash, s the distance (stride) in words:
+/// A hash that detects whether an array in host memory was replaced. It reads 8-byte words at equal distances, so that
+/// its cost does not depend on the size of the array. h is the hash, s the distance (stride) in words:
 ///
 ///     h ← rotate(h ⊕ word, 23) · 0x9e3779b97f4a7c15,   words 0, s, 2 s, … and the last one                 (1)
 ///

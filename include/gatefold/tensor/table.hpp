@@ -76,7 +76,7 @@ class Table {
   bool all_touched() const { return all_; }
   void touch_all() { all_ = true; }
   /// Begins to record which rows are written (touched). From now on, only marked rows count as touched; before, all
-  /// rows counted. Call it when all elements and marks of the table are 0.
+  /// rows counted. When you call it, all rows without a mark must be 0.
   void count_marks() { all_ = false; }
 
  private:

@@ -64,8 +64,8 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run);
 ///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
 ///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
 ///
-/// Tensors are found by name. Other tensors of the file, for example those of the optimizer or of the loss, are
-/// ignored. The state of an optimizer is not changed, so call load_model before the first step.
+/// Tensors are found by name. Other tensors of the file, for example the state of the optimizer or parameters of the
+/// loss, are ignored. The state of an optimizer is not changed, so call load_model before the first step.
 /// @param params  the parameters of the model. Their tensors must already have their shapes; load_model overwrites the
 ///         values
 /// @throws FileError under the same conditions as io::load_subset, with the name of a tensor that is missing or of a
@@ -111,7 +111,7 @@ inline std::pair<std::string, bool> first_difference(const std::string& a, const
 }
 
 /// Requires that this process has all experts of the model of a run.
-/// @throws ArgumentError if it has only some of them (a shard of a distributed run)
+/// @throws ArgumentError if this process has only some of the experts (a shard of a distributed run)
 template <class R>
 void expect_whole(const char* where, const R& run) {
   expect(!holds_sharded(run), where, "run",
@@ -136,8 +136,9 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
 
 /// Reads the counters of a run, for example the number of steps, from the metadata of a file. If `write` is false, it
 /// checks the counters, but does not change the run.
-/// @throws FileError if the file is not a checkpoint of this version, if it was saved with another NotTrained, if its
-///         counters are not exactly those of the run, or if an integer counter is negative
+/// @throws FileError if the file is not a checkpoint of this version, if it was saved with another NotTrained, if a
+///         counter of the run is missing in the file, is not an integer or is negative, or if the file has a counter
+///         that the run does not have
 void read_counters(const std::string& path, const io::Metadata& metadata, auto& run, bool write) {
   const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
   const auto found = metadata.find(std::string(version_key));

@@ -22,8 +22,8 @@ class Options {
     if (!has(name)) fail(name, "an integer", "nothing");
     return integer(name, 0);
   }
-  /// Returns the integer option `name`, or `otherwise` if it is absent. Integers above 1e9 are refused, so that
-  /// products of two sizes do not overflow.
+  /// Returns the integer option `name`, or `otherwise` if it is absent. Negative integers and integers above 1e9 are
+  /// refused. With this limit, products of two sizes do not overflow.
   Index integer(const char* name, Index otherwise) const {
     if (!has(name)) return otherwise;
     expect_integer(name, all_[name], kMost);
@@ -89,8 +89,9 @@ class Options {
     if (!all_[name].is_object()) fail(name, "an object");
     return {path_, all_[name]};
   }
-  /// Calls f, and throws its ArgumentError as a FileError of this file.
-  /// @param prefix  text before the name of the option in messages of f, for example "rotary."
+  /// Calls f. If f throws ArgumentError, throws a FileError instead, with the path of the file before the message.
+  /// @param prefix  text before the name of the option in messages of f, for example "rotary."; the FileError omits
+  ///         this text and everything before it
   template <class F>
   void check(const std::string& prefix, const F& f) const {
     try {

@@ -35,14 +35,14 @@ struct SaveFrozenOptions {
 ///     NAME.scale                BF16  [E, ⌈depth / 32⌉, columns]
 ///
 /// Tensors with a packed copy of bfloat16 are stored as BF16, other tensors as `save` stores them. load_frozen reads
-/// the tensors of these two kinds as plain floats without a packed copy. If the file also has quantised tensors,
-/// load_frozen on a CPU packs those of these tensors that only products read, because an expert with a hidden layer
-/// reads packed copies only if all its weight matrices have one. The same weights in the same form give the same bytes
-/// on every backend.
+/// the tensors of these two kinds as plain floats without a packed copy. There is one exception: if the file also has
+/// quantised tensors, load_frozen on a CPU packs every tensor of these two kinds that only products read, because an
+/// expert with a hidden layer reads packed copies only if all its weight matrices have one. The same weights in the
+/// same form give the same bytes on every backend.
 ///
-/// With the option `mappable`, a packed copy of weights that only products read becomes one tensor, with the bytes that
-/// it has in memory (backend/panels.hpp). w is the number of columns of a panel, and p = ⌈columns / w⌉ is the number of
-/// panels:
+/// With the option `mappable`, a packed copy of weights that only products read becomes one tensor with the bytes that
+/// the copy has in memory (backend/panels.hpp). w is the number of columns of a panel, and p = ⌈columns / w⌉ is the
+/// number of panels:
 ///
 ///     NAME.int8.panels                       U8    [E, ⌈depth / 32⌉ p, 34 w]
 ///     NAME.int4.panels, NAME.mxfp4.panels    U8    [E, ⌈depth / 32⌉ p, 18 w]

@@ -179,7 +179,7 @@ class File {
     }
     add_elements(name, t, half);
   }
-  /// Adds a tensor whose elements the function read(ctx, at, count, to) writes to host memory.
+  /// Adds a tensor. The function read(ctx, at, count, to) copies its elements to host memory.
   template <class T, int Rank, class F>
   void add_values(const std::string& name, const View<const T, Rank, B>& t, bool half, const F& read) {
     add_source(name, half ? "BF16" : safetensors::dtype<T>(), extents(t), t.size(), half ? sizeof(Bfloat16) : sizeof(T),
@@ -211,7 +211,8 @@ class File {
   std::vector<Bfloat16> scales_{};
 };
 
-/// Reads the tensors of a file, and records their names. If the file is mappable, tensors point into it where possible.
+/// Reads the tensors of a file, and records their names. If the file has panels (the option `mappable` of save_frozen),
+/// tensors point into the mapped file if possible.
 template <class C>
 class Reader {
  public:
@@ -269,10 +270,10 @@ class Reader {
     expect_shape(name, shape);
     return files_.template read<T>(name);
   }
-  /// Reads a tensor [E, depth, columns] if the file has a quantised form of this tensor, or panels that `share`
-  /// accepts.
-  /// @param share  a function share(panels, memory). It uses panels in the mapped file without a copy if the backend
-  ///               can read the order of their bytes, and returns true if it did so
+  /// Reads a tensor [E, depth, columns] if the file has a quantised form of this tensor (numbers or panels), or panels
+  /// of another form that `share` accepts.
+  /// @param share  a function share(panels, memory). If the backend can read panels with this order of bytes, the
+  ///               function uses the panels in the mapped file without a copy and returns true
   /// @param take   a function take(bytes, numbers, scales), which stores the weights
   /// @return true if the tensor was read
   /// @throws FileError if the file also has another form of the tensor
@@ -303,7 +304,7 @@ class Reader {
     take_checked(bytes, {tensor, numbers.data()}, {tensor, scales.data()}, take);
     return true;
   }
-  /// Returns whether a tensor has the form bfloat16.
+  /// Returns whether the file stores a tensor as bfloat16, either as elements or as panels.
   bool has_halves(const std::string& name) const {
     const Weights* const form = form_of_panels(name);
     return form ? *form == Weights::bfloat16 : has(name, "BF16");

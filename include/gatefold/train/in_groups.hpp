@@ -40,7 +40,7 @@ inline bool is_weight(const Name& name) {
 /// InGroups. An optimizer has no state for tensors that it does not update. Clipped{InGroups{…}, norm} bounds the norm
 /// of the gradients of all groups together.
 /// @param belongs  a function of the name of a tensor, or a lambda without captures. It returns true if `first` updates
-///         the tensor. `begin` calls it once for each tensor
+///         the tensor. Only `begin` calls the function, several times for each tensor
 /// @param lr       factor of the rates of both optimizers, so that Scheduled can wrap InGroups
 /// @throws ArgumentError if lr is negative or not finite, if a group has no tensor, if `belongs` is not the function
 ///         with which `begin` was called, if an option is invalid, or if a gradient has a wrong shape. Parameters and

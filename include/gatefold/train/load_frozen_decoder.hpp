@@ -27,10 +27,10 @@ struct PackOutput;
 ///
 /// The results have the same bits as with load_decoder and then freeze (model/decoder.hpp). Those two calls need up to
 /// three times the memory, because they also keep the weights as floats. Here, packed tensors have no elements: they
-/// cannot be changed, and only save_frozen can save them. Packed tensors are the tensors [E, rows, columns] and an
-/// output layer that is not tied. Matrices with one column keep their elements, because SigmoidGated reads them in
-/// place. On Cuda, only tensors with a form of 8 or 4 bits have no elements, and the output layer is not packed. On a
-/// backend without packed weights, the function calls load_decoder and freeze.
+/// cannot be changed, and only save_frozen can save them. Packed tensors are the tensors [E, rows, columns] that only
+/// products read, and an output layer that is not tied. Matrices with one column keep their elements, because
+/// SigmoidGated reads them in place. On Cuda, only tensors with a form of 8 or 4 bits have no elements, and the output
+/// layer is not packed. On a backend without packed weights, the function calls load_decoder and freeze.
 /// @return a FrozenDecoder
 /// @throws FileError under the same conditions as load_decoder. If you use the parameters without their packed copies,
 ///         the function that reads them throws ArgumentError
@@ -54,7 +54,7 @@ auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const Deco
     auto form = forms.cbegin();
     auto multiplied = only.cbegin();
     detail_::pack::structure_like(params.model, shapes.model, decoder_folder::ReserveLike<B>{form, multiplied, packed});
-    const Weights of_output = *form;  // of the tensor loss.weight
+    const Weights of_output = *form;  // form of the tensor loss.weight
     const Index vocabulary = shapes.loss.weight.extent(0), dim = shapes.loss.weight.extent(1);
     params.loss.bias.resize_like(shapes.loss.bias);
     constexpr bool packs_output = requires { &B::template packs_transposed<T>; };
@@ -106,7 +106,7 @@ namespace decoder_folder {
 /// memory for elements.
 template <class B>
 struct ReserveLike {
-  std::vector<Weights>::const_iterator& form;     // of the next tensor
+  std::vector<Weights>::const_iterator& form;     // form of the next tensor
   std::vector<bool>::const_iterator& multiplied;  // whether only products read the next tensor
   typename B::PackedWeights& packed;
   template <class T, int Rank, class Of>

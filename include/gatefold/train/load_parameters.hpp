@@ -88,7 +88,8 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const Tens
 ///
 ///     auto params = load_model("run.safetensors", ctx, model);
 ///
-/// @throws FileError under the same conditions as that overload; ArgumentError if the options of the model are invalid
+/// @throws FileError under the same conditions as the overload that fills existing parameters; ArgumentError if the
+///         options of the model are invalid
 template <class T = float, class C, class M, class = std::enable_if_t<io::has_dims<M>>>
 io::ParametersOf<T, C, M> load_model(const std::filesystem::path& path, C& ctx, const M& model) {
   auto params = io::uninitialised_parameters<T>(ctx, model);

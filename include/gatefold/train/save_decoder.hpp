@@ -36,8 +36,8 @@ namespace gatefold::io {
 /// @param params  a ModelAndLoss, as load_decoder returns it
 /// @param from    the folder from which `config` was read; its weights may have changed since, but not their form
 /// @throws ArgumentError if `to` is the folder `from`, or if weights of `params` exist only in packed form; FileError
-///         under the same conditions as load_decoder for the files of `from`, and if `to` contains files that are not
-///         saved or cannot be written. An existing folder is unchanged then
+///         under the same conditions as load_decoder for the files of `from`, and if `to` contains a file that this
+///         save does not write, or cannot be written. An existing folder is unchanged then
 /// @cost   host memory for some copies of the largest tensor in the files
 template <class C, class P>
 void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& config, const P& params,

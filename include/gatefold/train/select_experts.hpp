@@ -20,8 +20,8 @@ GATEFOLD_FUNCTORS((class T), SelectExperts);
 
 class ExpertLists;
 
-/// Returns the parameters, or an optimizer's state, of a model whose experts are selected from those of another model:
-/// in every Mixture and MultiGate, new expert i is a copy of expert list[i].
+/// Returns the parameters, or an optimizer's state, of a model whose experts are copies of experts of another model. In
+/// every Mixture and MultiGate, new expert i is a copy of expert list[i].
 ///
 ///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
 ///

@@ -92,9 +92,9 @@ class Trainer {
 
   /// Makes one training step on a batch and on all parts that `accumulate` has added. Returns the loss (2) of the batch
   /// and these parts (see `accumulate`), which is computed before the step and without auxiliary losses (see
-  /// `auxiliary`). If the batch has no items, the step uses only the accumulated parts; without them, `step` returns 0
-  /// and changes nothing. A batch whose targets are all ignored is still a step: its loss is 0, its gradient is only
-  /// the gradient of the auxiliary losses, and the optimizer counts the step.
+  /// `auxiliary`). If the batch has no items, the step uses only the accumulated parts. If there are no parts either,
+  /// `step` returns 0 and changes nothing. A batch whose targets are all ignored is still a step: its loss is 0, its
+  /// gradient is only the gradient of the auxiliary losses, and the optimizer counts the step.
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
@@ -362,7 +362,7 @@ class Trainer {
     }
     if (before.weight == 0 || weight > 0) {
       Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
-      set_zero(ctx_, carry_);  // the gradient of the last carry is 0, because it is not used
+      set_zero(ctx_, carry_);  // the gradient of the last carry is 0, because nothing reads the last carry
       gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
       write_zeros(grads);
       before.unit = weight;

@@ -36,9 +36,9 @@ inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy" in ASCII: a
 ///
 ///     expert_e ← branch ⊙ (1 + noise · r_e),   r_e ~ N(0, 1)                                             (1)
 ///
-/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes the same as the dense branch, up
-/// to rounding. Its experts then get different gradients only because they get different items and weights. Noise makes
-/// the experts different from the start.
+/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) has the same output as the dense branch,
+/// up to rounding. Its experts then get different gradients only because they get different items and weights. Noise
+/// makes the experts different from the start.
 ///
 /// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise has no source.
 /// @param model  the model with mixtures; its experts have the same policy as the dense branch

@@ -150,7 +150,7 @@ GATEFOLD_HD T held_slope(T z) {
   return sum;
 }
 
-/// Writes to = *scale · from, element by element.
+/// Multiplies `from` by the number *scale and writes the result to `to`, element by element.
 template <class T>
 struct ScaleBy {
   using Element = T;

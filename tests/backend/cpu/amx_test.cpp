@@ -20,7 +20,7 @@
 using namespace gatefold;
 using P = Bfloat16;
 
-TEST_CASE("AmxTiles: only bfloat16 products use them") {
+TEST_CASE("AmxTiles: only bfloat16 products use AMX") {
   static_assert(!cpu::on_amx<float> && !cpu::on_amx<double>);
   static_assert(!cpu::on_amx<P> || (cpu::bfloat16_pairs && cpu::words<P>(33) == 32));
   CHECK_NOTHROW(cpu::AmxTiles<float>::permit());
@@ -28,7 +28,7 @@ TEST_CASE("AmxTiles: only bfloat16 products use them") {
 
 // Runs with the matrix unit and without it: every count of rows that one, two or three of its tiles hold, and operands
 // that end inside a tile.
-TEST_CASE("bfloat16 products: right sums and bits at tile edges") {
+TEST_CASE("bfloat16 products: sums at tile edges equal the definition") {
   constexpr Index rows = 33, experts = 5;
   CpuBf16::Context alone(1), three(3, true);
   for (const Index depth : {0, 1, 2, 3, 31, 32, 33, 64, 257})
@@ -75,7 +75,7 @@ TEST_CASE("bfloat16 products: right sums and bits at tile edges") {
     }
 }
 
-TEST_CASE("bfloat16 gradients: right sums for few or no slots") {
+TEST_CASE("bfloat16 gradients: equal loops for few or no slots") {
   const std::vector<Index> offsets{0, 1, 1, 4, 37, 38, 40};
   constexpr Index slots = 40, experts = 6;
   for (const Index rows : {1, 33, 80})
@@ -115,7 +115,7 @@ TEST_CASE("bfloat16 gradients: right sums for few or no slots") {
 }
 
 #if defined(__linux__)
-TEST_CASE("bfloat16 lines: padded with zeros, not with memory behind operands") {
+TEST_CASE("bfloat16 products: read nothing past the end of operands") {
   constexpr Index hidden = 64, columns = 32;
   const functor::Store store;
   for (const Index rows : {1, 9, 100})

@@ -9,7 +9,7 @@ using namespace gatefold;
 
 using cpu::Batch;
 
-TEST_CASE("Batch with slots as rows: each expert has its operands") {
+TEST_CASE("Batch, slots as rows: returns the operands of each expert") {
   const std::vector<Index> offsets{0, 3, 3, 8}, rows(8);
   std::vector<float> a(1), b(1), c(1), packed(1);
   Batch<float> batch{.all = {.a = {a.data(), 4, true, rows.data()},
@@ -37,7 +37,7 @@ TEST_CASE("Batch with slots as rows: each expert has its operands") {
   CHECK(batch.most_depth() == 4);
 }
 
-TEST_CASE("Batch, slots as depth: empty experts leave or clear sums") {
+TEST_CASE("Batch, slots as depth: empty experts keep or clear sums") {
   const std::vector<Index> offsets{0, 3, 3};
   std::vector<float> a(1), b(1), c(1);
   Batch<float> batch{.all = {.a = {a.data(), 4, false},
@@ -77,7 +77,7 @@ TEST_CASE("PairBatch: computes the sizes of its weights") {
   CHECK(!b.prepacked());
 }
 
-TEST_CASE_TEMPLATE("nanoseconds: the longer time of arithmetic and reading weights", T, float, double) {
+TEST_CASE_TEMPLATE("nanoseconds: returns the longer of arithmetic and weight-reading time", T, float, double) {
   const double products = 3.0 * cpu::Register<T>::size, weights = 24;  // a nanosecond (Tuning)
   const auto longer = [&](Index work, Index read) {
     return std::max(static_cast<double>(work) / products, static_cast<double>(read) / weights);

@@ -8,7 +8,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("Cpu::Context: has the given number of threads, default all") {
+TEST_CASE("Cpu::Context: has the given number of threads, by default all") {
   CHECK(Cpu::Context(3).threads() == 3);
   CHECK(Cpu::Context().threads() == cpu::available_threads());
   CHECK(Cpu::Context(0).threads() >= 1);
@@ -16,7 +16,7 @@ TEST_CASE("Cpu::Context: has the given number of threads, default all") {
   CHECK_THROWS_WITH_AS(Cpu::Context(40000), "Cpu::Context: threads: expected at most 32767, got 40000", ArgumentError);
 }
 
-TEST_CASE("Cpu::Context: use() selects packed weights while its result lives") {
+TEST_CASE("Cpu::Context: use() selects packed weights until its result ends") {
   Cpu::Context ctx(1);
   const std::vector<float> w(6, 1);
   cpu::PackedWeights outer, inner;
@@ -47,7 +47,7 @@ auto work(double ns) {
 
 }  // namespace
 
-TEST_CASE("Cpu::Context: work that does not pay gets one thread") {
+TEST_CASE("Cpu::Context: work too short for sharing gets one thread") {
   From100 executor;
   const Cpu::Context ctx(executor, 3), alone(executor, 1), eager(executor, 3, true);
   CHECK(ctx.threads_for(work(99)) == 1);

@@ -80,7 +80,7 @@ TEST_CASE("CpuBf16: a fused pair rounds hidden values like two calls") {
   CHECK(std::memcmp(got.data(), expected.data(), sizeof(float) * N * O) == 0);
 }
 
-TEST_CASE("CpuBf16: gradients of few slots, larger than one task") {
+TEST_CASE("CpuBf16: gradients of few slots equal loops across several tasks") {
   constexpr Index slots = 5, rows = 400, columns = 1100;
   const auto a = naive::random_vector<float>(slots * rows, 1), d = naive::random_vector<float>(slots * columns, 2);
   const std::vector<Index> offsets{0, slots};

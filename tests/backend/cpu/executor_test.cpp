@@ -116,7 +116,7 @@ TEST_CASE("Executor: training has the same bits on any executor") {
   CHECK(same_bits(trained(own), expected));
 }
 
-TEST_CASE("Executor: training and inference have the same bits, shared or not") {
+TEST_CASE("Executor: sharing changes no bits of training and inference") {
   // Counts its calls, and answers in a pattern whether sharing pays.
   struct Counting : Spawning {
     std::uint32_t pattern = 0;
@@ -175,7 +175,7 @@ TEST_CASE("Workers: small batches stay on the calling thread") {
   }
 }
 
-TEST_CASE("Executor: contexts can share one") {
+TEST_CASE("Executor: two contexts can share one executor") {
   Spawning executor;
   Cpu::Context a(executor, 2, true), b(executor, 3, true);
   const auto first = trained(a);
@@ -246,7 +246,7 @@ TEST_CASE("WorkerFunction and ExecutorRef: refer to objects, do not copy") {
   CHECK(sum == 12);
 }
 
-TEST_CASE("ExecutorRef: an executor can decide whether sharing pays") {
+TEST_CASE("ExecutorRef: pays() returns the executor's answer if it has one") {
   struct Picky : Nobody {
     bool pays(double ns) const { return ns > 7; }
   } picky;

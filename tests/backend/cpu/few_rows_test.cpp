@@ -84,7 +84,7 @@ struct AddNumbers {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("FewRows: chains of multiply-adds, epilogue, no other element", T, float, double) {
+TEST_CASE_TEMPLATE("FewRows: equals chains of multiply-adds, writes only its elements", T, float, double) {
   constexpr Index size = cpu::Register<T>::size, depth = cpu::Tile<T>::depth;
   Cpu::Context one(1), three(3, true);
   for (const bool lines_are_rows : {false, true})
@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE("FewRows: chains of multiply-adds, epilogue, no other element
       }
 }
 
-TEST_CASE("FewRows: reads only the elements of its factors") {
+TEST_CASE("FewRows: reads nothing outside its factors") {
   // The first and last elements of each factor end at a page or a heap block, which the sanitizers check.
   for (const bool lines_are_rows : {false, true})
     for (Index columns = 1; columns < 40; columns += 3)

@@ -39,7 +39,7 @@ TEST_CASE("ABI tag: names of Cpu types contain the instruction set") {
 }
 
 // The name depends on the width of registers, because packed weights do.
-TEST_CASE("ABI tag: the name matches the width of registers") {
+TEST_CASE("ABI tag: matches the width of registers") {
   const bool wide = tag.starts_with("avx512"), half = !wide && tag.starts_with("avx");
   const int bytes = wide ? 64 : half ? 32 : tag.starts_with("scalar") ? 4 : 16;
   if (tag != "sve" && tag != "vector") CHECK(cpu::Register<float>::size * int(sizeof(float)) == bytes);

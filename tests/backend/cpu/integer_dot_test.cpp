@@ -66,7 +66,7 @@ TEST_CASE("signed_dot: adds the products and the offset") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("by_lanes: has the sums of the instruction") {
+TEST_CASE("by_lanes: equals the sums of the processor instruction") {
   int wrong = 0;
   each_case(0, 127, [&](const auto& s, const auto& w, const auto& x) {
     std::int32_t all;
@@ -78,7 +78,7 @@ TEST_CASE("by_lanes: has the sums of the instruction") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("looked_up: replaces each byte by its entry") {
+TEST_CASE("looked_up: replaces each byte by its entry in the table") {
   std::uint8_t table[16], codes[bytes];
   std::mt19937 random(2);
   for (auto& v : table) v = static_cast<std::uint8_t>(random());

@@ -28,7 +28,7 @@ TEST_CASE("for_each, for_rows: visit every index once") {
   }
 }
 
-TEST_CASE("for_each, for_rows, reduce: share only work that pays") {
+TEST_CASE("for_each, for_rows, reduce: share work only if pays() is true") {
   struct Counting {
     bool answer = false;
     int calls = 0, questions = 0;
@@ -82,7 +82,7 @@ struct TwicePlusOne {
 
 }  // namespace
 
-TEST_CASE("for_each: runs a functor with an Element on registers") {
+TEST_CASE("for_each: runs a functor of Element on whole registers") {
   for (const int threads : {1, 3})
     for (const Index n : {0, 1, 15, 16, 17, 1000, 40001}) {
       Cpu::Context ctx(threads, true);
@@ -94,7 +94,7 @@ TEST_CASE("for_each: runs a functor with an Element on registers") {
     }
 }
 
-TEST_CASE_TEMPLATE("reduce: adds to its output, same bits for any threads", T, float, double) {
+TEST_CASE_TEMPLATE("reduce: adds to its output, any threads give equal bits", T, float, double) {
   for (const Index n : {0, 1, 100, 4096, 4097, 50000, 400001}) {
     const auto x = naive::random_vector<T>(n, 6);
     const double exact = std::accumulate(x.begin(), x.end(), 0.0);
@@ -112,7 +112,7 @@ TEST_CASE_TEMPLATE("reduce: adds to its output, same bits for any threads", T, f
   }
 }
 
-TEST_CASE_TEMPLATE("reduce: adds in order within blocks of 4096, then blocks", T, float, double) {
+TEST_CASE_TEMPLATE("reduce: sums blocks of 4096 in order, then their sums", T, float, double) {
   const Index n = 400'001;
   const auto x = naive::random_vector<T>(n, 6);
   T expected = 0;
@@ -160,7 +160,7 @@ TEST_CASE("group_by: is a stable sort, skips negative keys") {
   }
 }
 
-TEST_CASE_TEMPLATE("grouped_sum: weighted and gathered rows, added or stored", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_sum: adds or stores sums of weighted and gathered rows", T, float, double) {
   Cpu::Context ctx(2);
   const std::vector<Index> counts{3, 0, 700, 1, 0};
   const naive::Slots slots(counts, 40, 7);

@@ -19,7 +19,7 @@ TEST_CASE("Cpu memory: begins at a cache line, all bytes usable") {
   cpu::release(nullptr);
 }
 
-TEST_CASE("Prefetch: begins at the given part, or at its row") {
+TEST_CASE("Prefetch: begins at the given part or its first row") {
   std::vector<float> data(4096);
   const char* begin = reinterpret_cast<const char*>(data.data());
   for (Index t = 0; t < 4; ++t) {

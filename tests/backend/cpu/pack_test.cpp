@@ -13,7 +13,7 @@ using namespace gatefold;
 using cpu::Operand;
 using cpu::Tile;
 
-TEST_CASE_TEMPLATE("packing: reads both layouts, gathered or not", P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("packing: reads operands of both layouts, gathered or not", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   constexpr Index width = Tile<P>::columns, stride = Tile<P>::stride, values = cpu::values_of_word<P>;
   const Index rows = 45, columns = 71, depth = 37;

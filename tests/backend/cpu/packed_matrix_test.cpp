@@ -10,7 +10,7 @@ using namespace gatefold;
 using cpu::PackedMatrix;
 using cpu::Tile;
 
-TEST_CASE_TEMPLATE("PackedMatrix: panels of all blocks follow without gaps", T, float, double) {
+TEST_CASE_TEMPLATE("PackedMatrix: places the panels of all blocks without gaps", T, float, double) {
   constexpr Index width = Tile<T>::columns, block = Tile<T>::depth;
   for (const auto& [depth, columns] :
        {std::array<Index, 2>{1, 1}, {block, width}, {block + 5, 3 * width + 1}, {3 * block, 2}}) {
@@ -25,7 +25,7 @@ TEST_CASE_TEMPLATE("PackedMatrix: panels of all blocks follow without gaps", T, 
   }
 }
 
-TEST_CASE("PackedMatrix: offsets, null matrices, widening of rounded panels") {
+TEST_CASE("PackedMatrix: adds offsets, detects null, widens rounded panels") {
   std::vector<Bfloat16> half;
   for (int i = 0; i < 3 * Tile<float>::columns; ++i) half.push_back(Bfloat16::from(static_cast<float>(i)));
   const std::vector<float> values(3);

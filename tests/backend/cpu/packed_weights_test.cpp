@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel
   }
 }
 
-TEST_CASE_TEMPLATE("PackedWeights: pack into reserved memory writes the same bits as add", P, float, double, Bfloat16) {
+TEST_CASE_TEMPLATE("PackedWeights: packing into reserved memory gives the bits of add", P, float, double, Bfloat16) {
   using T = cpu::SumOf<P>;
   const Index experts = 5, depth = 300, columns = 70, matrix = depth * columns;
   const auto w = naive::random_vector<T>(experts * matrix, 3);
@@ -98,7 +98,7 @@ TEST_CASE_TEMPLATE("PackedWeights: pack into reserved memory writes the same bit
   }
 }
 
-TEST_CASE("PackedWeights: the transpose gets the bits of transposed weights") {
+TEST_CASE("PackedWeights: add_transposed and pack_columns give the bits of add") {
   constexpr Index width = cpu::Tile<float>::columns;
   const Index depth = 300, columns = 2 * width + 7;
   const auto w = naive::random_vector<float>(columns * depth, 3);

@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("packet: scaling by powers of 2 is exact until overflow", T, 
       lanes<T>(packet::scaled<T>(packet::filled(std::numeric_limits<T>::quiet_NaN()), packet::filled(T(1))))[0]));
 }
 
-TEST_CASE_TEMPLATE("packet: transposition of a square block", T, float, double) {
+TEST_CASE_TEMPLATE("packet: transpose exchanges rows and columns of a square block", T, float, double) {
   constexpr int n = packet::size<T>;
   packet::Of<T> rows[n];
   for (int i = 0; i < n; ++i) rows[i] = packet::lane_numbers<T>() + packet::filled(T(100 * i));

@@ -31,7 +31,7 @@ constexpr Index kRows = cpu::tuning.tile_rows;
 
 }  // namespace
 
-TEST_CASE("PairSchedule: rows read weights in place, in any blocks") {
+TEST_CASE("PairSchedule: the rows of one expert share no packed weights") {
   const Index block = cpu::PairSchedule<float>::largest_block(Counted<>({1}, 512, 512, 512).batch);
   REQUIRE(block >= 10);
   for (const Index rows :
@@ -50,7 +50,7 @@ TEST_CASE("PairSchedule: reads prepacked weights for any number of rows") {
   for (const Index rows : {1, 3, 40, 900}) CHECK(schedule.path(rows) == WeightPath::prepacked);
 }
 
-TEST_CASE("PairSchedule: on AMX, two tiles of slots share packed weights") {
+TEST_CASE("PairSchedule: only on AMX, two tiles share packed weights") {
   using P = Bfloat16;
   constexpr Index rows = cpu::Tile<P>::rows + 1;
   const Counted<P> c({rows, 1, 1, 1, 1, 1}, 512, 512, 512);
@@ -58,7 +58,7 @@ TEST_CASE("PairSchedule: on AMX, two tiles of slots share packed weights") {
   CHECK(cpu::PairMemory<P>(c.batch, 2, 0).packed >= (cpu::on_amx<P> ? c.batch.packed_size() : 0));
 }
 
-TEST_CASE("PairSchedule: long rows as chunk tasks hold all expert rows") {
+TEST_CASE("PairSchedule: memory of chunk tasks holds all expert rows") {
   const Index rows = cpu::PairSchedule<float>::most_skinny_rows, depth = 48 * cpu::Tile<float>::depth;
   const Counted<> c({rows}, depth, 8, 8);
   const cpu::PairSchedule<float> schedule(c.batch, 8);
@@ -72,7 +72,7 @@ TEST_CASE("PairSchedule: long rows as chunk tasks hold all expert rows") {
   CHECK(memory.sums >= rows * c.batch.padded_columns());
 }
 
-TEST_CASE_TEMPLATE("PairMemory: depends on sizes only, enough for any routing", P, float, Bfloat16) {
+TEST_CASE_TEMPLATE("PairMemory: depends on sizes only and suffices for any routing", P, float, Bfloat16) {
   std::mt19937 random(5);
   const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
   int by_call = 0, skinny = 0;

@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("PairWeights: chunks cover all weights once, packed size fits
   }
 }
 
-TEST_CASE_TEMPLATE("PairWeights: prepacked weights belong to the expert", T, float, double) {
+TEST_CASE_TEMPLATE("PairWeights: reads the prepacked weights of its expert", T, float, double) {
   ExpertWeights<T> w(300, 600, 260, 2);
   cpu::PackedWeights packed;
   Cpu::Context ctx(1);

@@ -43,7 +43,7 @@ struct InTurn {
 
 }  // namespace
 
-TEST_CASE("parallel_for: runs every task once, worker numbers below threads") {
+TEST_CASE("parallel_for: runs every task once with worker numbers below threads") {
   for (const int threads : {1, 2, 3, 8})
     for (const Index tasks : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> runs(static_cast<std::size_t>(tasks));
@@ -145,7 +145,7 @@ TEST_CASE("parallel_ranges: computes each element once in whole lines") {
           }
 }
 
-TEST_CASE("parallel_ranges: work that does not pay stays on the caller") {
+TEST_CASE("parallel_ranges: runs on the caller if pays() is false") {
   Answers refuses(false);
   CHECK(ranges_of(refuses, 3, {100, 10, 6}) == std::vector<std::pair<Index, Index>>{{47, 53}, {0, 47}, {53, 100}});
   CHECK(refuses.count == 0);
@@ -157,7 +157,7 @@ TEST_CASE("parallel_ranges: work that does not pay stays on the caller") {
   CHECK(refuses.count == 2);
 }
 
-TEST_CASE("parallel_ranges: estimates the remaining time from the sample") {
+TEST_CASE("parallel_ranges: estimates the remaining time from a sample") {
   Answers answers(false);
   const auto wait = [](Index, Index) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
   cpu::parallel_ranges(answers, 2, {1000, 10, 10}, wait);

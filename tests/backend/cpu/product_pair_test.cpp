@@ -133,9 +133,8 @@ TEST_CASE_TEMPLATE("grouped_pair: equals two products, bit for bit" * doctest::s
     }
 }
 
-TEST_CASE_TEMPLATE("grouped_pair: many small experts with one or several row blocks" *
-                       doctest::skip(support::slow_build),
-                   T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: many small experts equal two products" * doctest::skip(support::slow_build), T, float,
+                   double) {
   // The large experts have two blocks of rows for one thread, and for three.
   const std::vector<std::vector<Index>> counts{{340, 20, 9, 350, 0, 15, 1},
                                                {60, 126, 61, 62, 63, 64, 3, 65, 66, 67, 68, 69, 70, 57}};
@@ -144,19 +143,19 @@ TEST_CASE_TEMPLATE("grouped_pair: many small experts with one or several row blo
       check(Pair<T>(n, 9, 270, columns), Activate{});
 }
 
-TEST_CASE_TEMPLATE("grouped_pair: many small experts with skinny and normal blocks", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: few and many rows per expert equal two products", T, float, double) {
   // Few rows read packed weights in another way than many rows.
   check(Pair<T>({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128), Activate{});
 }
 
-TEST_CASE_TEMPLATE("grouped_pair: whole panels of c, sums formed in c" * doctest::skip(support::slow_build), T, float,
-                   double) {
+TEST_CASE_TEMPLATE("grouped_pair: sums formed in whole panels of c are correct" * doctest::skip(support::slow_build), T,
+                   float, double) {
   for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})
     for (const Index panels : {1, 3})
       check(Pair<T>({130, 0, 1, 15, 61}, d, h, panels * cpu::Tile<T>::columns), Activate{});
 }
 
-TEST_CASE_TEMPLATE("grouped_pair: whole panels of c with prepacked weights", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: prepacked weights keep the bits of whole panels", T, float, double) {
   const Pair<T> p({130, 0, 1, 15, 61}, 270, 300, 2 * cpu::Tile<T>::columns);
   Cpu::Context ctx(3, true);
   Tensor2<T> expected(p.slots(), p.columns), c(p.slots(), p.columns);
@@ -174,7 +173,7 @@ TEST_CASE_TEMPLATE("grouped_pair: whole panels of c with prepacked weights", T, 
   CHECK(same(c, expected));
 }
 
-TEST_CASE_TEMPLATE("grouped_pair: few rows with long hidden pieces", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: few rows with long hidden pieces equal two products", T, float, double) {
   // One piece, pieces of four and five chunks (2180 columns), a piece that fills its memory to the last column (2041).
   check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), Activate{});
   check(Pair<T>({8}, 270, 2180, 40), Activate{});
@@ -189,7 +188,7 @@ TEST_CASE_TEMPLATE("grouped_pair: empty sums are 0", T, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("grouped_pair: two first matrices, epilogues that use positions" *
+TEST_CASE_TEMPLATE("grouped_pair: accepts two first matrices and positional epilogues" *
                        doctest::skip(support::slow_build),
                    T, float, double) {
   using Shape = std::array<Index, 3>;
@@ -218,7 +217,7 @@ TEST_CASE_TEMPLATE("grouped_pair: two first matrices, epilogues that use positio
   }
 }
 
-TEST_CASE("grouped_pair: chunk tasks larger than memory run in waves") {
+TEST_CASE("grouped_pair: has the same bits if memory forces several waves") {
   const Pair<float> p({100, 90, 80, 1, 70, 8, 3, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 40, 600, 40);
   const auto up = p.matrix(p.up, p.depth, p.hidden), down = p.matrix(p.down, p.hidden, p.columns);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
@@ -232,7 +231,7 @@ TEST_CASE("grouped_pair: chunk tasks larger than memory run in waves") {
   CHECK(same(c, expected));
 }
 
-TEST_CASE_TEMPLATE("grouped_pair: blocks of many tiles, any depth", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: blocks of many tiles equal two products", T, float, double) {
   // Tiles in one block of rows, depth, hidden width, columns.
   for (const auto& [tiles, d, h, c] : {std::array<Index, 4>{5, 256, 512, 320},
                                        {5, 512, 300, 300},

@@ -40,7 +40,7 @@ struct Counted {
 
 }  // namespace
 
-TEST_CASE("ProductSchedule: tasks read plain B; otherwise many rows share panels") {
+TEST_CASE("ProductSchedule: many rows share packed B unless B is plain") {
   constexpr Index one = cpu::tuning.product_tiles * cpu::tuning.tile_rows;
   Counted<> c({1, 8, 9, one, one + 1}, 300, 400);
   for (const Index e : {0, 1, 2, 3}) CHECK(c.path(e) == WeightPath::by_task);
@@ -63,7 +63,7 @@ TEST_CASE("ProductSchedule: tasks read plain B; otherwise many rows share panels
   for (Index e = 0; e < 5; ++e) CHECK(c.path(e) == WeightPath::prepacked);
 }
 
-TEST_CASE("ProductSchedule: plain gradients of few slots are rank updates") {
+TEST_CASE("ProductSchedule: uses rank updates for gradients of few slots") {
   Counted<> c({1, 32, 33, 0}, 60, 400, true);  // rows of one block, also of a tile of six
   CHECK(c.path(0) == WeightPath::rank_update);
   CHECK(c.path(1) == WeightPath::rank_update);
@@ -108,7 +108,7 @@ TEST_CASE("ProductSchedule: blocks shrink until every thread has work") {
   CHECK(cpu::ProductSchedule<float>(Counted<>({0, 0}, 5, 5).batch, true, 2).empty());
 }
 
-TEST_CASE("ProductSchedule: memory depends on sizes only, enough for any routing") {
+TEST_CASE("ProductSchedule: memory depends on sizes, suffices for any routing") {
   std::mt19937 random(5);
   const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
   int shared = 0;
@@ -155,7 +155,7 @@ TEST_CASE("ProductSchedule: memory depends on sizes only, enough for any routing
   CHECK(shared > 500);
 }
 
-TEST_CASE_TEMPLATE("ProductSchedule: packed operands of few-slot gradients fit at once", P, float, Bfloat16) {
+TEST_CASE_TEMPLATE("ProductSchedule: memory holds packed operands of few-slot gradients", P, float, Bfloat16) {
   std::vector<Index> counts;
   for (Index e = 0; e < 64; ++e) counts.push_back(1 + e % 40);
   Counted<P> c(counts, 200, 70, true);

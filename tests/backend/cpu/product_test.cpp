@@ -137,7 +137,7 @@ TEST_CASE_TEMPLATE("gemm: equals a loop for odd shapes, transposes, accumulation
     }
 }
 
-TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, second tensor, empty experts, spare rows", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_gemm: equals loops for gathered rows and empty experts", T, float, double) {
   for (const auto& counts : kCounts)
     for (const Index depth : {0, 1, 40, 300})
       for (const Index columns : {1, 33, 140})
@@ -164,8 +164,8 @@ TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, second tensor, empty experts, sp
         }
 }
 
-TEST_CASE_TEMPLATE("grouped_gemm: same bits for any number of threads" * doctest::skip(support::slow_build), T, float,
-                   double) {
+TEST_CASE_TEMPLATE("grouped_gemm: has the same bits for any number of threads" * doctest::skip(support::slow_build), T,
+                   float, double) {
   for (const bool transpose : {false, true}) {
     // With one thread a task takes more than one block of columns and of the depth.
     const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 290);
@@ -242,7 +242,7 @@ TEST_CASE_TEMPLATE("grouped_gemm and gemm: give a row the same bits", T, float, 
     }
 }
 
-TEST_CASE_TEMPLATE("grouped_outer: adds to dw, same bits for any threads", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_outer: adds to dw, any threads give equal bits", T, float, double) {
   for (const auto& counts : {Vector<Index>{0, 1, 0, 300, 4}, Vector<Index>{4500}, Vector<Index>{0}}) {
     const Index items = 31, rows = 37, columns = 41;
     const naive::Slots slots(counts, items, 41);
@@ -293,7 +293,7 @@ TEST_CASE_TEMPLATE("gemm: accepts a scalar epilogue", T, float, double) {
   }
 }
 
-TEST_CASE("grouped_gemm: computes a range of 257 mostly empty experts") {
+TEST_CASE("grouped_gemm: computes only the slots of a range of experts") {
   Vector<Index> counts(257, 0);
   counts[3] = 4;
   counts[100] = 40;
@@ -318,7 +318,7 @@ TEST_CASE("grouped_gemm: computes a range of 257 mostly empty experts") {
   CHECK(worst <= 2 * tolerance<float>(20));
 }
 
-TEST_CASE("gemm: cuts in deep products do not change bits") {
+TEST_CASE("gemm: splitting a deep product does not change its bits") {
   // Rows whose tasks pack columns for themselves or share them, and columns that are formed in c or not.
   for (const auto& [rows, depth, columns] :
        {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
@@ -381,7 +381,7 @@ TEST_CASE("grouped_gemm: deep products read prepacked weights") {
   }
 }
 
-TEST_CASE("grouped_gemm: little memory for packed weights gives the same bits") {
+TEST_CASE("grouped_gemm: the memory limit for packed weights changes no bits") {
   // With transposed weights and so many rows several tasks share what is packed.
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
   Vector<float> c[2];
@@ -426,7 +426,7 @@ TEST_CASE("grouped_gemm: allocates scratch only on the first call") {
   CHECK(ctx.capacity() == capacity);
 }
 
-TEST_CASE("grouped_gemm: two threads with separate contexts") {
+TEST_CASE("grouped_gemm: two threads can run with separate contexts") {
   const GroupedCase<float> g({50, 3, 0, 70}, 30, 300, 90);
   const Vector<float> expected = g.run(1, false);
   bool same[2] = {true, true};
@@ -480,7 +480,7 @@ TEST_CASE_TEMPLATE("rank_update: sums over k in order, writes its elements only"
       }
 }
 
-TEST_CASE_TEMPLATE("rank_update: stores -0 sums as 0", T, float, double) {
+TEST_CASE_TEMPLATE("rank_update: stores a sum of -0 as 0", T, float, double) {
   constexpr Index columns = 9 * cpu::Register<T>::size;
   const T least = std::numeric_limits<T>::min();
   const std::vector<T> a(1, -least), b(columns, least);  // the product of two of them underflows to 0

@@ -57,7 +57,7 @@ std::vector<float> decoded(const QuantisedFormat& format, const std::vector<floa
 
 }  // namespace
 
-TEST_CASE("quantised_format: only forms of 8 and 4 bits have one") {
+TEST_CASE("quantised_format: returns null except for 8 and 4 bits") {
   CHECK(cpu::quantised_format<float>(Weights::unchanged) == nullptr);
   CHECK(cpu::quantised_format<float>(Weights::bfloat16) == nullptr);
   CHECK(cpu::quantised_format<float>(Weights::int8)->group_bytes == 34 * width);

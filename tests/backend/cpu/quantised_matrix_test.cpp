@@ -10,7 +10,7 @@ using namespace gatefold;
 using cpu::QuantisedMatrix;
 using cpu::Tile;
 
-TEST_CASE("QuantisedMatrix: groups of all panels follow without gaps") {
+TEST_CASE("QuantisedMatrix: places the groups of all panels without gaps") {
   constexpr Index width = Tile<float>::columns, block = Tile<float>::depth;
   for (const auto& [depth, columns] :
        {std::array<Index, 2>{1, 1}, {block, width}, {block + 33, 3 * width + 1}, {3 * block, 2}}) {
@@ -25,7 +25,7 @@ TEST_CASE("QuantisedMatrix: groups of all panels follow without gaps") {
   }
 }
 
-TEST_CASE("QuantisedMatrix: offsets count groups of the format") {
+TEST_CASE("QuantisedMatrix: counts offsets in groups of the format") {
   const cpu::QuantisedFormat format{Weights::int8, 17, nullptr, nullptr, nullptr, nullptr};
   const std::byte bytes[60]{};
   const QuantisedMatrix matrix{bytes, &format};

@@ -119,7 +119,7 @@ TEST_CASE("quantised products: equal plain loops within their bounds") {
   }
 }
 
-TEST_CASE("quantised products: threads, other items and CpuBf16 give the same bits") {
+TEST_CASE("quantised products: threads, batch and CpuBf16 change no bits") {
   for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(1000000 + i));
     const Weights form = naive::quantised_forms[choose.below(3)];
@@ -217,7 +217,7 @@ TEST_CASE("quantised products: a pair equals two products, bit for bit") {
   }
 }
 
-TEST_CASE("quantised products: the adjoint equals that of the decoded weights") {
+TEST_CASE("quantised products: the adjoint equals products of decoded weights") {
   for (Index i = first_case(); i < end_of_cases(); ++i) {
     Choice choose(static_cast<std::uint64_t>(3000000 + i));
     const Weights form = naive::quantised_forms[choose.below(3)];

@@ -18,7 +18,7 @@ constexpr Index width = cpu::Tile<float>::columns, group = cpu::group_size;
 
 }  // namespace
 
-TEST_CASE("quantised::multiply: products equal plain loops, and do not depend on other rows") {
+TEST_CASE("quantised::multiply: equals plain loops for rows in any batch") {
   for (const Weights form : naive::quantised_forms) {
     const QuantisedFormat& format = *cpu::quantised_format<float>(form);
     const Index groups = 8, depth = groups * group, most = 40;

@@ -113,7 +113,7 @@ TEST_CASE("exp: errors are at most 2 ulp") {
   CHECK(worst<double>(Exp{}, exact_exp, -1, 1) <= 2);
 }
 
-TEST_CASE_TEMPLATE("exp: special values", T, float, double) {
+TEST_CASE_TEMPLATE("exp: returns known results for special values", T, float, double) {
   constexpr T inf = std::numeric_limits<T>::infinity();
   CHECK(one(Exp{}, T(0)) == T(1));
   CHECK(one(Exp{}, inf) == inf);
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("exp: special values", T, float, double) {
   CHECK(one(Silu{}, T(1000)) == T(1000));
 }
 
-TEST_CASE_TEMPLATE("exp: 0 for subnormal results, other lanes unchanged", T, float, double) {
+TEST_CASE_TEMPLATE("exp: lanes with subnormal results return 0", T, float, double) {
   constexpr T inf = std::numeric_limits<T>::infinity(), least = std::numeric_limits<T>::min();
   const T edge = std::log(least);
   const std::vector<T> values{
@@ -154,7 +154,7 @@ TEST_CASE_TEMPLATE("exp: 0 for subnormal results, other lanes unchanged", T, flo
   }
 }
 
-TEST_CASE("erf: accuracy, also relative near 0 and in tails") {
+TEST_CASE("erf: errors are at most 2 ulp, also near 0") {
   CHECK(worst<float>(Erf{}, exact_erf, -5, 5) <= 2);
   CHECK(worst<float>(Erf{}, exact_erf, 0.9, 0.95) <= 2);
   CHECK(worst<float>(Erf{}, exact_erf, -1e-3, 1e-3) <= 2);
@@ -163,7 +163,7 @@ TEST_CASE("erf: accuracy, also relative near 0 and in tails") {
   CHECK(worst<double>(Erf{}, exact_erf, -6, 6) <= 2);
 }
 
-TEST_CASE_TEMPLATE("erf: special values", T, float, double) {
+TEST_CASE_TEMPLATE("erf: returns known results for special values", T, float, double) {
   constexpr T inf = std::numeric_limits<T>::infinity();
   CHECK(one(Erf{}, inf) == T(1));
   CHECK(one(Erf{}, -inf) == T(-1));
@@ -174,7 +174,7 @@ TEST_CASE_TEMPLATE("erf: special values", T, float, double) {
   CHECK(std::isnan(lanes[0]));
 }
 
-TEST_CASE_TEMPLATE("Register: reciprocal, sqrt, larger, keep_first, sum and largest", T, float, double) {
+TEST_CASE_TEMPLATE("Register: functions equal the functions of single values", T, float, double) {
   using V = Register<T>;
   const T infinity = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
   const auto inverse = [](V v) { return reciprocal(v); };

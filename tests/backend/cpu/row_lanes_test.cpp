@@ -24,7 +24,7 @@ TEST_CASE_TEMPLATE("each_column: visits each column once and no other element", 
   }
 }
 
-TEST_CASE_TEMPLATE("RowLanes: sums and maxima of columns equal a loop", T, float, double) {
+TEST_CASE_TEMPLATE("RowLanes: sums and maxima over columns equal loops", T, float, double) {
   for (const Index n : {1, 3, 8, 15, 16, 17, 31, 64, 1000}) {
     auto x = naive::random_vector<T>(n, 2);
     for (T& v : x) v -= 3;  // all negative: the lanes past the end hold 0, which must not count
@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("RegisterAccess: a tail accesses only its elements", T, float
   }
 }
 
-TEST_CASE("RegisterAccess: rounds to bfloat16, writes only its elements") {
+TEST_CASE("RegisterAccess: rounds to bfloat16 and writes only its elements") {
   constexpr int size = Register<float>::size;
   const auto values = naive::random_vector<float>(size, 4);
   for (int count = 1; count <= size; ++count) {

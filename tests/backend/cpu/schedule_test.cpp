@@ -11,7 +11,7 @@
 using namespace gatefold;
 using cpu::RowBlock;
 
-TEST_CASE_TEMPLATE("RowBlock: blocks cover all rows in whole, even tiles", P, float, Bfloat16) {
+TEST_CASE_TEMPLATE("RowBlock: blocks cover all rows with tiles of similar size", P, float, Bfloat16) {
   for (Index rows = 1; rows < 300; ++rows) {
     RowBlock all = RowBlock::all<P>(rows);
     all.first = 7;
@@ -45,7 +45,7 @@ struct Item {
 
 }  // namespace
 
-TEST_CASE("Wave: does every part of every item once") {
+TEST_CASE("Wave: calls f once for each part of each item") {
   for (const int threads : {1, 3}) {
     cpu::Workers workers(threads);
     std::vector<Item> memory(5);

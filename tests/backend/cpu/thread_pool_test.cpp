@@ -129,7 +129,7 @@ TEST_CASE("Workers: stay usable after an exception") {
   CHECK(all_come(workers, 3));
 }
 
-TEST_CASE("Workers: threads block signals, the caller's mask stays") {
+TEST_CASE("Workers: threads block signals; the caller's mask is unchanged") {
   Workers workers(2);
   sigset_t own, masks[2];
   pthread_sigmask(SIG_SETMASK, nullptr, &own);
@@ -228,7 +228,7 @@ TEST_CASE("Workers: the caller does the work if threads cannot start") {
         }) == "45 45");
 }
 
-TEST_CASE("available_threads: OMP_NUM_THREADS or the processors of this thread") {
+TEST_CASE("available_threads: returns OMP_NUM_THREADS, or usable processors") {
   const char* before = std::getenv("OMP_NUM_THREADS");
   const std::string kept = before ? before : "";
   for (const auto& [wish, threads] : {std::pair{"3", 3}, {"5,2", 5}, {"99999", 1024}}) {
@@ -245,7 +245,7 @@ TEST_CASE("available_threads: OMP_NUM_THREADS or the processors of this thread")
     unsetenv("OMP_NUM_THREADS");
 }
 
-TEST_CASE("Workers: pays for long work only") {
+TEST_CASE("Workers: pays() is true only for long work") {
   Workers alone(1);
   CHECK(!alone.pays(1e12));
   Workers workers(2);
@@ -257,7 +257,7 @@ TEST_CASE("Workers: pays for long work only") {
   CHECK(!workers.pays(10));
 }
 
-TEST_CASE("Workers: short work adds up until waking threads pays") {
+TEST_CASE("Workers: pays() adds up short work until threads are woken") {
   if (cpu::usable_processors() < 2) return;  // with more threads than processors it does not add up
   // The first call starts the thread, which then spins for 200 µs before it sleeps.
   const auto let_sleep = [](Workers& pool) {
@@ -279,7 +279,7 @@ TEST_CASE("Workers: short work adds up until waking threads pays") {
   }
 }
 
-TEST_CASE("Workers: does not share during a call of another thread") {
+TEST_CASE("Workers: pays() is false during a running call") {
   Workers workers(2);
   bool inside = true;
   const auto f = [&](int worker) {
@@ -313,7 +313,7 @@ TEST_CASE("process_id: constant in a process, different in its child") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("SignalsBlocked: blocks this thread temporarily, started threads permanently") {
+TEST_CASE("SignalsBlocked: threads started in its scope keep signals blocked") {
   REQUIRE(receives(SIGINT));
   std::thread started;
   bool inside = true, of_started = true;

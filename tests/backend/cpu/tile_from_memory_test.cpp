@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("RowsInPlace: has the bits of packed panels", P, GATEFOLD_PRO
   }
 }
 
-TEST_CASE_TEMPLATE("packed panels: several at once have each panel's bits", P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("packed_panels: several panels at once equal separate panels", P, GATEFOLD_PRODUCTS_OF) {
   if constexpr (!cpu::on_amx<P>) {
     using T = cpu::SumOf<P>;
     for (const Index depth : {1, 3, 40, 255}) {
@@ -115,7 +115,7 @@ TEST_CASE_TEMPLATE("packed panels: several at once have each panel's bits", P, G
   }
 }
 
-TEST_CASE("panels_at_once: low tiles use several panels, limited by registers") {
+TEST_CASE("panels_at_once: tiles of few rows use several panels") {
   constexpr auto panels = [](Index rows) { return cpu::panels_at_once<float>(rows); };
   for (Index rows = 1; rows <= Tile<float>::rows; ++rows) {
     CHECK(panels(rows) >= 1);

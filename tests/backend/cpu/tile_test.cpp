@@ -17,7 +17,7 @@
 using namespace gatefold;
 using cpu::Tile;
 
-TEST_CASE_TEMPLATE("eq. (1): tiles of every height sum the same chains", T, float, double) {
+TEST_CASE_TEMPLATE("tile_sum (1): equals loops for tiles of any size", T, float, double) {
   constexpr Index width = Tile<T>::columns, stride = Tile<T>::stride;
   for (const Index depth : {0, 1, 2, 5, 64, 255, 256}) {
     const auto a = naive::random_vector<T>(Tile<T>::rows * stride, 2),
@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height sum the same chains", T, floa
   }
 }
 
-TEST_CASE_TEMPLATE("eq. (1) of bfloat16: products exact, bits independent of tile", P, Bfloat16) {
+TEST_CASE_TEMPLATE("tile_sum (1): bfloat16 rows have equal bits in any tile", P, Bfloat16) {
   cpu::AmxTiles<P>::permit();
   [[maybe_unused]] const cpu::AmxTiles<P> tiles;
   constexpr Index width = Tile<P>::columns;
@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: products exact, bits independent of til
   }
 }
 
-TEST_CASE_TEMPLATE("tile_sum: non-temporal stores equal sums that begin at 0", P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("tile_sum: non-temporal stores equal ordinary sums", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   if constexpr (!cpu::on_amx<P>) {
     constexpr Index width = Tile<P>::columns, most = Tile<P>::rows;

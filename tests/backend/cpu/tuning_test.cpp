@@ -16,7 +16,7 @@ TEST_CASE_TEMPLATE("tuning: a tile and its operands fit the registers", T, float
   CHECK((Tile<T>::stride - Tile<T>::depth) * Index(sizeof(T)) == 64);
 }
 
-TEST_CASE("tuning: fewer registers give smaller tiles, blocks are whole tiles") {
+TEST_CASE("tuning: fewer registers give smaller tiles") {
   CHECK(cpu::with_16_registers.tile_rows < cpu::with_32_registers.tile_rows);
   CHECK(cpu::tuning.product_columns % Tile<float>::columns == 0);
 }

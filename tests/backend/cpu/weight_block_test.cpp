@@ -22,7 +22,7 @@ WeightBlock<T> block(const std::vector<T>& b, bool transposed, const T* packed) 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("WeightBlock: packs its rows and columns, finds its panels", T, float, double) {
+TEST_CASE_TEMPLATE("WeightBlock: packs its rows and columns into panels", T, float, double) {
   constexpr Index width = Tile<T>::columns;
   const auto b = naive::random_vector<T>(rows * columns, 1);
   for (const bool transposed : {false, true}) {
@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("WeightBlock: packs its rows and columns, finds its panels", 
   }
 }
 
-TEST_CASE_TEMPLATE("WeightBlock: prefetches the next panel or rows, if any", T, float, double) {
+TEST_CASE_TEMPLATE("WeightBlock: prefetches its next panel or rows", T, float, double) {
   constexpr Index width = Tile<T>::columns, size = sizeof(T);
   const auto b = naive::random_vector<T>(rows * columns, 1);
   const std::vector<T> values(static_cast<std::size_t>(70 * 2 * width));

@@ -16,7 +16,7 @@ using namespace gatefold;
 using support::factor;
 using support::value_of_word;
 
-TEST_CASE("words: number of words of a line") {
+TEST_CASE("words: returns the number of words of a line") {
   static_assert(cpu::values_of_word<float> == 1 && cpu::values_of_word<double> == 1);
   static_assert(std::is_same_v<cpu::SumOf<Bfloat16>, float> && std::is_same_v<cpu::SumOf<double>, double>);
   CHECK(cpu::words<float>(7) == 7);
@@ -25,7 +25,7 @@ TEST_CASE("words: number of words of a line") {
   CHECK(cpu::words<Bfloat16>(256) == (cpu::bfloat16_pairs ? 128 : 256));
 }
 
-TEST_CASE_TEMPLATE("words: registers and single words agree", P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("words: load into registers equals single words", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   constexpr int size = cpu::Register<T>::size, values = cpu::values_of_word<P>;
   const auto x = naive::random_vector<T>(200, 7);
@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("words: registers and single words agree", P, GATEFOLD_PRODUC
   }
 }
 
-TEST_CASE("words: registers and single words agree for subnormals and NaN") {
+TEST_CASE("words: load equals single words for subnormals and NaN") {
   const float least = std::numeric_limits<float>::denorm_min(), normal = std::numeric_limits<float>::min();
   std::vector<float> x{least,
                        -least,
@@ -78,7 +78,7 @@ TEST_CASE("words: registers and single words agree for subnormals and NaN") {
 
 using cpu::Operand;
 
-TEST_CASE("eq. (1): element by row and column, gathered or not") {
+TEST_CASE("Operand (1): returns elements of plain and gathered rows") {
   const std::vector<float> data{0, 1, 2, 3, 4, 5};  // [3, 2]
   const std::vector<Index> rows{2, 0};
   const Operand<float> plain{data.data(), 2, true}, gathered{data.data(), 2, true, rows.data()};

@@ -107,7 +107,7 @@ void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last
 
 }  // namespace
 
-TEST_CASE("cuda: grouped_pair in bfloat16, with plain and packed weights") {
+TEST_CASE("cuda: grouped_pair: equals loops with plain and packed weights") {
   for (const bool packed : {false, true})
     for (const auto& [middle, last] : {std::pair(64, 24), std::pair(37, 13)}) {
       check_pair<1>({0, 3, 17, 1}, 36, middle, last, packed);
@@ -117,7 +117,7 @@ TEST_CASE("cuda: grouped_pair in bfloat16, with plain and packed weights") {
     }
 }
 
-TEST_CASE("cuda: rows rounded once: same bits as rounding per product") {
+TEST_CASE("cuda: rounded_once: gives the same bits as rounding per product") {
   for (const bool gather : {false, true}) {
     check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
     check_rounded_once({.counts = {3, 0, 9}, .depth = 13, .columns = 140, .gather = gather, .first = 5});

@@ -93,7 +93,7 @@ TEST_CASE("cuda: bfloat16 tile loader: copies values, pads with 0") {
   check_all(std::integral_constant<int, 128>{}, std::integral_constant<int, 128>{});
 }
 
-TEST_CASE("swizzle: eight rows or eight units use different banks") {
+TEST_CASE("Bf16Place: eight rows or eight units use all banks") {
   // 16 bytes take four of the 32 banks. So eight of them together take all banks if their places modulo 128 bytes
   // differ.
   for (int i = 0; i < 16; i += 8)

@@ -72,7 +72,7 @@ TEST_CASE("cuda: bfloat16 products equal naive sums for every tile shape") {
         }
 }
 
-TEST_CASE("cuda: sums of two bfloat16 products for every tile shape") {
+TEST_CASE("cuda: sums of two bfloat16 products equal naive sums") {
   OnDevice on;
   for (const auto& [counts, rows] : {std::pair(kFew, 16), std::pair(kSome, 64), std::pair(kMany, 128)})
     for (const auto& [depth, columns] : {std::pair(64, 128), std::pair(200, 72), std::pair(13, 150)})
@@ -116,7 +116,7 @@ TEST_CASE("cuda bfloat16 products: column sums equal the reference") {
   }
 }
 
-TEST_CASE("cuda: bfloat16 products of few rows, for every tile width") {
+TEST_CASE("cuda: bfloat16 products of few rows equal naive sums") {
   OnDevice on;
   const int multiprocessors = on.ctx.multiprocessors();
   REQUIRE(multiprocessors >= 4);
@@ -146,7 +146,7 @@ TEST_CASE("cuda: bfloat16 products of few rows, for every tile width") {
   }
 }
 
-TEST_CASE("cuda: bfloat16 gradients: added or stored, gathered on either side") {
+TEST_CASE("cuda: bfloat16 gradients equal naive sums, added or stored") {
   OnDevice on;
   for (const auto& [depth, columns] : {std::pair(64, 136), std::pair(5, 3), std::pair(130, 20)})
     for (const bool gather : {false, true})
@@ -181,7 +181,7 @@ TEST_CASE("cuda: bfloat16 products: a row's bits are independent of batch") {
   }
 }
 
-TEST_CASE("cuda: bfloat16 products: random routings, sizes and layouts") {
+TEST_CASE("cuda: bfloat16 products equal naive sums for random cases") {
   OnDevice on;
   std::mt19937 random(7);
   const auto draw = [&](Index least, Index most) {

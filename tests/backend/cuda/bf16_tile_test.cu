@@ -76,7 +76,7 @@ void check() {
 
 }  // namespace
 
-TEST_CASE("cuda: bfloat16 tiles: edge tiles, two matrices, both operand types") {
+TEST_CASE("cuda: bfloat16 tiles: float and bfloat16 operands equal loops") {
   check<Bf16Skinny, float>();
   check<Bf16Skinny, Bfloat16>();
   check<Bf16SomeRows, float>();

@@ -92,7 +92,7 @@ TEST_CASE("packed weights: elements beyond 2^31 are rounded") {
   CHECK(rounded.back(2).bits == 0);
 }
 
-TEST_CASE("products and gradients: more than 2^31 elements") {
+TEST_CASE("products and gradients: compute elements beyond 2^31") {
   Cuda::Context ctx;
   const Index slots = (Index(1) << 29) + 3, depth = 4, columns = 8;  // c has 2^32 elements, a 2^31
   const Reserved<float> a(slots * depth), w(2 * depth * columns), c(slots * columns);
@@ -155,7 +155,7 @@ TEST_CASE("weights and their gradients: can have more than 2^31 elements") {
   CHECK(c.back(3) == 0);
 }
 
-TEST_CASE("reduce: the last block of more than 2^31 terms") {
+TEST_CASE("reduce: sums the last block of more than 2^31 terms") {
   Cuda::Context ctx;
   const Index blocks = detail_::device::blocks(kMany, detail_::device::kSumBlock);
   const Reserved<float> partial(blocks);
@@ -210,7 +210,7 @@ TEST_CASE("gates: route correctly with more than 2^31 picks") {
   CHECK(expert.back(4) == 0);
 }
 
-TEST_CASE("combine: more than 2^31 values of slots and items") {
+TEST_CASE("combine: reaches slots and items beyond 2^31 values") {
   Cuda::Context ctx;
   constexpr Index items = (Index(1) << 29) + 3, slots = items + 1, columns = 4;
   const Reserved<Index> item_offsets(items + 1), item_slots(slots), pick(slots);

@@ -104,7 +104,7 @@ TEST_CASE_TEMPLATE("cuda: cuBLAS experts: do not touch slots of other experts", 
   check<T>({.counts = {2, 0, 40}, .depth = 12, .columns = 8, .first = 7, .more = 50});
 }
 
-TEST_CASE_TEMPLATE("cuda: cuBLAS experts: empty slots, experts, columns or depth", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: cuBLAS experts: accept empty slots, experts, columns or depth", T, double, float) {
   check<T>({.counts = {}, .depth = 4, .columns = 4});
   check<T>({.counts = {0, 0, 0}, .depth = 4, .columns = 4});
   check<T>({.counts = {0}, .depth = 4, .columns = 4, .more = 0});
@@ -123,7 +123,7 @@ TEST_CASE("cuda: cuBLAS experts: read offsets that a primitive has overwritten")
   }
 }
 
-TEST_CASE("cuda: cuBLAS experts: forward reads offsets changed outside the context") {
+TEST_CASE("cuda: cuBLAS experts: forward reads externally changed offsets") {
   expect_others_are_seen(false, [](Cuda::Context&, Index* to) {
     CHECK(cudaMemcpy(to, kOthers, sizeof(kOthers), cudaMemcpyHostToDevice) == cudaSuccess);
   });
@@ -148,7 +148,7 @@ TEST_CASE("cuda: cuBLAS experts: backward reuses the offsets of forward") {
 }
 #endif
 
-TEST_CASE("cuda: cuBLAS experts: many pointers need several launches") {
+TEST_CASE("cuda: cuBLAS experts: 600 experts equal loops") {
   ProductCase c{.counts = std::vector<Index>(600, 1), .depth = 2, .columns = 3};
   c.counts[1] = 0;
   check<float>(c);

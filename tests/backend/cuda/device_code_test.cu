@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::detail_::device;
 
-TEST_CASE("cuda: device_code: is not plain") {
+TEST_CASE("cuda: device_code: reports code that has tensor cores") {
   // These tests are compiled for 8.0 and newer. Without hardware only the tests named after Hopper are compiled for
   // sm_90a.
   CHECK(device_code() != DeviceCode::plain);

@@ -123,7 +123,7 @@ TEST_CASE("cuda: Elements: arithmetic has the bits of single values") {
   }
 }
 
-TEST_CASE("cuda: Elements: exponentials and reciprocals equal the device functions") {
+TEST_CASE("cuda: Elements: exponentials, reciprocals equal device functions") {
   Cuda::Context ctx;
   const std::vector<float> a{0.f, 1.f, -1.f, 20.f, -20.f, 1e30f, -1e30f, 0.3f};
   test::DeviceArray<float> on_a(ctx, a), exponentials(ctx, a), reciprocals(ctx, a);

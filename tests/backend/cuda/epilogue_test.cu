@@ -149,7 +149,7 @@ TEST_CASE("cuda: a scalar epilogue is called for single values") {
       ctx, Values{}, v, v, [&](Index i) { return double(v[static_cast<std::size_t>(i)] + float(30 + i)); }, 1e-6);
 }
 
-TEST_CASE("cuda: an epilogue of two sums") {
+TEST_CASE("cuda: an epilogue of two sums receives both sums") {
   Cuda::Context ctx;
   auto v = test::random_vector<float>(24, 1), w = test::random_vector<float>(24, 2);
   for (float& x : w) x += 2;

@@ -53,7 +53,7 @@ TEST_CASE("cuda: group_by: accepts zero keys and zero groups") {
   CHECK_NOTHROW(Cuda::group_by(ctx, View<const Index, 1, Cuda>{}, View<Index, 1, Cuda>{}, View<Index, 1, Cuda>{}));
 }
 
-TEST_CASE("cuda: group_by: one group, and empty groups anywhere") {
+TEST_CASE("cuda: group_by: accepts one group and empty groups anywhere") {
   CHECK(difference_of_groups({0, 0, 0, 0}, 1) == "");
   CHECK(difference_of_groups({3, 5, 3, 3, 5}, 9) == "");
   CHECK(difference_of_groups({8, 0, 8}, 9) == "");
@@ -80,7 +80,7 @@ TEST_CASE("cuda: group_by: is stable for every CUB algorithm") {
   }
 }
 
-TEST_CASE("cuda: group_by: numbers of groups around powers of two") {
+TEST_CASE("cuda: group_by: is correct around powers of two") {
   for (const Index groups : {2, 3, 4, 255, 256, 257, 1023, 1024, 1025}) {
     CAPTURE(groups);
     CHECK(difference_of_groups(random_integers(700, -3, groups + 6, 2), groups) == "");

@@ -41,12 +41,12 @@ TEST_CASE("cuda: group_table: equals its definition and finds each key's slot") 
   }
 }
 
-TEST_CASE("cuda: group_table: more sums than one block handles per round") {
+TEST_CASE("cuda: group_table: is correct if sums need several rounds") {
   const KeyTable t = table(9000, 2, 700);
   CHECK(plan_of(t) == defined(t));
 }
 
-TEST_CASE("cuda: group_table: unsuitable tables fall back to group_by") {
+TEST_CASE("fits_table: accepts only tables within its limits") {
   using detail_::device::fits_table;
   using detail_::device::TableTile;
   CHECK(fits_table(0, 1, 1));

@@ -64,7 +64,7 @@ void check_all() {
 
 }  // namespace
 
-TEST_CASE("grouped_sum: columns of narrow matrices get many threads") {
+TEST_CASE("sum_width: rounds columns up to a power of two") {
   for (const auto& [columns, width] : {std::pair(1, 1), std::pair(2, 2), std::pair(3, 4), std::pair(8, 8),
                                        std::pair(17, 32), std::pair(32, 32), std::pair(1000, 32)})
     CHECK(detail_::device::sum_width(columns) == width);

@@ -101,7 +101,7 @@ class FlagValues {
 
 }  // namespace
 
-TEST_CASE("Flags: allocated as 0 on first use, later unchanged") {
+TEST_CASE("Flags: are 0 on first use and unchanged later") {
   const detail_::device::Stream stream;
   detail_::device::Flags flags(stream);
   FlagValues values(stream);
@@ -113,7 +113,7 @@ TEST_CASE("Flags: allocated as 0 on first use, later unchanged") {
   CHECK(values.all_are(-1, first));
 }
 
-TEST_CASE("Flags: a graph clears its flags, as does later use") {
+TEST_CASE("Flags: a graph launch and later get() clear the flags") {
   const detail_::device::Stream stream;
   detail_::device::Flags flags(stream);
   FlagValues values(stream);
@@ -136,7 +136,7 @@ TEST_CASE("Flags: a graph clears its flags, as does later use") {
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("Blas: one handle for all calls, on its stream") {
+TEST_CASE("Blas: returns the same handle, which uses its stream") {
   const detail_::device::Stream stream;
   detail_::device::Blas blas(stream);
   const cublasHandle_t handle = blas.get();

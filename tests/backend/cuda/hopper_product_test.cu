@@ -142,7 +142,7 @@ TEST_CASE("cuda: Hopper products: equal naive sums for every layout") {
       }
 }
 
-TEST_CASE("cuda: Hopper gradients: equal loops, stored or accumulated, gathered factors") {
+TEST_CASE("cuda: Hopper gradients: equal loops, stored or accumulated") {
   OnDevice on;
   REQUIRE(on.ctx.has_hopper_code());
   for (const bool accumulate : {false, true})
@@ -176,7 +176,7 @@ TEST_CASE("cuda: Hopper products: read rows rounded once, in slot order") {
   check_pair_in_place({.counts = {140, 0, 129}, .depth = 136, .columns = 130});
 }
 
-TEST_CASE("cuda: Hopper column sums: same bits as the general kernel") {
+TEST_CASE("cuda: Hopper column sums: have the general kernel's bits") {
   OnDevice on;
   for (const auto& [depth, columns, gather] :
        {std::tuple(64, 256, false), std::tuple(136, 300, true), std::tuple(13, 129, false)}) {
@@ -207,7 +207,7 @@ TEST_CASE("cuda: Hopper sums of two products: equal naive sums") {
       }
 }
 
-TEST_CASE("cuda: Hopper stores: same bits in whole, edge, unaligned tiles") {
+TEST_CASE("cuda: Hopper stores: give the same bits in any tile") {
   for (const Index skip : {0, 1, 2}) {
     CAPTURE(skip);
     check_bits<Layout::along_lines, 1, float, functor::Store>(136, 520, skip);
@@ -229,7 +229,7 @@ TEST_CASE("cuda: Hopper products: persistent blocks reuse the ring of tiles") {
   CHECK(product_differs(on, c, Values::integers) == "");
 }
 
-TEST_CASE("cuda: Hopper products: random routings and sizes") {
+TEST_CASE("cuda: Hopper products: equal naive sums for random cases") {
   OnDevice on;
   std::mt19937 random(7);
   const auto draw = [&](Index least, Index most) {

@@ -45,7 +45,7 @@ static __global__ void go_round(int count, int* to) {
 
 }  // namespace
 
-TEST_CASE("cuda: Hopper tiles of slots: by expert, row, then column") {
+TEST_CASE("cuda: Hopper tiles of slots: follow expert, row, column order") {
   const std::vector<Index> offsets{5, 5, 135, 140};  // experts with 0, 130 and 5 slots
   const int columns = 300, depth = 72;
   std::vector<int> expected;

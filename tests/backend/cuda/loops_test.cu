@@ -209,7 +209,7 @@ TEST_CASE("cuda: for_rows: lanes access floats in fours, within the row") {
       }
 }
 
-TEST_CASE("cuda: fill, copy, add_scaled, add and Scale: known results") {
+TEST_CASE("cuda: fill, copy, add_scaled, add and Scale: give known results") {
   Cuda::Context ctx;
   const std::vector<double> x{1, -2, 3, 0.5, 8};
   DeviceArray<double> a(ctx, x), b(ctx, std::vector<double>(5));
@@ -247,7 +247,7 @@ TEST_CASE("cuda: reduce: sums in the documented order") {
   }
 }
 
-TEST_CASE("cuda: reduce: sums of more than 4096 blocks") {
+TEST_CASE("cuda: reduce: sums more than 4096 blocks") {
   Cuda::Context ctx;
   const Index n = (Index(1) << 24) + 12345;
   DeviceArray<Index> out(ctx, {0});

@@ -65,7 +65,7 @@ TEST_CASE("cuda: packed weights: round to nearest bfloat16, ties to even") {
   CHECK(difference(expected, packed_bits(ctx, x)) == "");
 }
 
-TEST_CASE("cuda: packed weights: known roundings, overflow and infinity") {
+TEST_CASE("cuda: packed weights: round large and infinite values as expected") {
   Cuda::Context ctx;
   const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
   const std::vector<float> x{1,       1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.1p-8f, -0.0f,
@@ -138,7 +138,7 @@ TEST_CASE("cuda: packed weights: reuse memory of the same shape") {
   CHECK(packed.size() == 1);
 }
 
-TEST_CASE("cuda: Context: reads packed weights while use() result lives") {
+TEST_CASE("cuda: Context: reads packed weights until use() result ends") {
   Cuda::Context ctx;
   DeviceArray<float> w(ctx, random_vector<float>(8, 1));
   Cuda::PackedWeights packed, empty;
@@ -168,7 +168,7 @@ TEST_CASE("cuda: products with packed weights equal weights rounded by hand") {
     }
 }
 
-TEST_CASE("cuda: products with packed weights: wide strips and large tiles") {
+TEST_CASE("cuda: products with packed weights: strips and tiles equal loops") {
   Cuda::Context ctx;
   const Index wide = 32 * ctx.multiprocessors() + 4;
   for (const Index rounds : {1, 2}) {
@@ -202,7 +202,7 @@ TEST_CASE("cuda: transposed products of gradients read the plain weights") {
   }
 }
 
-TEST_CASE("cuda: PackedWeights: finds 8 and 4 bits by the address") {
+TEST_CASE("cuda: PackedWeights: finds quantised weights by address") {
   Cuda::Context ctx;
   DeviceArray<float> w(ctx, random_vector<float>(8, 1));
   Cuda::PackedWeights packed;
@@ -231,7 +231,7 @@ TEST_CASE("cuda: PackedWeights: finds 8 and 4 bits by the address") {
   CHECK(packed.find(w.data(), 4) != nullptr);
 }
 
-TEST_CASE("cuda: PackedWeights: 34 or 18 bytes for 32 weights") {
+TEST_CASE("cuda: PackedWeights: stores 32 weights in 34 or 18 bytes") {
   Cuda::Context ctx;
   DeviceArray<float> w(ctx, random_vector<float>(3 * 64 * 12, 1));
   for (const Weights form : naive::quantised_forms) {
@@ -268,7 +268,7 @@ TEST_CASE("cuda: PackedWeights: reserved memory gets the bytes of pack") {
   }
 }
 
-TEST_CASE("cuda: PackedWeights: doubles have no form of 8 bits") {
+TEST_CASE("cuda: PackedWeights: quantising doubles throws") {
   Cuda::Context ctx;
   DeviceArray<double> w(ctx, random_vector<double>(8, 1));
   Cuda::PackedWeights packed;
@@ -280,7 +280,7 @@ TEST_CASE("cuda: PackedWeights: doubles have no form of 8 bits") {
   CHECK(!Cuda::packs_only<float>(Weights::bfloat16));
 }
 
-TEST_CASE("cuda: products of 8 and 4 bits equal the rounded weights") {
+TEST_CASE("cuda: products of quantised weights equal products of rounded weights") {
   Cuda::Context ctx;
   // Experts without items, with one item, with a full tile of rows and with a partial one. Depths are no multiples of
   // 32, of 16, or of 2, and columns no multiples of 4.
@@ -300,7 +300,7 @@ TEST_CASE("cuda: products of 8 and 4 bits equal the rounded weights") {
   }
 }
 
-TEST_CASE("cuda: pairs of 8 and 4 bits equal the rounded weights") {
+TEST_CASE("cuda: pairs of quantised weights equal pairs of rounded weights") {
   Cuda::Context ctx;
   for (const Weights form : naive::quantised_forms)
     for (const auto& counts : {std::vector<Index>{0, 3, 17, 0, 1}, std::vector<Index>{0, 40, 0, 33}}) {
@@ -313,7 +313,7 @@ TEST_CASE("cuda: pairs of 8 and 4 bits equal the rounded weights") {
     }
 }
 
-TEST_CASE("cuda: one of two first matrices cannot be quantised") {
+TEST_CASE("cuda: quantising only one of two first matrices throws") {
   Cuda::Context ctx;
   const ProductCase c{.counts = {3}, .depth = 12, .columns = 20};
   CHECK_THROWS_WITH_AS(
@@ -322,7 +322,7 @@ TEST_CASE("cuda: one of two first matrices cannot be quantised") {
       ArgumentError);
 }
 
-TEST_CASE("cuda: products need elements or the packed copy") {
+TEST_CASE("cuda: products throw without elements and packed copy") {
   Cuda::Context ctx;
   Cuda::PackedWeights packed;
   float* const address = Cuda::reserve_packed<float>(1, 4, 4, Weights::int8, packed);

@@ -94,7 +94,7 @@ void check_all() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cuda: gemm: transposed or not, stored or added", T, double, float) { check_all<T>(); }
+TEST_CASE_TEMPLATE("cuda: gemm: equals loops, transposed or not, stored or added", T, double, float) { check_all<T>(); }
 
 TEST_CASE("cuda: gemm: accepts row strides larger than the row") {
   Cuda::Context ctx;

@@ -108,13 +108,13 @@ TEST_CASE("row products: shapes have whole warps and fit shared memory") {
   check_shape<detail_::device::SkinnyOfMostColumns>();
 }
 
-TEST_CASE_TEMPLATE("cuda: gemm_rows: every shape of row tile", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: equals loops for every shape of row tile", T, float, double) {
   Cuda::Context ctx;
   for (const Index columns : {1, 5, 8, 9, 16, 17, 32, 33, 64, 65}) check<T>(ctx, {35, 68, columns});
   for (const Index columns : {0, 1}) check<T>(ctx, {3, 5, detail_::device::most_copied_columns<T> + columns});
   for (const Index lines : {0, 1, 8, 9}) check<T>(ctx, {lines, 7, 257});
 }
-TEST_CASE_TEMPLATE("cuda: gemm_rows: partial last rows and partial last depths", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: equals loops for any rows and any depth", T, float, double) {
   Cuda::Context ctx;
   for (const Index lines : {0, 1, 31, 32, 33, 64, 70}) check<T>(ctx, {lines, 36, 8});
   for (const Index depth : {0, 1, 3, 4, 16, 31, 32, 33, 64, 96, 128, 160, 200}) check<T>(ctx, {33, depth, 8});
@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("cuda: gemm_rows: partial last rows and partial last depths",
   for (const Index depth : {0, 2, 16, 64, 65, 300}) check<T>(ctx, {19, depth, 14});
   for (const Index depth : {0, 2, 16, 100}) check<T>(ctx, {33, depth, 40});
 }
-TEST_CASE_TEMPLATE("cuda: gemm_rows: row counts around one large block per multiprocessor", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: equals loops around the switch of tile shapes", T, float, double) {
   Cuda::Context ctx;
   const auto last_skinny = [&]<class Shape>(Shape) {
     const Index lines = Shape::rows * (ctx.multiprocessors() - 1);
@@ -141,7 +141,7 @@ TEST_CASE_TEMPLATE("cuda: gemm_rows: row counts around one large block per multi
   for (const Index lines : {most, most + 1, most + 65}) check<T>(ctx, {lines, 36, 64});
   check<T>(ctx, {most + 130, 9, 37, true});
 }
-TEST_CASE_TEMPLATE("cuda: gemm_rows: transposed and unaligned operands", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: accepts transposed and unaligned operands", T, float, double) {
   Cuda::Context ctx;
   for (const Index columns : {3, 8, 20, 64, 70}) {
     check<T>(ctx, {34, 44, columns, true});

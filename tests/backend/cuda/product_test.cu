@@ -290,27 +290,29 @@ constexpr unsigned kRandomCases = 12;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cuda: grouped_gemm: random routings, sizes and layouts", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: grouped_gemm: equals loops for random cases", T, double, float) {
   check_random<T>(kRandomCases);
 }
-TEST_CASE_TEMPLATE("cuda: grouped_gemm: any numbers of rows per expert", T, double, float) { check_edges<T>(); }
+TEST_CASE_TEMPLATE("cuda: grouped_gemm: equals loops for any rows per expert", T, double, float) { check_edges<T>(); }
 TEST_CASE_TEMPLATE("cuda grouped_gemm: correct with more tiles than resident blocks", T, double, float) {
   check_many_tiles<T>();
 }
 TEST_CASE("cuda: grouped_gemm: captured and replayed while blocks share tiles") { check_replay(); }
 TEST_CASE_TEMPLATE("cuda: grouped_gemm: narrow and wide strips equal loops", T, double, float) { check_strips<T>(); }
-TEST_CASE_TEMPLATE("cuda: grouped_gemm: 32, 33 and 70 experts", T, double, float) { check_many_experts<T>(); }
+TEST_CASE_TEMPLATE("cuda: grouped_gemm: equals loops for 32, 33 and 70 experts", T, double, float) {
+  check_many_experts<T>();
+}
 TEST_CASE_TEMPLATE("cuda: grouped_gemm: a row's bits are independent of batch", T, double, float) {
   check_independence<T>();
 }
 TEST_CASE_TEMPLATE("cuda: grouped_gemm: does not touch slots of other experts", T, double, float) {
   check_part_of_slots<T>();
 }
-TEST_CASE_TEMPLATE("cuda: grouped_pair: one or two first matrices", T, double, float) { check_pairs<T>(); }
-TEST_CASE_TEMPLATE("cuda: grouped_gemm: empty slots, experts, columns or depth", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: grouped_pair: accepts one or two first matrices", T, double, float) { check_pairs<T>(); }
+TEST_CASE_TEMPLATE("cuda: grouped_gemm: accepts empty slots, experts, columns or depth", T, double, float) {
   check_nothing<T>();
 }
-TEST_CASE_TEMPLATE("cuda: grouped_gemm: any memory layout of operands", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: grouped_gemm: accepts any memory layout of operands", T, double, float) {
   check_layouts<T>({0, 3, 129, 33}, 64, 132);
   check_layouts<T>({5, 0, 20}, 68, 36);
   check_layouts<T>({5, 0, 20}, 65, 3);

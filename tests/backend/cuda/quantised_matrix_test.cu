@@ -95,7 +95,7 @@ TEST_CASE("cuda: QuantisedMatrix: decoded weights equal equations (1) to (3)") {
     }
 }
 
-TEST_CASE("cuda: QuantisedMatrix: zeros, small groups, infinity and NaN") {
+TEST_CASE("cuda: QuantisedMatrix: encodes zeros, small groups, infinity and NaN") {
   Cuda::Context ctx;
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> special{0,        -0.0F,     0x1p-100F, 0x1.fffffep-101F, 0x1p-127F, 0x1p-149F,
@@ -113,7 +113,7 @@ TEST_CASE("cuda: QuantisedMatrix: zeros, small groups, infinity and NaN") {
   }
 }
 
-TEST_CASE("cuda: QuantisedMatrix: the order of numbers and scales") {
+TEST_CASE("cuda: QuantisedMatrix: stores numbers and scales in known order") {
   Cuda::Context ctx;
   const Index experts = 2, depth = 35, columns = 3, stride = 4;
   const auto values = test::random_vector<float>(experts * depth * columns, 5);
@@ -138,7 +138,7 @@ TEST_CASE("cuda: QuantisedMatrix: the order of numbers and scales") {
   }
 }
 
-TEST_CASE("cuda: QuantisedMatrix: bytes of whole groups and of padding") {
+TEST_CASE("cuda: QuantisedMatrix: bytes() counts whole groups and padding") {
   const auto bytes = [](Weights form, Index experts, Index depth, Index columns) {
     return QuantisedMatrix{{form}, depth, divide_up(columns, Index(4)) * 4}.bytes(experts);
   };

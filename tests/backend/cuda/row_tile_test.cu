@@ -58,7 +58,7 @@ void check(const std::vector<Index>& counts, Index rows, Index first = 0, const 
 
 }  // namespace
 
-TEST_CASE("cuda: row tiles: counted expert by expert") {
+TEST_CASE("cuda: row tiles: are counted expert by expert") {
   check({5}, 16);
   check({16}, 16);
   check({17, 1, 32, 33}, 16);
@@ -68,7 +68,7 @@ TEST_CASE("cuda: row tiles: counted expert by expert") {
   check({0, 0}, 16);
 }
 
-TEST_CASE("cuda: row tiles: more experts than lanes in a warp") {
+TEST_CASE("cuda: row tiles: can have more experts than lanes") {
   for (const std::size_t experts : {31u, 32u, 33u, 64u, 65u, 100u}) {
     std::vector<Index> counts;
     for (std::size_t e = 0; e < experts; ++e) counts.push_back(static_cast<Index>(e % 7 * (e % 3) * 6));

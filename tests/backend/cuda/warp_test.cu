@@ -185,7 +185,7 @@ TEST_CASE("cuda: from_first: gives every lane the first lane's value") {
   }
 }
 
-TEST_CASE("cuda: warp max: negative, infinite values in any lane") {
+TEST_CASE("cuda: warp max: finds negative, infinite values in any lane") {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> values(3 * kLanes, -7);
   values[19] = -2;
@@ -199,7 +199,7 @@ TEST_CASE("cuda: warp max: negative, infinite values in any lane") {
   }
 }
 
-TEST_CASE("cuda: column sums and maxima: equal on every lane") {
+TEST_CASE("cuda: column sums and maxima: are equal on every lane") {
   for (const Index columns : {0, 1, 31, 32, 33, 100}) {
     check_columns<double>(columns);
     check_columns<float>(columns);

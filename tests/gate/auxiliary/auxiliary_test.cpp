@@ -101,7 +101,7 @@ TEST_CASE("auxiliary losses: gradients equal finite differences and are added") 
   agrees(ZLoss{.weight = 2}, true);
 }
 
-TEST_CASE("auxiliary losses: padding does not count (transformers #28255, pytorch #193633)") {
+TEST_CASE("auxiliary losses: padding does not count (transformers #28255)") {
   // Returns the same items with padding items 1 and 4 among them, whose q, z and picks are given.
   const std::vector<double> mask{1, 0, 1, 1, 0, 1};
   auto with_padding = [&](double q, double z, Index pick) {
@@ -178,7 +178,7 @@ TEST_CASE("auxiliary losses: gradients through the gate equal finite differences
   CHECK_MESSAGE(dense, dense.str());
 }
 
-TEST_CASE("auxiliary losses: count once under a rule that evaluates twice") {
+TEST_CASE("auxiliary losses: count once if the rule evaluates twice") {
   Cpu::Context ctx(1);
   auto once = pass<double>(ctx, Residual{update::Plain{}, balanced()}, 7);
   auto twice = pass<double>(ctx, Residual{Heun{}, balanced()}, 7);

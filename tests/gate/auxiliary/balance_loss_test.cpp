@@ -50,7 +50,7 @@ TEST_CASE("Balance (1): multiplies shares of picks and mean probabilities") {
     }
 }
 
-TEST_CASE("Balance: loss at perfect balance is weight, or weight/K") {
+TEST_CASE("Balance: perfect balance gives the weight, or weight/K per pick") {
   for (const Index k : {1, 2}) {
     Cpu::Context ctx(1);
     std::vector<Index> picks;
@@ -121,7 +121,7 @@ struct Unaware : ExpertChoice {
 
 }  // namespace
 
-TEST_CASE("GShard: a selection without picks by item throws") {
+TEST_CASE("GShard: picks that are not ordered by item throw") {
   CHECK(GShard::needs_picks_by_item);
   CHECK_FALSE(ExpertChoice::picks_by_item);
   using Wrong = ComposedGate<LinearScores, Independent, Unaware, GShard>;
@@ -131,7 +131,7 @@ TEST_CASE("GShard: a selection without picks by item throws") {
                      "declare `static constexpr bool picks_by_item = false`), got ") != std::string::npos);
 }
 
-TEST_CASE("GShard (1): counts first choices, also dropped, not padding") {
+TEST_CASE("GShard (1): counts first choices, also dropped, but not padding") {
   for (const Index k : {1, 2, 3})
     for (const double factor : {infinity, 0.5})
       for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
@@ -148,7 +148,7 @@ TEST_CASE("GShard, Balance: dropped picks count too") {
   CHECK(tight.saved.auxiliary(1) == roomy.saved.auxiliary(1));
 }
 
-TEST_CASE("GShard: gradients through the gate, with and without padding") {
+TEST_CASE("GShard: gradients through the gate equal finite differences") {
   for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
     auto a = alone(2, 0.5, 7, valid);
     const auto report = a.gradients();

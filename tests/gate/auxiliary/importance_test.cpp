@@ -48,7 +48,7 @@ TEST_CASE("Importance (1): is CV² of the experts' probability sums") {
     }
 }
 
-TEST_CASE("Importance: gradients through the gate, with and without padding") {
+TEST_CASE("Importance: gradients through the gate equal finite differences") {
   for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer({.weight = 3})})
     for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
       auto a = alone(loss, 7, valid);
@@ -58,7 +58,7 @@ TEST_CASE("Importance: gradients through the gate, with and without padding") {
     }
 }
 
-TEST_CASE("Importance: 0 at equal logits and without items") {
+TEST_CASE("Importance: is 0 at equal logits and without items") {
   auto equal = alone({}, 5);
   set_zero(equal.ctx, equal.params);
   equal.forward();
@@ -139,7 +139,7 @@ TEST_CASE("CvSquared (1): value equals loops, derivative equals finite differenc
   }
 }
 
-TEST_CASE("CvSquared: known values for equal loads and one loaded expert") {
+TEST_CASE("CvSquared: equal loads and one loaded expert give known values") {
   CHECK(run({2, 2, 2, 2}, {}).value == 0);
   CHECK(run({0, 6, 0, 0}, {}).value == doctest::Approx(3).epsilon(1e-15));
   CHECK(run({0, 6, 0, 0}, CvSquared::shazeer()).value == doctest::Approx(3).epsilon(1e-10));

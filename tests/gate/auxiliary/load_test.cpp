@@ -66,7 +66,7 @@ double smooth_load(const GateAlone<Gate>& a, const Case& c, const Load& loss) {
 
 }  // namespace
 
-TEST_CASE("Load (1), (2): CV² of loads for any noise") {
+TEST_CASE("Load (1), (2): equals CV² of loads for any noise") {
   CHECK(Load{}.weight == 0.005);
   for (const Index k : {1, 2, 3, 4})
     for (const bool learned : {false, true})
@@ -82,7 +82,7 @@ TEST_CASE("Load (1), (2): CV² of loads for any noise") {
         }
 }
 
-TEST_CASE("Load: gradients of rank, deviation and threshold, with Importance") {
+TEST_CASE("Load: gradients with Importance equal finite differences") {
   for (const Index k : {1, 2, 4})
     for (const bool learned : {false, true})
       for (const bool excluding : {false, true}) {
@@ -143,7 +143,7 @@ TEST_CASE("Load: deviation 0 gives a finite loss and zero gradients") {
     }
 }
 
-TEST_CASE("Load: equal ranks at deviation 0 give 1/2 without slope") {
+TEST_CASE("Load: ties at deviation 0 give probability 1/2, gradient 0") {
   Cpu::Context ctx(1);
   const auto rank = matrix<float>({{1, 1, 0}, {1, 1, 0}}),
              deviation = matrix<float>({{0, 0, 0}, {1e-40, 1e-40, 1e-40}});

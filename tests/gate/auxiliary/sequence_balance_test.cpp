@@ -130,7 +130,7 @@ TEST_CASE("SequenceBalance: gradients and conformance in a mixture") {
   }
 }
 
-TEST_CASE("SequenceBalance: an empty batch and padding only cost nothing") {
+TEST_CASE("SequenceBalance: empty batches and all-padding batches cost nothing") {
   Cpu::Context ctx(1);
   auto o = random_outcome({0, 0, 0, 0, 0, 0});
   CHECK(o.value(SequenceBalance{.weight = 1, .length = 2}) == 0);

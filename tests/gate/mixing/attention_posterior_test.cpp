@@ -231,7 +231,7 @@ TEST_CASE("AttentionPosterior: attention and gate may have different masks") {
     }
 }
 
-TEST_CASE("AttentionPosterior: gate and attention in a Block mask differently" * doctest::skip(support::slow_build)) {
+TEST_CASE("AttentionPosterior: a Block masks attention and gate separately" * doctest::skip(support::slow_build)) {
   Cpu::Context ctx(1);
   const std::vector<double> of_attention{1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1},
       of_gate{1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1};
@@ -343,7 +343,7 @@ TEST_CASE("AttentionPosterior: the number of threads changes no bit" * doctest::
   }
 }
 
-TEST_CASE("AttentionPosterior: each sequence follows its lowest-entropy head; ties: lower index") {
+TEST_CASE("AttentionPosterior: a sequence follows its first lowest-entropy head") {
   Alone a({.head = FollowedHead::lowest_entropy_of_sequence}, true, 4, 40, 5);
   a.forward();
   bool several = false;
@@ -357,7 +357,7 @@ TEST_CASE("AttentionPosterior: each sequence follows its lowest-entropy head; ti
   for (Index i = 0; i < 40; ++i) CHECK(a.saved.head(i) == 0);
 }
 
-TEST_CASE("AttentionPosterior: limits of sigma: the attention, or the nearest token") {
+TEST_CASE("AttentionPosterior: large sigma gives attention, small nearest token") {
   for (const bool causal : {false, true}) {
     Alone wide({.sigma = 1e7, .head = FollowedHead::lowest_entropy_of_sequence}, causal, 2, 12, 6);
     Alone narrow({.sigma = 1e-3, .head = FollowedHead::lowest_entropy_of_sequence}, causal, 2, 12, 6);
@@ -376,7 +376,7 @@ TEST_CASE("AttentionPosterior: limits of sigma: the attention, or the nearest to
   }
 }
 
-TEST_CASE("AttentionPosterior: with one head, exact equals that head's posterior") {
+TEST_CASE("AttentionPosterior: with one head, FollowedHead::every changes nothing") {
   for (const bool causal : {false, true}) {
     Alone one({.head = FollowedHead::lowest_entropy_of_sequence}, causal, 1, 12, 6),
         every({.head = FollowedHead::every}, causal, 1, 12, 6);
@@ -519,7 +519,7 @@ struct Windowed {
 
 }  // namespace
 
-TEST_CASE("AttentionPosterior (1)-(3): posterior of an attention to a window") {
+TEST_CASE("AttentionPosterior (1)-(3): windowed attention equals the direct form") {
   for (const FollowedHead head : all_choices)
     for (const bool itself : {true, false})
       for (const bool places : {true, false})
@@ -535,7 +535,7 @@ TEST_CASE("AttentionPosterior (1)-(3): posterior of an attention to a window") {
         }
 }
 
-TEST_CASE("AttentionPosterior: gradients equal finite differences for attention to a window") {
+TEST_CASE("AttentionPosterior: windowed gradients equal finite differences") {
   for (const FollowedHead head : all_choices)
     for (const bool itself : {true, false})
       for (const bool confident : {true, false}) {

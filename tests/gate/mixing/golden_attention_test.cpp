@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: AttentionPosterior of every FollowedHead") {
+TEST_CASE("golden: AttentionPosterior agrees with PyTorch for every FollowedHead") {
   for (const char* file : {"posterior_lowest", "posterior_lowest_of_sequence", "posterior_every"})
     agrees(
         std::string("gate/") + file,

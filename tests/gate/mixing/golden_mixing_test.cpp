@@ -24,7 +24,7 @@ void give(Golden& g, auto& extra) {
 
 }  // namespace
 
-TEST_CASE("golden: TokenSimilarity with all options, padding and ties") {
+TEST_CASE("golden: TokenSimilarity agrees with PyTorch for all options") {
   for (const char* file : {"similarity", "similarity_metric", "similarity_confident"})
     gate_agrees(
         file,
@@ -36,7 +36,7 @@ TEST_CASE("golden: TokenSimilarity with all options, padding and ties") {
         [](Golden& g, auto& extra) { give(g, extra); });
 }
 
-TEST_CASE("golden: TokenSimilarity with learned noise, importance and load") {
+TEST_CASE("golden: TokenSimilarity with learned noise, losses agrees with PyTorch") {
   gate_agrees(
       "similarity_noisy",
       [](Golden& g) {

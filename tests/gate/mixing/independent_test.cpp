@@ -26,7 +26,7 @@ Tensor<T, 2, Cpu> probabilities(const Tensor<T, 2, Cpu>& z) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Independent (1): softmax of every row", T, float, double) {
+TEST_CASE_TEMPLATE("Independent (1): computes the softmax of every row", T, float, double) {
   for (const Index experts : {1, 2, 5, 257}) {
     Cpu::Context ctx(1);
     const auto z = uniform_tensor<T>(ctx, Seed{2}, 30, 40, experts);
@@ -62,13 +62,13 @@ TEST_CASE("Independent: NaN stays in its row") {
   for (const Index n : {1, 2}) CHECK(std::isnan(q(n, 0)));
 }
 
-TEST_CASE_TEMPLATE("Independent mixings rank by the logits", M, Independent, IndependentSigmoid) {
+TEST_CASE_TEMPLATE("Independent mixings: rank by the logits", M, Independent, IndependentSigmoid) {
   const auto z = matrix<float>({{1000, -1000, -999}});
   const View<const float, 2, Cpu> view = z;
   CHECK(M{}.rank(view, Nothing<float, Cpu>{}).data() == z.data());
 }
 
-TEST_CASE_TEMPLATE("Independent mixings: gradients of probabilities and rank", M, Independent, IndependentSigmoid) {
+TEST_CASE_TEMPLATE("Independent mixings: gradients equal finite differences", M, Independent, IndependentSigmoid) {
   Cpu::Context ctx(1);
   Nothing<double, Cpu> none;
   auto z = uniform_tensor<double>(ctx, Seed{2}, 2, 6, 5);
@@ -88,7 +88,7 @@ TEST_CASE_TEMPLATE("Independent mixings: gradients of probabilities and rank", M
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE_TEMPLATE("IndependentSigmoid (1): sigmoid of every logit", T, float, double) {
+TEST_CASE_TEMPLATE("IndependentSigmoid (1): computes the sigmoid of every logit", T, float, double) {
   for (const Index experts : {1, 2, 5, 257}) {
     Cpu::Context ctx(1);
     const auto z = uniform_tensor<T>(ctx, Seed{2}, 30, 40, experts);

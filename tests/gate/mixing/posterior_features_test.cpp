@@ -114,7 +114,7 @@ TEST_CASE("PosteriorFeatures (1): query times key is the log posterior") {
   }
 }
 
-TEST_CASE("PosteriorFeaturesBackward: the gradient of (1) equals central differences") {
+TEST_CASE("PosteriorFeaturesBackward: gradient (1) equals central differences") {
   // L = Σ_{h,i,j} w_hij log_posterior, so that dquery = Σ_j w key, dkey = Σ_i w query.
   for (const bool every : {true, false}) {
     Given g(every), d(every);
@@ -241,7 +241,7 @@ TEST_CASE("attention_entropies: equals the entropy of each row of A") {
     }
 }
 
-TEST_CASE("follow_head: picks the lowest entropy sum; ties: lower index") {
+TEST_CASE("follow_head: picks the first head of lowest entropy sum") {
   // In sequence 0 (items 0 to 5) the lowest sum so far is first that of head 1, then 0 ties with 1 and wins, then 2
   // wins. In sequence 1 all heads tie throughout.
   const double rows[all_items][all_heads] = {{2, 1, 3}, {1, 2, 2}, {9, 9, 0}, {3, 3, 0}, {2, 3, 0}, {0, 9, 5},

@@ -170,7 +170,7 @@ TEST_CASE("streamed mixing (1), (2): averages only items in the window" * doctes
       }
 }
 
-TEST_CASE("streamed mixing: NaN or infinite r reaches only visible items") {
+TEST_CASE("streamed mixing: nonfinite r reaches only items that see it") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), inf, -inf})
     for (const Index length : {40, 300}) {
@@ -351,7 +351,7 @@ TEST_CASE("streamed mixing: gradients of every input equal finite differences") 
       }
 }
 
-TEST_CASE("streamed mixing: gradients cross blocks; any threads give equal bits") {
+TEST_CASE("streamed mixing: gradients across blocks agree; threads change no bit") {
   const Index items = 600;
   std::vector<double> first;
   for (const int threads : {1, 2, 3, 8}) {

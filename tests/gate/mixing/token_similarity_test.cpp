@@ -84,7 +84,7 @@ struct Alone {
 
 }  // namespace
 
-TEST_CASE("TokenSimilarity (1), (2): averages similar items, rank is log") {
+TEST_CASE("TokenSimilarity (1), (2): averages similar items; ranks by log q") {
   for (const bool causal : {false, true})
     for (const bool learned : {false, true})
       for (const bool confident : {false, true}) {
@@ -134,7 +134,7 @@ TEST_CASE("TokenSimilarity: the learned metric starts as the identity") {
   CHECK(difference(values(learned.q), values(plain.q)) < 1e-15);
 }
 
-TEST_CASE("TokenSimilarity: limits of tau: own probabilities, or the mean") {
+TEST_CASE("TokenSimilarity: small tau keeps own probabilities, large tau averages") {
   Alone<double> cold({.tau = 1e-4, .causal = false}, 8, 4), hot({.tau = 1e9, .causal = false}, 8, 4);
   for (auto* a : {&cold, &hot}) {
     for (Index n = 0; n < 8; ++n) {  // makes all norms equal

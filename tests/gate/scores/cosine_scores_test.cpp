@@ -88,7 +88,7 @@ TEST_CASE("CosineScores (2): reference() divides only by the expert's length") {
   CHECK(difference(values(score(scores, p, x)), values(z)) <= 1e-14);
 }
 
-TEST_CASE("CosineScores: gradients and conformance, with and without normalisation") {
+TEST_CASE("CosineScores: gradients and conformance for every normalisation") {
   const auto paper = check::conformance<Cpu>(
       Mixture{CosineTopK{.scores = {.experts = 3, .dim = 4, .temperature = 0.5}}, Linear{.model_dim = 4}},
       {.items_are_independent = true});

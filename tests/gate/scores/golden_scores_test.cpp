@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: CosineScores") {
+TEST_CASE("golden: CosineScores agrees with PyTorch") {
   for (const char* file : {"cosine", "cosine_reference"})
     gate_agrees(file, [](Golden& g) {
       CosineScores scores = g.flag("reference") ? CosineScores::reference() : CosineScores{};
@@ -24,7 +24,7 @@ TEST_CASE("golden: CosineScores") {
     });
 }
 
-TEST_CASE("golden: frozen scores, K given with the call") {
+TEST_CASE("golden: SmoeDropout with K per call agrees with PyTorch") {
   gate_agrees(
       "smoe_dropout",
       [](Golden& g) {
@@ -34,7 +34,7 @@ TEST_CASE("golden: frozen scores, K given with the call") {
       [](Golden& g, auto& extra) { extra.selection.k = g.extent("k"); });
 }
 
-TEST_CASE("golden: HashGate") {
+TEST_CASE("golden: HashGate agrees with PyTorch") {
   for (Golden& g : Golden::read_all("gate/hash")) {
     CAPTURE(g.name);
     Cpu::Context ctx(2);
@@ -61,7 +61,7 @@ TEST_CASE("golden: HashGate") {
   }
 }
 
-TEST_CASE("golden: SoftMoe of the paper and of both codes") {
+TEST_CASE("golden: SoftMoe presets agree with PyTorch") {
   const auto agrees_as = [](const char* file, SoftMoe form) {
     gate_agrees(
         file,

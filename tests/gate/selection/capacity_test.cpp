@@ -61,7 +61,7 @@ Tensor<double, 2, Cpu> uneven(Index items, Index experts) {
 
 }  // namespace
 
-TEST_CASE("Capacity (1): gives the published numbers of places (V-MoE)") {
+TEST_CASE("Capacity (1): room equals the published numbers (V-MoE)") {
   CHECK(Capacity<>{.factor = 1.05}.room(400, 2, 8) == 108);
   CHECK(Capacity<>{.factor = 4}.room(400, 2, 8) == 400);
   CHECK(Capacity<>{.factor = 1.05, .multiple_of = 1}.room(400, 2, 8) == 105);
@@ -128,7 +128,7 @@ TEST_CASE("Capacity (2): an item without kept picks gets 0") {
   for (const double w : values(zero.plan.weight)) CHECK(std::isfinite(w));
 }
 
-TEST_CASE("Capacity (2): gradients, also of dropped picks") {
+TEST_CASE("Capacity (2): gradients with dropped picks equal finite differences") {
   Cpu::Context ctx(1);
   const auto checked = [&](const auto& selection) {
     const Mixture layer{ComposedGate<LinearScores, Independent, std::remove_cvref_t<decltype(selection)>>{
@@ -235,7 +235,7 @@ TEST_CASE("Capacity: the number of threads changes no pick") {
   CHECK(values(one.plan.pick) == values(three.plan.pick));
 }
 
-TEST_CASE("Capacity: gradients with dropped picks for every selection") {
+TEST_CASE("Capacity: gradients with dropped picks agree for TopK, NoisyTopK") {
   const auto agrees = [](auto selection, const auto& extra) {
     using Gate = ComposedGate<LinearScores, Independent, decltype(selection)>;
     const std::vector<double> mask{1, 1, 0, 1, 1, 1, 0, 1, 1};
@@ -255,7 +255,7 @@ TEST_CASE("Capacity: gradients with dropped picks for every selection") {
   agrees(Capacity<NoisyTopK<>>{.selection = noisy, .slots = 3, .batch_priority = true}, noise);
 }
 
-TEST_CASE("Capacity: forwards options, initialisation, checks and noise of its selection") {
+TEST_CASE("Capacity: forwards options, checks and noise of its selection") {
   const Capacity policy{NoisyTopK<>{}, 2.0};
   const auto s = select(policy, uneven(6, 4), noise);
   CHECK(s.policy.selection.model_dim == 3);

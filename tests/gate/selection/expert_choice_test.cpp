@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("ExpertChoice: orders items of huge logits", T, float, double
   CHECK(select<T>(ExpertChoice{.factor = 1}, matrix<T>({{100, 87}, {100, 85}})).plan.rows(0) == 1);
 }
 
-TEST_CASE("ExpertChoice: the count is rounded and limited to the length") {
+TEST_CASE("ExpertChoice: room is rounded up and at most the length") {
   CHECK(ExpertChoice{}.room(512, 8) == 128);
   CHECK(ExpertChoice{.factor = 1}.room(10, 4) == 3);
   CHECK(ExpertChoice{.factor = 0.29}.room(100, 1) == 29);
@@ -138,7 +138,7 @@ TEST_CASE("ExpertChoice: an item without picks has output 0") {
   CHECK(without >= 4);
 }
 
-TEST_CASE("ExpertChoice: gradients with padding; threads change no bit") {
+TEST_CASE("ExpertChoice: gradients agree with padding; threads change no bit") {
   const std::vector<double> mask{1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0};
   for (const double factor : {0.8, 2.0, 9.0}) {
     GateAlone<Gate> a({.scores = {.experts = 3}, .selection = {.factor = factor}}, 12,

@@ -70,7 +70,7 @@ TEST_CASE("GlobalBalance (1): with one part, equals Balance") {
   CHECK(difference(values(p.dx), values(q.dx)) <= 1e-13);
 }
 
-TEST_CASE("GlobalBalance: a second part uses the loads of both") {
+TEST_CASE("GlobalBalance: the second part uses the loads of both parts") {
   Cpu::Context ctx(1);
   const double weight = 0.7;
   auto p = pass<double>(ctx, mixture(weight), 12), without = pass<double>(ctx, mixture(0), 12);
@@ -163,7 +163,7 @@ TEST_CASE("GlobalBalance: padding does not count") {
   CHECK(values(p.grads.branch.gate.selection.balance) == picks);
 }
 
-TEST_CASE("GlobalBalance: names of tensors; wrong options and shapes throw") {
+TEST_CASE("GlobalBalance: its tensors have names; wrong options and shapes throw") {
   Cpu::Context ctx(1);
   std::string names;
   for (const auto& row : summary(mixture(1)).rows) names += row.name + ' ';

@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: Capacity with batch priority, groups, padding and ties") {
+TEST_CASE("golden: Capacity with priority, groups, padding agrees with PyTorch") {
   gate_agrees("capacity", [](Golden& g) {
     Capacity<TopK> limited{.selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise")},
                            .factor = g.option("factor"),
@@ -23,7 +23,7 @@ TEST_CASE("golden: Capacity with batch priority, groups, padding and ties") {
   });
 }
 
-TEST_CASE("golden: GShard") {
+TEST_CASE("golden: GShard agrees with PyTorch") {
   gate_agrees("gshard", [](Golden& g) {
     const GShardTop2 gate = published::gshard({.experts = g.extent("experts")});
     CHECK(gate.scores.bias == g.flag("bias"));
@@ -35,7 +35,7 @@ TEST_CASE("golden: GShard") {
   });
 }
 
-TEST_CASE("golden: ExpertChoice") {
+TEST_CASE("golden: ExpertChoice agrees with PyTorch") {
   gate_agrees(
       "expert_choice",
       [](Golden& g) {

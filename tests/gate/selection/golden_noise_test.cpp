@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: NoisyTopK of Shazeer et al. and FastMoE, auxiliary losses") {
+TEST_CASE("golden: NoisyTopK of Shazeer and FastMoE agrees with PyTorch") {
   const auto give = [](Golden& g, auto& extra) {
     extra.selection = noise(g);
     extra.valid = valid(g);
@@ -34,7 +34,7 @@ TEST_CASE("golden: NoisyTopK of Shazeer et al. and FastMoE, auxiliary losses") {
       give);
 }
 
-TEST_CASE("golden: V-MoE") {
+TEST_CASE("golden: V-MoE agrees with PyTorch") {
   gate_agrees(
       "vmoe",
       [](Golden& g) {
@@ -47,7 +47,7 @@ TEST_CASE("golden: V-MoE") {
       [](Golden& g, auto& extra) { extra.selection = noise(g); });
 }
 
-TEST_CASE("golden: Switch") {
+TEST_CASE("golden: Switch agrees with PyTorch") {
   gate_agrees(
       "switch",
       [](Golden& g) {

@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: SigmoidBias and its published settings") {
+TEST_CASE("golden: SigmoidBias and its published settings agree with PyTorch") {
   gate_agrees("sigmoid_bias", [](Golden& g) {
     return SigmoidTopK{
         .scores = {.experts = g.extent("experts")},

@@ -21,7 +21,7 @@ Gate gate(const NoisyTop1<>& selection = {}) { return {.scores = {.experts = 3},
 
 }  // namespace
 
-TEST_CASE("NoisyTop1 (1), (2): argmax of rank + noise, either weight") {
+TEST_CASE("NoisyTop1 (1), (2): picks the argmax of rank + noise") {
   for (const Index experts : {1, 2, 5, 257})
     for (const bool noisy_weight : {false, true}) {
       const auto s = select(NoisyTop1<>{.scale = 1.5, .noisy_weight = noisy_weight}, random_ranks(40, experts), noise);
@@ -91,7 +91,7 @@ TEST_CASE("NoisyTop1: a noisy weight's gradient reaches only the winning logit")
   CHECK(largest > 0);
 }
 
-TEST_CASE("NoisyTop1: gradients with either weight; threads change no bit") {
+TEST_CASE("NoisyTop1: gradients equal finite differences; threads change no bit") {
   for (const bool noisy_weight : {false, true}) {
     GateAlone<Gate> a(gate({.noisy_weight = noisy_weight}), 7, {.selection = noise});
     const auto report = a.gradients();
@@ -104,7 +104,7 @@ TEST_CASE("NoisyTop1: gradients with either weight; threads change no bit") {
   CHECK(same_bits(values(one.plan.weight), values(three.plan.weight)));
 }
 
-TEST_CASE("NoisyTop1: ties: lower index; NaN ranks last; −∞ never wins") {
+TEST_CASE("NoisyTop1: ties go to the lower index; NaN ranks last") {
   const auto quiet = [](const Tensor<double, 2, Cpu>& rank) {
     Tensor<double, 2, Cpu> copy(rank.extent(0), rank.extent(1));
     for (Index i = 0; i < rank.size(); ++i) copy.data()[i] = rank.data()[i];

@@ -175,7 +175,7 @@ TEST_CASE("NoisyTopK: vanishing noise gives the weights of TopK") {
   }
 }
 
-TEST_CASE("NoisyTopK: gradients of x, scores and W, any K") {
+TEST_CASE("NoisyTopK: gradients equal finite differences for any K") {
   for (const Index k : {1, 2, 3})
     for (const bool renormalise : {false, true}) {
       CAPTURE(k);
@@ -197,7 +197,7 @@ TEST_CASE("NoisyTopK: gradients of x, scores and W, any K") {
   CHECK_MESSAGE(fixed, fixed.str());
 }
 
-TEST_CASE("NoisyTopK: threads change no bit; backward adds") {
+TEST_CASE("NoisyTopK: threads change no bit; backward adds to gradients") {
   CHECK(
       GateAlone<Gate>({.scores = {.experts = 3}, .selection = learned(2)}, 50, {.selection = noise}).keeps_promises());
 }
@@ -216,7 +216,7 @@ TEST_CASE("NoisyTopK: padding does not change the gradient of W") {
   CHECK(same_bits(values(a.grads), before));
 }
 
-TEST_CASE("NoisyTopK: NaN logits give distinct experts; ties: lower index") {
+TEST_CASE("NoisyTopK: NaN gives distinct experts; ties pick lower indices") {
   const auto rank = [] {
     return matrix<double>({{quiet_nan, quiet_nan, quiet_nan, quiet_nan},
                            {quiet_nan, 1, quiet_nan, 2},

@@ -116,7 +116,7 @@ TEST_CASE("ReluRouting: only active experts have slots") {
   }
 }
 
-TEST_CASE("ReluRouting (2): loss weights logits by load, without padding") {
+TEST_CASE("ReluRouting (2): the loss weights logits by load, without padding") {
   Cpu::Context ctx(1);
   const std::vector<double> mask{1, 0, 1, 1, 1, 0, 1, 1, 1};
   for (const bool balanced : {false, true})
@@ -137,7 +137,7 @@ TEST_CASE("ReluRouting (2): loss weights logits by load, without padding") {
     }
 }
 
-TEST_CASE("ReluRouting: the loss follows the other losses of a gate") {
+TEST_CASE("ReluRouting: its loss is stored after the gate's auxiliary losses") {
   Cpu::Context ctx(1);
   using Losses = WithAuxiliary<Gate, Balance, ZLoss>;
   const Mixture layer{Losses{.scores = {.experts = 4},
@@ -184,7 +184,7 @@ TEST_CASE("ReluRouting (3): the coefficient follows the sign of the excess") {
   CHECK(p.coefficient(0) == 1e30);
 }
 
-TEST_CASE("ReluRouting (3): counts once under a rule that evaluates twice") {
+TEST_CASE("ReluRouting (3): excess counts once if the rule evaluates twice") {
   Cpu::Context ctx(1);
   auto once = pass<double>(ctx, mixture({.k = 2}, 5), 9);
   auto twice = pass<double>(ctx, Residual{update::SharpnessAware{}, mixture({.k = 2}, 5)}, 9);

@@ -39,7 +39,7 @@ Pass<T, L> replay(Cpu::Context& ctx, const L& layer, View<const Index, 2, Cpu> p
 
 }  // namespace
 
-TEST_CASE("ReplayTopK (1), (2): weights of the recorded experts") {
+TEST_CASE("ReplayTopK (1), (2): weights recorded experts by their probabilities") {
   Cpu::Context ctx(2);
   const std::vector<Index> picks{4, 0, 1, 2, 3, 1, 0, 4, 2, 3, 1, 0, 4, 3};
   for (const bool renormalise : {false, true}) {
@@ -73,7 +73,7 @@ TEST_CASE("ReplayTopK: replaying the picks of TopK gives its bits") {
   CHECK(same_bits(again.outcome(), first.outcome()));
 }
 
-TEST_CASE("ReplayTopK: layers have separate rows; gradients are right") {
+TEST_CASE("ReplayTopK: each layer replays its own rows; gradients agree") {
   Cpu::Context ctx(1);
   std::vector<Index> picks;
   for (Index i = 0; i < 2 * items; ++i) picks.insert(picks.end(), {i % experts, (i + 1 + i / items) % experts});

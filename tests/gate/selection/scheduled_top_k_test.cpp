@@ -106,7 +106,7 @@ std::vector<Index> counts(const Annealed& schedule, Index steps) {
 
 }  // namespace
 
-TEST_CASE("Annealed (1)-(3): start, middle, end and later steps") {
+TEST_CASE("Annealed (1)-(3): start, middle, end and later values equal formulas") {
   using enum Annealed::Shape;
   for (const auto shape : {linear, cosine, geometric}) {
     const Annealed tau{.from = 10, .to = 0.01, .total = 100, .shape = shape};
@@ -134,7 +134,7 @@ TEST_CASE("Annealed (4): levels have equal length") {
   CHECK(odd.count_at(0) == 0);
 }
 
-TEST_CASE("Annealed (5): 300 steps, each 1% of the remainder") {
+TEST_CASE("Annealed (5): each update covers 1% of the remainder") {
   const Annealed k{.from = 8, .to = 16, .total = 600, .shape = Annealed::Shape::saturating};
   CHECK(k.at(0) == 8);
   CHECK(k.at(1) == 8);
@@ -145,7 +145,7 @@ TEST_CASE("Annealed (5): 300 steps, each 1% of the remainder") {
   CHECK(Annealed{.from = 1, .to = 2, .total = 10, .shape = Annealed::Shape::saturating}.at(1) == rounded(1.01));
 }
 
-TEST_CASE("Annealed (6): K grows as in SMoE-dropout, halves to even") {
+TEST_CASE("Annealed (6): K grows as in SMoE-dropout; halves become even") {
   // (Kmax − Kmin) · step / total = 0, 0.5, 1, 1.5, …; rounded it is 0, 0, 1, 2, 2, 2, 3, 4, 4, to which Kmin is added.
   const Annealed up{.from = 8, .to = 12, .total = 8};
   CHECK(counts(up, 9) == std::vector<Index>{8, 8, 9, 10, 10, 10, 11, 12, 12, 12});

@@ -202,7 +202,7 @@ TEST_CASE("SigmoidBias (4): picks only from the best groups") {
       }
 }
 
-TEST_CASE("SigmoidBias (4): NaN and infinities rank last in groups") {
+TEST_CASE("SigmoidBias (4): NaN and biases of −∞ rank last") {
   const Index experts = 12, groups = 4, size = 3, top = 2, k = 5, items = 400;
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double numbers[] = {quiet_nan, -infinity, infinity, -1, 0, 2};
@@ -348,7 +348,7 @@ TEST_CASE("SigmoidBias (3): the load includes dropped picks") {
   CHECK(values(p.bias) == std::vector<double>{-0.001, 0.001, 0.001});
 }
 
-TEST_CASE("SigmoidBias (3): counts once under a rule that evaluates twice") {
+TEST_CASE("SigmoidBias (3): loads count once if the rule evaluates twice") {
   Cpu::Context ctx(1);
   auto twice = pass<double>(ctx, Residual{update::SharpnessAware{}, mixture({.k = 1}, 3)}, 5);
   fill(ctx, twice.params.branch.gate.scores.weight.view(), 0);
@@ -399,7 +399,7 @@ TEST_CASE("SigmoidBias (5): centred biases have mean 0") {
   CHECK(*std::max_element(bias.begin(), bias.end()) > 0);
 }
 
-TEST_CASE("SigmoidBias (5): copies of parameters keep the option") {
+TEST_CASE("SigmoidBias (5): copies of parameters keep the option `centred`") {
   Cpu::Context ctx(1);
   for (const bool centred : {false, true}) {
     const auto model = mixture({.k = 1, .centred = centred}, 3);

@@ -55,7 +55,7 @@ auto mixture(Index experts, Index k, bool renormalise) {
 
 }  // namespace
 
-TEST_CASE("TopK (1), (2): picks and weights equal a stable sort") {
+TEST_CASE("TopK (1), (2): picks and weights follow a stable sort") {
   for (const Index experts : {1, 2, 3, 7, 64, 257})
     for (const Index k : {Index(1), Index(2), experts / 2, experts}) {
       if (k < 1 || k > experts) continue;
@@ -269,7 +269,7 @@ TEST_CASE("TopK: gradients and conformance, with and without renormalising" * do
   CHECK_MESSAGE(many, many.str());
 }
 
-TEST_CASE("TopK: many experts and picks equal a stable sort") {
+TEST_CASE("TopK: picks follow a stable sort with many experts") {
   for (const Index experts : {63, 64, 65, 1000})
     for (const Index k : {1, 2, 8}) {
       std::mt19937 generator(static_cast<unsigned>(experts * k));

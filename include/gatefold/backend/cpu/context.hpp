@@ -45,7 +45,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   bool eager() const { return eager_; }
   /// Returns the number of threads for some work: 1 if sharing the work would take longer. An eager context always uses
   /// all threads.
-  /// @param nanoseconds  returns the time that the work is expected to take on one thread
+  /// @param nanoseconds  a function that returns the time that the work is expected to take on one thread
   template <class F>
   int threads_for(const F& nanoseconds) const {
     return threads_ > 1 && (eager_ || executor_.pays(nanoseconds())) ? threads_ : 1;

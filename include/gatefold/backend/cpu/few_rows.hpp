@@ -22,13 +22,14 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 /// Computes matrix products of a few rows with matrices B that are not packed, for example the attention scores and the
 /// context of one query. Such a product takes as long as it takes to read B. Therefore this class reads each part of B
 /// once, in the order of memory, and does not pack it.
-/// @order  as in Product, with the same bits
+/// @order  the order of Product, so the results have the same bits
 template <class T>
 class FewRows {
  public:
-  /// Returns whether `run` can compute a batch: no expert has more than 8 rows, B is neither packed nor gathered, and
-  /// either the columns of B are contiguous in memory, or a row of B fits into 8 vector registers. Product reads wider
-  /// rows in place.
+  /// Returns whether `run` can compute a batch. Sums must have at least one term, must overwrite c, and must not run
+  /// over slots. No expert may have more than 8 rows. The rows of A must be contiguous, and B neither packed nor
+  /// gathered. The columns of B must be contiguous in memory, or a row of B must fit into 8 vector registers. Product
+  /// reads wider rows in place.
   static bool fits(const Batch<T>& batch) {
     const Problem<T>& all = batch.all;
     if (batch.slots == Batch<T>::Slots::are_depth || batch.accumulate || !all.a.lines_are_rows) return false;
@@ -37,7 +38,7 @@ class FewRows {
       if (batch[e].rows > most) return false;
     return true;
   }
-  /// Computes the matrix products c = a b of all experts of a batch that `fits`.
+  /// Computes the matrix products c = a b of all experts of a batch for which fits() returns true.
   /// @cost  2·rows·columns·depth flop, with rows rounded up to a power of two; no scratch memory
   template <class Context>
   static void run(Context& ctx, const Batch<T>& batch, const Epilogue<T>& epilogue);
@@ -49,7 +50,8 @@ class FewRows {
   // most: the largest number of rows. strip: the largest number of columns of a task. chunk: the number of rows of B
   // that stay in the first-level cache while a task multiplies by all their columns.
   static constexpr Index most = 8, strip = 8 * size, chunk = 16;
-  // The number of rows of B by which the loops prefetch ahead. Tried for keys of 128 floats: half of it; 10 % slower.
+  // The number of rows of B by which the loops prefetch ahead. Tried: half of this number; with keys of 128 floats, it
+  // was 10 % slower.
   static constexpr Index ahead = 2 * chunk;
   // The number of registers of columns whose sums are computed together for R rows, if a row of B is contiguous.
   template <int R>

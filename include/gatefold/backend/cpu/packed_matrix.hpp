@@ -41,8 +41,8 @@ struct PackedMatrix {
   static Index padded(Index columns) { return divide_up(columns, Tile<P>::columns) * Tile<P>::columns; }
   /// Returns the size of a packed matrix [depth, columns] in words (packed elements).
   static Index size(Index depth, Index columns) { return words<P>(depth) * padded(columns); }
-  /// Returns where the panel (group of columns) that begins at `column` is in a packed matrix, in the block of `length`
-  /// rows from row k on. The result is an offset in words (packed elements).
+  /// Returns the offset of a panel (group of columns) in a packed matrix, in words (packed elements). The panel begins
+  /// at `column`, and belongs to the block of `length` rows from row k on.
   static Index at(Index columns, Index k, Index length, Index column) {
     return words<P>(k) * padded(columns) + column * words<P>(length);
   }

@@ -32,7 +32,7 @@ class PackedWeights {
  public:
   PackedWeights() = default;
   PackedWeights(PackedWeights&&) = default;
-  /// Exchanges the copies, as the assignment of tensors exchanges their memory.
+  /// Swaps the packed copies of the two objects, as the move assignment of Tensor swaps the memory of two tensors.
   PackedWeights& operator=(PackedWeights&& other) noexcept {
     entries_.swap(other.entries_);
     kept_.swap(other.kept_);
@@ -61,8 +61,8 @@ class PackedWeights {
   /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own. `pack`
   /// writes the copy, some experts at a time.
   /// @param w  the address of the weights if they also have elements, for example in an embedding; otherwise null
-  /// @return the address by which products find the copy, as the address of the weights. If the weights have no
-  ///         elements, the address is odd, so that it cannot be the address of elements (expect_elements)
+  /// @return the address by which products find the copy: w, or an odd address if w is null. Use it as the address of
+  ///         the weights. Elements are never at an odd address, so expect_elements detects that there are none
   template <class P>
   SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form, SumOf<P>* w = nullptr) {
     return address_of<P>(memory(entry<P>(w, experts, depth, columns, form)), w);

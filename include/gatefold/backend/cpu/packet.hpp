@@ -12,8 +12,8 @@
 /// that have no operator in C++.
 ///
 /// Eigen has such functions too, but they are inline functions with the same names in object files compiled for
-/// different instruction sets, so a linker would keep one copy for all. The functions here are inside the inline
-/// namespace of the instruction set.
+/// different instruction sets. A linker would keep one copy of each function for all of these files. The functions here
+/// are inside the inline namespace of the instruction set.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet {
 
 #if defined(EIGEN_VECTORIZE_AVX512)

@@ -115,8 +115,8 @@ class PairTask {
   static constexpr Index kDepth = Tile<P>::depth;
 
   // Computes the hidden values [rows, Tile::stride] from the sums of the first product. One call of the epilogue
-  // computes all rows, so that it reads and writes long runs of memory. Tried: one call after every register tile; 3 %
-  // slower.
+  // computes all rows, so that it reads and writes long runs of memory. One call after every register tile was tried;
+  // it was 3 % slower.
   // @param down  the block of weights by which the hidden values are multiplied first
   void activate(Index j, Index columns, const WeightBlock<P>& down) const {
     const T* sums[] = {w_.first, b_.ups > 1 ? w_.first + rows_.count * kDepth : nullptr};

@@ -53,8 +53,8 @@ struct Primitives {
   static auto packed_copy(const PackedWeights& packed, const T* weights) {
     return packed.template find<Of<T>>(weights);
   }
-  /// Returns the form of the packed copy of the weights w if the copy is quantised, or if it stores words of one value
-  /// as bfloat16. Otherwise, also for pairs of bfloat16 (words.hpp), returns Weights::unchanged.
+  /// Returns the form of the packed copy of the weights w: its quantised form, or Weights::bfloat16 if it stores single
+  /// values as bfloat16. Otherwise returns Weights::unchanged, also if it stores pairs of bfloat16 (words.hpp).
   template <class T>
   static Weights packed_form(const PackedWeights& packed, View<const T, 3, B> w) {
     const auto copy = packed_copy(packed, w.data());
@@ -111,13 +111,14 @@ struct Primitives {
   static float* share_packed(const Panels& panels, const std::shared_ptr<std::byte>& memory, PackedWeights& packed) {
     return packed.template share<Of<float>>(panels, memory);
   }
-  /// As share_packed, for a packed transpose.
-  /// @param w  as for reserve_transposed
+  /// Adds the packed transpose of a matrix w, like share_packed.
+  /// @param w  the address of w, or null if w has no elements of its own
   static float* share_transposed(const Panels& panels, const std::shared_ptr<std::byte>& memory, PackedWeights& packed,
                                  float* w = nullptr) {
     return packed.template share<float>(panels, memory, w);
   }
-  /// Keeps the memory of elements that another object owns valid as long as `packed` exists.
+  /// Stores a reference to `memory` in `packed`, so that `memory` stays valid as long as `packed` exists. Call it for
+  /// weights whose elements are in memory that another object owns, for example a mapped file.
   static void keep(PackedWeights& packed, const std::shared_ptr<std::byte>& memory) { packed.keep(memory); }
 
   /// Packs the transpose of w [columns, depth], for example the weights of an output layer [V, D], for gemm_transposed.
@@ -143,7 +144,7 @@ struct Primitives {
   }
   /// Packs rows of w [columns, depth], from row number `first` on, into memory that reserve_transposed has allocated.
   /// @param first  a multiple of columns_together
-  /// @param rows   their number is a multiple of columns_together, unless they are the last rows
+  /// @param rows   the rows of w. The number of rows is a multiple of columns_together, unless they are the last rows
   template <class T>
   static void pack_columns(Context& ctx, const T* address, Index first, View<const T, 2, B> rows, Index columns,
                            PackedWeights& packed) {
@@ -182,7 +183,7 @@ struct Primitives {
   /// context therefore needs the same memory. Otherwise one call of f gets all tasks, and the primitives that f calls
   /// use the threads.
   /// @param work  number of multiply-adds of all tasks. If they take so little time that sharing them does not pay, the
-  ///              calling thread runs all tasks, with the same contexts. 0: the number is not known, but large
+  ///              calling thread runs all tasks, with the same contexts. 0 means that the number is large but unknown
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f, Index work = 0) {
     const OneThread::Scope alone(ctx);

@@ -90,8 +90,8 @@ class Product {
   template <class Context>
   static void run(Context& ctx, const Batch<P>& batch, const Epilogue<T>& epilogue,
                   Index packed_bytes = tuning.packed_bytes);
-  /// Takes the scratch memory that `run` would need. Other functions call it if they compute a batch for some routings
-  /// only, so that the memory of a context does not depend on the routing.
+  /// Allocates the scratch memory that `run` would need, without computing. A function that calls `run` only for some
+  /// routings calls `reserve` for the other routings, so that the memory of a context does not depend on the routing.
   template <class Context>
   static void reserve(Context& ctx, const Batch<P>& batch, const Epilogue<T>& epilogue);
 

@@ -26,7 +26,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/core/weights.hpp"
 
-/// Rounding of weights to 8 or 4 bits and of items to 8 bits, and their products: eq. (1) to (5) of core/weights.hpp.
+/// Rounds weights to 8 or 4 bits and items to 8 bits, and multiplies them: eq. (1) to (5) of core/weights.hpp.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Returns the functions for a form of quantised weights.
@@ -92,7 +92,7 @@ struct FourBits {
   GATEFOLD_INLINE static Ints dot(Ints s, Ints w, std::int32_t x) { return small_dot(s, w, x); }
 };
 
-/// Eq. (2). The packed copy contains q + 8.
+/// Weights of 4 bits that are rounded to integers q, eq. (2). The packed copy contains q + 8.
 struct Int4 : FourBits {
   static constexpr std::int32_t offset = 8;
   static constexpr float least = WeightRounding::least;
@@ -104,8 +104,8 @@ struct Int4 : FourBits {
   static Ints value(Ints loaded, int part, int j) { return lane_byte(bytes(loaded, part), j) - filled_ints(offset); }
 };
 
-/// Eq. (3). The packed copy contains a bit of sign and three bits for the magnitude of q, and the scale s / 2 of the
-/// integers 2 q.
+/// Weights of 4 bits in the format MXFP4, eq. (3). The packed copy contains a sign bit and three bits for the magnitude
+/// of q. It also contains s / 2, which is the scale of the integers 2 q.
 struct Mxfp4 : FourBits {
   static constexpr std::int32_t offset = 12;
   static constexpr float least = std::numeric_limits<float>::denorm_min();

@@ -161,7 +161,7 @@ class OnMatrixUnit {
         std::memcpy(to + (d + part * F::loads) * vector, &q, sizeof(q));
       }
   }
-  // Computes the sums of 16 rows, or of the last rows, and one register of columns.
+  // Computes the sums for one register of columns and 16 rows, or the last rows if `last` is true.
   template <class F, bool last>
   [[gnu::noinline]] void tile(Index groups, const QuantisedRow* a, const Columns& b, float* sums, Index stride,
                               Into into) {

@@ -80,8 +80,8 @@ class Register {
   /// Returns the value of the largest lane.
   GATEFOLD_INLINE T largest() const { return packet::largest<T>(packet_); }
 
-  /// Returns 1 / v, with an error of at most 1 ulp if the result is a normal number. For 0, infinities and NaN the
-  /// result is that of a division.
+  /// Returns 1 / v, with an error of at most 1 ulp if the result is a normal number. For 0, infinities and NaN, returns
+  /// the same value as a division.
   GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     // Uses an approximation and one Newton step, because a division takes four times as long.

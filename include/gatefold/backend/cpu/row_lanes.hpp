@@ -34,8 +34,8 @@ struct RegisterAccess {
 
 /// The object `lanes` with which a function loops over the columns of its row on the CPU (backend/lanes.hpp). One
 /// thread computes the row, one SIMD register of columns at a time.
-/// @order  a sum is first computed in each lane of a register, then over the lanes; it depends only on the number of
-///         columns n and the target
+/// @order  a sum is first computed in each lane of a register, then over the lanes; the order depends only on the
+///         number of columns n and the target
 struct RowLanes : OneLane {
   template <class T, class F>
   void each(Index n, const F& f) const {

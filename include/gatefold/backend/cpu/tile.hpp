@@ -70,8 +70,9 @@ struct PackedPanel {
   GATEFOLD_INLINE void ahead() { look_ahead.next(); }
 };
 
-/// Adds the register tile `part` [rows, registers] to `sums`, or to 0 if `into` is Into::stream. Each of the many
-/// instances of sum_tile calls this function, so that none contains these loops.
+/// Adds the register tile `part` [rows, registers] to the values in `sums`. If `into` is Into::stream, replaces the
+/// values in `sums` by 0 + `part` instead, with non-temporal stores. The loops are in a function of their own, so that
+/// the many instances of sum_tile need not contain them.
 template <class T>
 [[gnu::noinline]] void add_tile(const T* part, int rows, int registers, T* sums, Index stride, Index panel, Into into) {
   constexpr int size = Register<T>::size;

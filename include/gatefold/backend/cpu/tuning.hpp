@@ -40,7 +40,8 @@ struct Tuning {
   // are large.
   Index products_per_ns = 3, weights_per_ns = 24;
   // The two products of an MLP (ProductPair) are computed for one block of rows at a time. The input, hidden values and
-  // results of a block have at most this many elements, so that they stay in a cache. Tried: half of it; no difference.
+  // results of a block have at most this many elements, so that they stay in a cache. Tried: half as many elements; no
+  // difference.
   Index cached_size = 1 << 18;
   // ProductPair computes the two products of an MLP for one block of rows at a time. A block has at most this many
   // register tiles (groups of rows).

@@ -52,7 +52,7 @@ struct WeightBlock {
                             : prefetch_rows(0, columns, t, n);
   }
   /// Returns a Prefetch (a description of memory to prefetch) for the panel (group of columns) that begins at column x.
-  /// If the panel is divided into n equal parts, the Prefetch begins with part t.
+  /// The Prefetch begins at part t of n equal parts of the panel, and is not limited to this part.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return packed ? packed.prefetch_panel(x, depth, t, n)

@@ -24,7 +24,8 @@
 namespace gatefold::detail_::device {
 
 /// Returns whether the kernel for Hopper GPUs (hopper_product.cuh) should compute a grouped product. It should if the
-/// device has code for it and most of the kernel's large tiles would be full. Both kernels give the same bits.
+/// device has code for it and most of the kernel's large tiles would be full. The results of this kernel have the same
+/// bits as the results of bf16_product.cuh.
 template <class Context, class B>
 bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
   return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&
@@ -97,7 +98,7 @@ struct SumOfRow {
   }
 };
 
-/// Rounds the rows of `a` that the slots of the experts read to bfloat16. While the returned object lives, all grouped
+/// Rounds to bfloat16 the rows of `a` that the slots of the experts read. While the returned object lives, all grouped
 /// products that read these rows of `a` use the rounded copy.
 /// @param room  memory in which the rounded rows can be stored, as in rounded_rows
 template <class Context, class B, class C>
@@ -108,9 +109,9 @@ template <class Context, class B, class C>
   return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
 }
 
-/// Returns the weights `w` in bfloat16. If the context has packed copies (rounded in advance), it returns these.
-/// Otherwise it rounds the weights of the experts that have slots into scratch memory: from copies of 8 or 4 bits if
-/// there are any, else from the original weights.
+/// Returns the weights `w` in bfloat16. If a matrix has no copy of 8 or 4 bits, but a packed bfloat16 copy (rounded in
+/// advance), the function returns the packed copy. Otherwise it rounds the weights of the experts that have slots into
+/// scratch memory: from the copy of 8 or 4 bits if there is one, else from the original weights.
 template <class Context, class B, std::size_t M>
 EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
                                               const std::array<View<const float, 3, B>, M>& w) {
@@ -153,8 +154,8 @@ void with_constant(bool transpose, const F& f) {
 }
 
 /// Computes a grouped product of bfloat16 matrices: c[s] = epilogue(a[row(s)] op(w[e])) for each slot s (one row of
-/// work of expert e). row(s) is the row of `a` that the slot reads; op(w) is w or its transpose. With two matrices w,
-/// the epilogue gets both sums. With several a, it gets the sum Σ_t a_t[row(s)] op(w_t[e]).
+/// work of expert e). row(s) is the row of `a` that the slot reads; op(w) is w or its transpose. With one `a` and two
+/// matrices w, the epilogue gets both sums. With several a, the epilogue gets the sum Σ_t a_t[row(s)] op(w_t[e]).
 /// @tparam Rows      whether the rows of `a` can be in any order, or are always in slot order (sorted by expert)
 /// @param a          rounded matrices, each [.., depth]
 /// @param hopper     whether to use the kernel for Hopper; the rows of `a` are then in slot order

@@ -40,7 +40,8 @@ class Bf16Loader {
   // from each of `each` lines.
   static constexpr int each = Lines / row_step;
   // Layout along_lines: `width` neighbouring lines have their values of the same depth next to each other in memory.
-  // These values are `across` units of 16 bytes. A thread copies one unit at each of `each_depth` depths.
+  // These values are `across` units of 16 bytes. For every `width` lines of the tile, a thread copies one unit at each
+  // of `each_depth` depths.
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
   static constexpr int each_depth = width / row_step;
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;

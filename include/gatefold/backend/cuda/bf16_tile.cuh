@@ -32,7 +32,7 @@ using Bf16SkinnyNarrowest = Bf16Shape<16, 32, 16, 16, 16, 2>;
 
 /// The position of a thread block's tile in the result c of a grouped product.
 struct Bf16TilePlace {
-  Index expert, first;  // first: number of the expert's first row, as the epilogue counts rows
+  Index expert, first;  // first: the row number that the epilogue gets for the expert's first row
   Index rows, columns;  // number of rows and columns of the expert's part of the result c
   Index row, column;    // first row and column of the tile within the expert's part of c
 };

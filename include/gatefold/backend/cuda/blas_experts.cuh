@@ -26,11 +26,11 @@ namespace gatefold::detail_::device {
 /// to offsets[e + 1] − 1). Later products of the same backward pass use the copy instead of reading the offsets from
 /// the device again.
 ///
-/// Everything that could write other offsets discards the copy: any other primitive, and code that gets the stream or
-/// the cuBLAS handle of the context. Grouped products keep it, because they write only elements of type T. A product of
-/// a forward pass, recognised by its untransposed weights, always reads the offsets from the device, because one
-/// context can run forward passes of many plans that other contexts write. A backward pass has the same plan as its
-/// forward pass.
+/// Code that could write other offsets discards the copy: all primitives except for grouped products, and code that
+/// gets the stream or the cuBLAS handle of the context. Grouped products keep it, because they write only elements of
+/// type T. A product of a forward pass is recognised by its untransposed weights. It always reads the offsets from the
+/// device, because one context can run forward passes of many plans that other contexts write. A backward pass has the
+/// same plan as its forward pass.
 class OffsetsOnHost {
  public:
   void forget() { known_ = nullptr; }

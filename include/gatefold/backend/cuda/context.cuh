@@ -26,7 +26,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
  public:
   using Backend = B;
   /// Creates a stream on the current device.
-  /// @throws DeviceError if there is no device
+  /// @throws DeviceError if there is no device, or if its compute capability is too low: below 7.5, or for CudaBf16
+  ///         below 8.0
   explicit BasicContext(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) { check(); }
   /// Uses the caller's stream, which must outlive the context. In debug builds, the stream must not be non-blocking
   /// (cudaStreamNonBlocking), because released memory is overwritten on the legacy default stream, with which a
@@ -39,7 +40,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   const Options& options() const { return options_; }
   int device() const { return stream_.device(); }
   /// Returns a scope object. While it lives, the device of the context is the current device of this thread, so that
-  /// allocations and launches happen there. Calls of the context from other threads throw.
+  /// allocations and launches happen there. Calls from other threads that use the context throw ArgumentError.
   [[nodiscard]] auto here() {
     struct Here {
       OneThread::Scope alone;
@@ -53,8 +54,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return Scratch<B>::template scratch<T>(extents...);
   }
   /// Returns an object of type S from the context's pool of reusable objects. The object can replace its buffers by
-  /// larger ones. If a CUDA graph has been captured on the stream, the old buffers are kept, because the graph uses
-  /// their addresses.
+  /// larger ones. If a CUDA graph is being captured or has been captured on the stream, the old buffers are kept,
+  /// because the graph uses their addresses.
   template <class S>
   [[nodiscard]] auto acquire() {
     struct Object {
@@ -77,7 +78,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   }
   int multiprocessors() const { return stream_.multiprocessors(); }
   int* flags() { return flags_.get(); }
-  /// Returns how many thread blocks of a kernel, with `threads` threads each, fit a multiprocessor at a time.
+  /// Returns how many thread blocks of a kernel, with `threads` threads each, a multiprocessor can run at a time.
   template <class Kernel>
   int fitting_blocks(Kernel* kernel, int threads) {
     return occupancy_.of(kernel, threads);
@@ -90,9 +91,10 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// Returns a scope object. During its lifetime, grouped products (the products of experts) read the rounded weights
   /// in `packed`. If `packed` has no copies of 8 or 4 bits, the products read such copies of the enclosing scope.
   ///
-  /// A product that rounds its factors to bfloat16 reads every copy that exists. A product of plain floats reads
-  /// bfloat16 copies only if all of its weights have one. It reads the original weights instead if it transposes the
-  /// weights or is computed by cuBLAS. It reads copies of 8 and 4 bits in all of these cases.
+  /// A product of floats always reads the copies of 8 and 4 bits. If there are none, a product that rounds its factors
+  /// reads bfloat16 copies. A product that does not round its factors reads bfloat16 copies only if the backend is
+  /// Cuda, all of its weights have one, it does not transpose the weights, and cuBLAS does not compute it. Otherwise a
+  /// product reads the original weights.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;
@@ -133,9 +135,9 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return shared_ ? shared_->find(from, columns, rows) : nullptr;
   }
 
-  /// Grouped products use the following functions, which return the stream, the cuBLAS handle and the experts' offsets.
-  /// Unlike stream() and blas(), these functions keep the host copy of the offsets (OffsetsOnHost), because grouped
-  /// products write no offsets.
+  /// Grouped products get the stream, the cuBLAS handle and the experts' offsets from the next three functions. Unlike
+  /// stream() and blas(), these functions keep the host copy of the offsets (OffsetsOnHost), because grouped products
+  /// write no offsets. begin_product() discards the copy before a product of a forward pass (without `transpose`).
   cudaStream_t product_stream() const { return stream_.get(); }
   cublasHandle_t product_blas() { return blas_.get(); }
   const std::vector<Index>& on_host(View<const Index, 1, B> offsets) { return offsets_.of(stream_.get(), offsets); }

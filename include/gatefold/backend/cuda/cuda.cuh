@@ -12,27 +12,29 @@ namespace gatefold {
 /// Options::blas_experts block the host until the device is done. Sizes that depend on the routing stay on the device.
 /// After the first step, steps of the same sizes do not allocate memory, so that a step can be captured in a CUDA
 /// graph.
-/// @throws DeviceError with the name of the failed call and CUDA's own message
+/// @throws DeviceError if a call of CUDA or cuBLAS fails; the message has the name of the call and the library's own
+///         message
 /// @order  every result is bitwise the same from run to run. An element of a grouped product depends only on its own
-///         row and the weights. This also holds for gemm_rows with at most MostColumns::columns columns
-///         (product_rows.cuh). An element of a plain product also depends on the sizes of the product
-///         (plain_product.cuh)
+///         row and the weights, unless Options::blas_experts is set. An element of gemm_rows with at most
+///         MostColumns::columns columns (product_rows.cuh) also depends only on its own row and the weights. An element
+///         of a plain product also depends on the sizes of the product (plain_product.cuh)
 struct Cuda : detail_::device::Primitives<Cuda, AsTheyAre> {};
 
 /// A CUDA backend that computes the matrix products of experts in bfloat16 on tensor cores. It rounds their float
 /// factors (weights, items, hidden values and their gradients) to bfloat16, to nearest with ties to even, and sums the
-/// products in float. It also stores two kinds of values in bfloat16: values that an MLP keeps for backward, and the
-/// output of each picked expert for an item before the outputs are weighted and summed. Parameters, gradients, gates,
-/// attention, update rules, losses and optimizers are the same as with Cuda. Values of double are not rounded.
+/// products in float. It also stores three kinds of values in bfloat16: values that an MLP keeps for backward, the
+/// output of an expert for each slot before outputs are weighted and summed, and the gradient of the expert's input for
+/// each slot. Parameters, gradients of parameters, gates, attention, update rules, losses and optimizers are the same
+/// as with Cuda. Values of double are not rounded.
 ///
 ///     CudaBf16::Context ctx;   // replaces Cuda::Context; tensors are Tensor<float, 2, CudaBf16>
 ///
-/// Views of Cuda convert to views of CudaBf16 and back. For the products of experts, Options::blas_experts only affects
-/// double.
+/// Views of Cuda convert to views of CudaBf16 and back. Among the products of experts, Options::blas_experts changes
+/// only products of double.
 /// @throws DeviceError, from the constructor of its context, if the compute capability of the device is below 8.0, or
 ///         if the program has no device code for 8.0 or newer
-/// @order  results are reproducible as with Cuda. A sum of bfloat16 products adds 16 products at a time, in the order
-///         of k. The device's tensor core chooses the order within the 16 products
+/// @order  results are reproducible as with Cuda. A sum of bfloat16 products adds 16 products at a time, in ascending
+///         order of the inner dimension. The device's tensor core chooses the order within the 16 products
 struct CudaBf16 : detail_::device::Primitives<CudaBf16, RoundedFloats> {
   /// The type in which an expert keeps values of type T for its backward pass: bfloat16 for float.
   template <class T>

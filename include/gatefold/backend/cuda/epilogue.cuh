@@ -69,10 +69,11 @@ GATEFOLD_HD constexpr Index row_elements(Index columns) {
 }
 
 /// Applies an epilogue to kSumColumns columns of slot s (one row of the result), and stores only the sum of the
-/// results. Each of four neighbouring lanes holds eight of the columns, beginning with its column j. All lanes of a
-/// warp call it together.
+/// results. Four neighbouring lanes together hold these columns: each lane holds eight columns, from its own column j
+/// on. All lanes of a warp call it together.
 /// @param exists  whether the slot and column j exist
-/// @order  adds the eight columns of a lane in ascending order, then the sums of pairs of lanes, then both pairs
+/// @order  adds the eight columns of a lane in ascending order, then the sums of two neighbouring lanes, then the sums
+///         of the two pairs of lanes
 template <int Matrices, class E>
 __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, Index s, Index j, Index columns,
                                   const Elements<8> (&sum)[Matrices], ColumnSum* row) {

@@ -69,7 +69,7 @@ void run_in_scratch(Context& ctx, const char* call, const F& f) {
 
 /// Sorts the positions of keys by key, with a stable radix sort over as many bits as `groups` has.
 /// @param offsets  [groups + 1] out: where each group begins in `order`
-/// @param order    [n] out: the positions of the keys in [0, groups), followed by the positions of all other keys
+/// @param order    [n] out: the positions of the keys in [0, groups), sorted by key; then all other positions
 /// @throws ArgumentError unless n < 2³¹ and groups < 2³¹ − 1
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {

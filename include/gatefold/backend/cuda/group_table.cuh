@@ -23,7 +23,7 @@ struct TableTile {
   static constexpr int warp_positions = 32 * steps, positions = warps * warp_positions;
   // Largest number of groups. The counts of each warp then fit the shared memory of a block.
   static constexpr Index most_groups = 1024;
-  // Largest number of keys in a row of the table, because each key is compared with all keys of its row.
+  // Largest number of keys in a row of the table. It is limited, because each key is compared with all keys of its row.
   static constexpr Index most_each = 64;
   static constexpr std::size_t bytes(Index groups) {
     return sizeof(int) * (static_cast<std::size_t>(groups) * warps + positions);
@@ -34,7 +34,7 @@ struct TableTile {
 struct Table {
   const Index* keys;
   // `n` is the number of all keys, `each` the number of keys in a row of the table, and `tile` the number of keys that
-  // a thread block processes, in whole rows.
+  // a thread block processes. `tile` is a multiple of `each`, so a tile consists of whole rows.
   int n, each, groups, tile;
   Index *offsets, *order, *rows, *row_offsets, *row_slots;
 };
@@ -75,8 +75,8 @@ static __global__ void __launch_bounds__(TableTile::threads) table_sums_kernel(i
 
 /// Computes the slot (position in sorted order) of every key of a tile, and writes the outputs of the sort. Smaller
 /// keys come first; equal keys keep the order of their positions in the table.
-/// @param before  [groups · blocks] for each group and tile, the number of keys before the group's first key in the
-///                tile; null if there is only one tile
+/// @param before  [groups · blocks] for each group and tile, the slot of the group's first key in the tile (the number
+///                of keys before this key in sorted order); null if there is only one tile
 static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(Table t, const int* before) {
   constexpr int warps = TableTile::warps, steps = TableTile::steps;
   constexpr unsigned all = 0xffffffffu;

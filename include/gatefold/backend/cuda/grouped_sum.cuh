@@ -104,7 +104,8 @@ static __global__ void __launch_bounds__(kThreads)
 /// @param slots  upper bound of the number of slots
 /// @order  the slots of an expert in groups of kSumSlots, each group as in sum_of_rows; then the sums of the groups,
 ///         also as in sum_of_rows. The same slots and columns give the same bits, whatever slots the other experts have
-/// @cost   reads dc once; a thread's longest chain has kSumSlots / 8 terms, or slots / (8 · kSumSlots) if that is more
+/// @cost   reads dc once; a thread's chain has at most kSumSlots / 8 terms, or about slots / (8 · kSumSlots) if that is
+///         more
 template <class T, class Context>
 void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots, SlotValues<T> from, bool accumulate,
                  T* db) {

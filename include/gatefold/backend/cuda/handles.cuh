@@ -23,7 +23,7 @@ inline void expect_device() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return;
-  cudaGetLastError();  // clears CUDA's error state; the check of the next launch would report it again
+  cudaGetLastError();  // clears CUDA's error state, because the next expect_launched would report the error again
   throw DeviceError(std::string("Cuda::Context: no CUDA device: ") +
                     (status == cudaSuccess ? "the driver reports no device" : cudaGetErrorString(status)));
 }
@@ -61,8 +61,8 @@ class OnDevice {
 };
 
 /// A CUDA stream and its device. The default constructor creates a stream on the current device; the constructor with
-/// an argument borrows the stream of the caller. The device of a default stream is the device that is current during
-/// construction.
+/// an argument borrows the stream of the caller. If this stream is a default stream of CUDA, its device is the device
+/// that is current during construction.
 class Stream {
  public:
   Stream() : Stream(nullptr) {
@@ -90,8 +90,8 @@ class Stream {
   int device_ = 0, multiprocessors_ = 0;
 };
 
-/// Remembers how many thread blocks of a kernel fit a multiprocessor at a time. It queries the runtime only once for
-/// each kernel.
+/// Remembers how many thread blocks of a kernel a multiprocessor can run at a time. It queries the runtime only once
+/// for each kernel.
 class Occupancy {
  public:
   template <class Kernel>

@@ -45,8 +45,8 @@ struct HopperTiles {
   const Index* offsets;
   int experts, rows, columns;  // rows: used only if the product sums over slots
   // Used only if SlotsAreDepth is false. `depth` is the inner dimension: the number of terms of each dot product. If a
-  // result is the sum of several matrix products, `depth_each` is the inner dimension of one of them, rounded up to
-  // whole tiles, and `depth` is the sum of these.
+  // result is the sum of several matrix products, `depth_each` is the inner dimension of one product, rounded up to
+  // whole tiles, and `depth` is depth_each times the number of products.
   int depth = 0, depth_each = 1;
 
   __device__ HopperWork work(int n) const {
@@ -76,7 +76,8 @@ struct HopperTiles {
 };
 
 /// A thread's position in the ring buffer of its thread block: the current stage (the memory for one tile of each
-/// factor), and the phase, which changes when the ring begins again. Each stage has two barriers, `full` and `empty`.
+/// factor), and the phase, which changes between 0 and 1 after each round through all stages. Each stage has two
+/// barriers, `full` and `empty`.
 class HopperRing {
  public:
   __device__ explicit HopperRing(std::uint32_t shared) : shared_(shared) {}

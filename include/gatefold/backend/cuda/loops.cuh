@@ -18,8 +18,8 @@ namespace gatefold::detail_::device {
 
 inline constexpr int kThreads = 256;  // threads of a block
 inline constexpr int kRows = kThreads / Warp::size;
-// Number of thread blocks that fit a multiprocessor at a time. Four blocks have many warps, and leave each thread
-// enough registers to avoid spills.
+// Number of thread blocks that should fit on a multiprocessor at a time. Four blocks give it many warps, and leave each
+// thread enough registers to avoid spills.
 inline constexpr int kRowBlocks = 4;
 inline constexpr Index kSumBlock = 4096;  // number of terms that one thread block adds up
 
@@ -44,8 +44,8 @@ static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
   }
 }
 
-/// The number of thread blocks of rows_kernel<F> that fit a multiprocessor at a time. It limits the registers of a
-/// thread.
+/// The number of thread blocks of rows_kernel<F> that should fit on a multiprocessor at a time. This number limits the
+/// registers of a thread.
 template <class F>
 inline constexpr int row_blocks = kRowBlocks;
 template <class Rows, class Step>
@@ -71,8 +71,8 @@ template <class F>
 requires requires { F::columns_at_once; }
 inline constexpr int columns_at_once<F> = F::columns_at_once;
 
-/// Returns how many warps should share a row. There is more than one if there are too few rows to keep the device busy,
-/// as long as every lane of each warp has work.
+/// Returns how many warps should share a row. The result is more than 1 if there are too few rows to keep the device
+/// busy with one warp each, and every lane of each warp still has work.
 /// @param parts  the number of parts of a row; a lane processes one part at a time
 inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
   const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows), most = parts / Warp::size;

@@ -22,7 +22,7 @@ enum class Layout {
   rounded       // like along_lines, with values in bfloat16
 };
 
-/// A factor of a matrix product, as a kernel reads it. The tile of a thread block reads some of its lines (rows of the
+/// A factor of a matrix product, as a kernel reads it. A thread block reads only some lines of the factor (rows of the
 /// first factor, columns of the second).
 template <class T>
 struct Operand {

@@ -24,7 +24,7 @@ struct AddOrStore {
 /// Computes gradients of weights: dw[e] is the sum of a[row(s)]ᵀ b[row(s)] over the slots s (rows of work) of expert e.
 /// If `accumulate` is true, the sum is added to dw[e]. row(s) is the row that a slot reads; a and b each have their own
 /// row numbers. There is one thread block for each tile of dw[e].
-/// @tparam Gathers  whether b has row numbers; the largest tile has no registers left for row numbers
+/// @tparam Gathers  whether b has row numbers. With the largest tile, b must have none, because no registers are left
 template <class Shape, bool Gathers, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, bool accumulate,

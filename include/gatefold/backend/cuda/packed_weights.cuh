@@ -22,8 +22,9 @@
 namespace gatefold::detail_::device {
 
 /// Owns copies of weights in fewer bytes (bfloat16, or 8 or 4 bits), in device memory. A copy is found by the address
-/// of the original weights, and does not follow changes of these weights. In copies in bfloat16, the rows have the same
-/// order, and begin at multiples of 16 bytes (bf16_matrix.cuh). quantised_matrix.cuh describes copies of 8 and 4 bits.
+/// of the original weights, and is not updated if these weights change. In a bfloat16 copy, the rows have the same
+/// order as in the original weights, and begin at multiples of 16 bytes (bf16_matrix.cuh). quantised_matrix.cuh
+/// describes copies of 8 and 4 bits.
 class PackedWeights {
   struct Free {
     void operator()(void* p) const { cudaFree(p); }

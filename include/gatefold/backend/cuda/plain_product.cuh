@@ -45,7 +45,8 @@ inline void expect_int(const char* where, const char* name, Index extent) {
 /// If `accumulate` is true, the product is added to c. Because cuBLAS is column-major, it computes the transposed
 /// product cᵀ = op(b)ᵀ op(a)ᵀ.
 /// @param m, n, k  c has m rows and n columns; each sum has k products
-/// @order  chosen by cuBLAS, the same for the same sizes on the same device; TF32 only with Options::tf32
+/// @order  chosen by cuBLAS; the order is the same for equal sizes on the same device. cuBLAS rounds factors to TF32
+///         only with Options::tf32
 template <class T, class Context>
 void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb,
           Index b_stride, bool accumulate, T* c) {

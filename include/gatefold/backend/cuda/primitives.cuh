@@ -141,10 +141,10 @@ struct Primitives {
   static void retire(void* p) {
     if (!detail_::device::Retired::keep(p)) release(p);
   }
-  /// Overwrites memory without valid values (new, or given back) with 0xff bytes on its device, so that code that reads
-  /// it gets wrong values and is noticed. It does nothing while a stream is being captured, because the write would
-  /// become part of the graph. Errors are cleared and not thrown, because another exception may already be active; if
-  /// the device has failed, the next launch reports it.
+  /// Overwrites memory without valid values (new, or given back) with 0xff bytes on its device, so that reads of this
+  /// memory give wrong values and are noticed. It does nothing while a stream is being captured, because the write
+  /// would become part of the graph. Errors are cleared and not thrown, because another exception may already be
+  /// active; if the device has failed, the next launch reports the failure.
   static void poison(void* p, std::size_t bytes) noexcept {
     int before = 0;
     cudaPointerAttributes of_p{};
@@ -172,8 +172,8 @@ struct Primitives {
   static void from_host(Context& ctx, Index n, const T* from, T* to) {
     transfer(ctx, n, from, to, cudaMemcpyHostToDevice);
   }
-  /// Copies bytes within a device or between devices. If the devices cannot access each other's memory, the driver
-  /// copies through the host.
+  /// Copies bytes between memory of any devices or the host, in the order of the stream. If two devices cannot access
+  /// each other's memory, the driver copies through the host.
   static void copy_bytes(Context& ctx, std::size_t bytes, const void* from, void* to) {
     const auto here = ctx.here();
     if (bytes == 0) return;
@@ -237,8 +237,9 @@ struct Primitives {
   }
 
   /// Computes a matrix product and calls f for each complete row of the result. If rows have up to MostColumns::columns
-  /// values, the kernel that computes the sums also calls the epilogue and f, on rows in shared memory. For longer
-  /// rows, a second kernel calls them, and reads each row once.
+  /// values, the kernel that computes the sums also calls the epilogue and f, on rows in shared memory. For rows of up
+  /// to most_copied_columns values, a second kernel reads each row once and calls the epilogue and f. For even longer
+  /// rows, f runs in a separate pass after the epilogue (gemm_then_rows), and reads the rows in global memory.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f) {
@@ -297,7 +298,7 @@ struct Primitives {
     const auto here = ctx.here();
     detail_::device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
   }
-  /// Rounds the rows of `a` that the slots of the experts read to bfloat16, once for several products. While the
+  /// Rounds to bfloat16, once for several products, the rows of `a` that the slots of the experts read. While the
   /// returned object lives, grouped products that round their factors read the rounded rows.
   /// @param room  memory in which the rounded rows can be stored. Its values must not be needed, and no other code may
   ///              write to it while the object lives

@@ -51,7 +51,7 @@ struct alignas(16) Staging {
 
 /// The position of a thread block's tile in the result c, in shared memory for all threads of the block.
 struct Place {
-  Index expert, first;  // first: number of the expert's first row, as the epilogue counts rows
+  Index expert, first;  // first: the row number that the epilogue gets for the expert's first row
   Index rows, columns;  // number of rows and columns of the expert's part of the result c
   Index row, column;    // first row and column of the tile within the expert's part of c
   TilePart part;
@@ -288,7 +288,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
 
 /// Computes a grouped product (one matrix product for each expert) with up to two kernels: one for the experts of up to
 /// kSkinnyRows rows, and one for all other experts. Each kernel skips the experts of the other kernel, because the
-/// number of rows of an expert is known only on the device. A kernel that cannot have work is not launched.
+/// number of rows of an expert is known only on the device. A kernel that cannot have work is not launched. If the
+/// layout, sizes or alignment of the factors do not suit skinny_kernel, the second kernel computes all experts.
 /// @param slots  upper bound of the number of slots
 template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,

@@ -34,8 +34,8 @@ struct RowsShape {
 };
 // A thread block of the shape [rows, columns] reads its rows of the first factor a, and all columns of the second
 // factor b at the same depth. Therefore it reads columns / rows times as much of b as of a, at most a quarter. Skinny
-// shapes have fewer rows and read more. They are for products that otherwise would not give each multiprocessor a
-// block.
+// shapes have fewer rows, so this ratio is larger. They are used if the other shapes would give fewer blocks than there
+// are multiprocessors.
 using FewColumns = RowsShape<64, 8, 2, 2, 2>;
 using SkinnyOfFewColumns = RowsShape<8, 8, 1, 1, 2>;
 using SeveralColumns = RowsShape<64, 16, 2, 4, 4>;
@@ -54,15 +54,15 @@ struct alignas(16) RowsStaging {
   static constexpr int values_of(int depth) { return Shape::rows * (depth + unit) + depth * Shape::columns; }
   /// Returns the depth of a tile (the number of products that each sum gets from it): the largest depth, of at most
   /// `units` units of 16 bytes, with which four tiles fit the shared memory. For a depth of 8 units, two tiles are
-  /// enough; a depth of 4 units is always accepted. Blocks of few rows have deep tiles, because they wait for all bytes
-  /// of a tile together.
+  /// enough; a depth of 4 units is always accepted. Blocks of few rows have deep tiles, because a block waits once for
+  /// each tile.
   static constexpr int depth_of(int units) {
     return units == 4 || (units == 8 ? 2 : 4) * values_of(units * unit) <= most_values ? units * unit
                                                                                        : depth_of(units / 2);
   }
   static constexpr int depth = depth_of(32);  // depth of a tile
-  // The length of a row of a in shared memory. It is padded, because rows that are read together would have bank
-  // conflicts.
+  // The length of a row of `a` in shared memory. Rows are padded, because rows that are read together would otherwise
+  // have bank conflicts.
   static constexpr int pitch = depth + unit;
   static constexpr int fitting = most_values / values_of(depth);
   static constexpr int stages = fitting < 4 ? fitting : 4;

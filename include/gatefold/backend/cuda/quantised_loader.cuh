@@ -9,8 +9,8 @@ namespace gatefold::detail_::device {
 
 /// Reads weights of 8 or 4 bits and writes the rounded weights ŵ to shared memory, [depth][lines], as floats. It moves
 /// tiles as TileLoader does: a line is a column of the weights, or a row if they are transposed, and the depth is the
-/// position in a line. A thread moves groups of four neighbouring weights. From load() to store(), it keeps them in
-/// registers, in the form in which they are stored.
+/// position in a line. A thread moves groups of four neighbouring weights. From load() to store(), it keeps their
+/// stored bits in registers.
 ///
 /// Past the last line, the loader reads the last lines again; their sums are never stored. Past the end of a line, it
 /// writes 0.
@@ -65,8 +65,8 @@ class QuantisedLoader {
                             : static_cast<int>(threadIdx.x) / kWidth + i * (Threads / kWidth);
   }
 
-  // from_ is the matrix of one expert. first_ is the first line of the tile, and last_ the first line of the last group
-  // of four. at_ is the position of the next tile in the lines, which have the length depth_.
+  // from_ is the matrix of one expert. first_ is the first line of the tile, and last_ the last line at which a group
+  // of four begins. at_ is the position of the next tile in the lines, which have the length depth_.
   QuantisedMatrix from_;
   Index first_, last_, depth_, at_;
   QuantisedFour held_[kFours];

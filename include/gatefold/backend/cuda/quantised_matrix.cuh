@@ -17,7 +17,8 @@ struct QuantisedFour {
   struct alignas(8) Scales {
     Bfloat16 v[4];
   };
-  std::uint32_t numbers;  // weight i has bits 8 i + shift to 8 i + 7, or 8 i + shift + 3 in forms of 4 bits
+  // Weight i has the bits 8 i to 8 i + 7, or in forms of 4 bits the bits 8 i + shift to 8 i + shift + 3.
+  std::uint32_t numbers;
   Scales scales;
   int shift;
 

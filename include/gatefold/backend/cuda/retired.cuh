@@ -33,8 +33,8 @@ class Retired {
    private:
     Retired* before_;
   };
-  /// Keeps the buffer p if there is a Scope on this thread with an object that keeps buffers. Returns whether p is
-  /// kept; if it is not, the caller frees p.
+  /// Keeps the buffer p if the innermost Scope on this thread has a Retired object. Returns whether p is kept; if it is
+  /// not, the caller frees p.
   static bool keep(void* p) {
     if (current_) current_->kept_.push_back(p);
     return current_ != nullptr;

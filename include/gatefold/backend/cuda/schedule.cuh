@@ -19,8 +19,9 @@ struct TilePart {
 ///
 /// If two blocks share a tile, the block with the lower index computes the first steps of that tile, before the rest of
 /// its own share. The next block computes the remaining steps of the tile, after the rest of its share. The order of
-/// each sum is therefore the same as on one block, and a block waits only for a block that began earlier.
-/// @cost  the busiest block has max(steps, ⌈tiles · steps / blocks⌉) steps, rounded up to a whole step in each part
+/// each sum is therefore the same as on one block. A block waits only for the part that the block with the next lower
+/// index computes first in its share.
+/// @cost  the busiest block computes max(steps, ⌈tiles · steps / blocks⌉) steps
 class Schedule {
  public:
   GATEFOLD_HD Schedule(Index tiles, int steps, Index blocks)

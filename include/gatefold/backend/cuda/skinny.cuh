@@ -21,7 +21,7 @@ template <int Columns, int Depth>
 struct Strip {
   static constexpr int rows = 16, columns = Columns, threads = 128, depth = Depth;
   static constexpr int row_step = threads / columns;  // number of threads that share a column
-  static constexpr int blocks = 4;                    // number of blocks that fit a multiprocessor
+  static constexpr int blocks = 4;                    // number of blocks that fit on a multiprocessor at a time
 };
 using WideStrip = Strip<32, 32>;
 using NarrowStrip = Strip<16, 64>;  // narrower strips, used if WideStrip gives too few blocks to keep the memory busy

@@ -13,7 +13,7 @@ namespace gatefold::detail_::device {
 /// @throws DeviceError with the name of the function and CUDA's message, if the function failed
 inline void expect_success(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // clears CUDA's error state; the next expect_launched would report it again
+  cudaGetLastError();  // clears CUDA's error state, because the next expect_launched would report the error again
   throw DeviceError(std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 inline void expect_success(cublasStatus_t status, const char* call) {

@@ -24,7 +24,8 @@ __device__ void wait_for_copies() {
 /// Loads four matrices of 8 × 8 values (m = 0 to 3) from shared memory. Lanes 8 m to 8 m + 7 of the warp pass the
 /// addresses of the rows of matrix m, 16 bytes each. From each matrix, a lane gets the values of row lane / 4 in
 /// columns 2·(lane % 4) and 2·(lane % 4) + 1.
-/// @tparam Transpose  whether the stored matrices are transposed
+/// @tparam Transpose  whether each stored matrix is transposed while it is loaded; rows and columns above then count in
+///         the transposed matrix
 template <bool Transpose>
 __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
 #if GATEFOLD_TENSOR_CORES

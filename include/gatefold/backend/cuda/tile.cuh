@@ -4,8 +4,8 @@
 
 #include "gatefold/core/types.hpp"
 
-/// Tile sizes of the matrix products of float and double. They are chosen at compile time. They change the speed and
-/// never a result.
+/// Tile sizes of the matrix products of float and double. The sizes are compile-time constants, and a launch chooses
+/// one of the tile shapes. The choice changes the speed, but never a result.
 namespace gatefold::detail_::device {
 
 /// Sizes of a tile of a product. A thread block computes rows × columns values of c, with `depth` products of every sum

@@ -33,8 +33,8 @@ struct Barrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 #endif
   }
-  /// Waits until the current or previous phase of the barrier with this parity is complete. Even phases have parity 0,
-  /// odd phases 1.
+  /// Waits until the phase with the given parity is complete. This is the current phase of the barrier or the phase
+  /// before it. Even phases have parity 0, odd phases have parity 1.
   __device__ void wait(int parity) const {
 #if GATEFOLD_SM_90A
     std::uint32_t over = 0;
@@ -124,8 +124,8 @@ __device__ inline void wait_for_sums(float (&sum)[128]) {
   for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
 
-/// Starts a wgmma product in shared memory, of 64 × 16 values of a and 16 × 256 values of b in bfloat16: sum = a b, or
-/// sum += a b if `add` is true. The four warps of a warpgroup call it together. For i and k in {0, 1}, a lane has in
+/// Starts a wgmma product of two bfloat16 matrices in shared memory, a of 64 × 16 and b of 16 × 256 values: sum = a b,
+/// or sum += a b if `add` is true. The four warps of a warpgroup call it together. For i and k in {0, 1}, a lane has in
 /// sum[4 j + 2 i + k] the sum in row 16 warp + lane / 4 + 8 i and column 8 j + 2 (lane % 4) + k.
 /// @tparam AAlongLines, BAlongLines  true if neighbouring lines of a or b are contiguous, instead of the values of a
 ///         line

@@ -61,7 +61,7 @@ struct Balance {
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1. The factor E² is from FastMoE's code; it makes the
 /// value independent of E.
 /// @param a  result of a gate. Its selection must write picks n·K … n·K + K − 1 for item n, best first
-/// @throws ArgumentError unless weight is finite
+/// @throws ArgumentError unless weight is finite and, on a host backend, the picks are in the order of the items
 /// @cost  N·E reads and a counting sort of the first choices
 /// @order first choices are counted in integers; m is summed in double, in the order of the items
 struct GShard {
@@ -128,9 +128,9 @@ struct LoadKey {
     key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : item(p) / length * experts + chosen(expert(p));
   }
 };
-/// Writes the loss (1) of Balance to `value`, unless that view is empty. Writes the derivative of the loss by q[n,e] to
-/// slope[e], because it is the same for every item n. It is weight · E · f_e / N, or with `per_pick` weight · E · f_e /
-/// (number of picks).
+/// Writes the loss (1) of Balance to `value`, unless that view is empty. Writes the derivative of the loss by q[n,e],
+/// which is the same for every item n, to slope[e]. The derivative is weight · E · f_e / N, or with `per_pick` weight ·
+/// E · f_e / (number of picks).
 template <class T, class B>
 struct BalanceValue {
   View<const Index, 1, B> offsets;  // [E + 1] start of each expert in the picks sorted by expert

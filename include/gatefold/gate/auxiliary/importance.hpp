@@ -13,9 +13,9 @@ GATEFOLD_FUNCTORS((class T, class B), CvSquaredValue);
 ///     CV²(v) = (1/(E − ddof)) Σ_e (v_e − m)² / (m² + epsilon),   m = (1/E) Σ_e v_e                        (1)
 ///
 /// The value is 0 if E <= ddof or if m = epsilon = 0.
-/// Source: the defaults ddof = 0 and epsilon = 0 are those of the code of V-MoE (Riquelme et al. 2021,
-/// arXiv:2106.05974). The options of `shazeer` are from tensor2tensor, the code of Shazeer et al. 2017
-/// (arXiv:1701.06538). The options of `fastmoe`, with the unbiased variance, are from FastMoE.
+/// Source: the defaults ddof = 0 and epsilon = 0 are from the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974).
+/// The options of `shazeer` are from tensor2tensor, the code of Shazeer et al. 2017 (arXiv:1701.06538). The options of
+/// `fastmoe`, with the unbiased variance, are from FastMoE.
 struct CvSquared {
   Index ddof = 0;
   double epsilon = 0;
@@ -37,8 +37,8 @@ struct CvSquared {
 /// CV² is the squared coefficient of variation (CvSquared), and q[n,e] the softmax of the logits without noise. The
 /// loss is 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
-/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` has the options for CV² from the code of Shazeer
-/// et al., but also sums q.
+/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` takes only the options of CV² from the code of
+/// Shazeer et al.; its v_e is still the sum of q.
 /// @throws ArgumentError unless weight and cv.epsilon are finite, and cv.ddof and cv.epsilon are at least 0
 /// @cost  N·E reads
 /// @order v is summed in double, in the order of the items
@@ -82,8 +82,8 @@ struct Importance {
 
 namespace functor {
 
-/// Writes weight · CV²(v), with the squared coefficient of variation of v, to `value`, unless that view is empty.
-/// Writes the derivative of weight · CV²(v) by v[e] to slope[e].
+/// Writes weight · CV²(v) to `value`, unless that view is empty. CV² is the squared coefficient of variation. Writes
+/// the derivative of weight · CV²(v) by v[e] to slope[e].
 template <class T, class B>
 struct CvSquaredValue {
   View<const T, 1, B> v;

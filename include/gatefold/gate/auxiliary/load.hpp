@@ -27,7 +27,8 @@ GATEFOLD_FUNCTORS((class T, class B), LastAndNext, AboveThreshold, SmoothLoad, S
 /// arXiv:1701.06538, App. A. `shazeer()` uses (2), and the options of CV² from the code of Shazeer et al.
 /// @param a  result of a gate. Its selection must give access to its Gaussian noise (NoisyTopK), and write picks n·K …
 ///           n·K + K − 1 for item n, best first
-/// @throws ArgumentError unless weight and cv.epsilon are finite, and cv.ddof and cv.epsilon are at least 0
+/// @throws ArgumentError unless weight and cv.epsilon are finite, cv.ddof and cv.epsilon are at least 0 and, on a host
+///         backend with noise, the picks are in the order of the items
 /// @cost  2·N·E comparisons and N·E error functions
 /// @order v is summed in double, in the order of the items
 struct Load {

@@ -16,7 +16,7 @@ GATEFOLD_FUNCTORS((class T, class B), SigmoidShares, SequenceLoss, MeanOfSequenc
 ///
 /// At perfect balance in each of the G sequences, the loss is `weight`. f counts all picks, including picks that were
 /// dropped because of a capacity. A count has no derivative, so the gradient flows only through P. Sequences that
-/// consist of padding do not count.
+/// consist only of padding do not count.
 /// Source: DeepSeek-V2, arXiv:2405.04434, eq. (23) to (25), applied to each sequence as in its code (s = q);
 /// DeepSeek-V3, arXiv:2412.19437, eq. (17) to (20) (sigmoid, with the gate SigmoidTopK and weight 0.0001).
 /// @param length   number of items of a sequence; the last sequence can be shorter. 0: all items are one sequence
@@ -122,8 +122,8 @@ struct SequenceLoss {
     filled(g) = count > 0 ? T(1) : T(0);
   }
 };
-/// Writes the mean loss of the sequences that are not padding to `value`, unless that view is empty. Divides the
-/// derivatives in `slope` by the number of these sequences.
+/// Writes the mean loss of the sequences that have at least one item that is not padding to `value`, unless that view
+/// is empty. Divides the derivatives in `slope` by the number of these sequences.
 template <class T, class B>
 struct MeanOfSequences {
   View<const T, 1, B> loss, filled;

@@ -45,8 +45,9 @@ template <class T, class B>
 struct SquaredLogSumExp {
   View<const T, 2, B> z;
   Valid<T, B> valid;
-  /// The sum Σ_e exp z[n,e] in two numbers: it is exp(top) · total, with `top` the largest logit. Its logarithm top +
-  /// log(total) as a single number would lose digits of log(total) if `top` is large.
+  /// The sum Σ_e exp z[n,e] as two numbers: the sum is exp(top) · total, with `top` the largest logit. ZLossBackward
+  /// reads the two numbers separately, because the single number top + log(total) loses digits of log(total) if `top`
+  /// is large.
   struct Sum {
     T top, total;  // total = Σ_e exp(z[n,e] − top)
     GATEFOLD_HD T log() const { return top + std::log(total); }

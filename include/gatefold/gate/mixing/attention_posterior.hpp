@@ -37,23 +37,24 @@ GATEFOLD_FUNCTORS((class T), Both);
 /// output of attention is a mean over heads, (1/H) Σ_h A_h X W_h. A usual attention sums v O over heads, so v O
 /// corresponds to X W_h / H. `mean_of_heads` therefore multiplies m by H.
 ///
-/// If attention has a window, j runs over the items of the segment that are in the window of i. Cached items of earlier
-/// segments are left out, because they have no u and no r. If no item of the segment is in the window of i, item i
-/// keeps its own r. This happens for the first item if its window does not contain the item itself.
+/// If the attention has a window, j runs over the items of the segment that are in the window of i. Remembered items of
+/// earlier segments are left out, because they have no u and no r. If no item of the segment is in the window of i,
+/// item i keeps its own r. This happens for the first item if its window does not contain the item itself.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
 /// @param extra  the attention trace with its mask (required; a Block supplies it), and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item. The N × L matrix of weights is never stored
 /// @throws ArgumentError unless σ > 0, 1/σ² is finite, the trace has N items of width D, the number of heads divides D,
 ///         and the trace has entropies if the attention has a window
 /// @cost   2·N·D²/H flop for u O_hᵀ, and 4·N·L·D/H flop for the weights (half if causal, twice with position keys).
-///         With `every`, these two are H times as large. Backward needs three times their number. In addition, forward
-///         and backward each need 2·(N + D)·D²/H flop for the norms of m_h. The entropies need 2·N·L·D flop (half if
-///         causal) if the trace has none. Scratch memory in forward: a few times M·D values for each thread, with M the
-///         larger of L and 65536 / L items, or a few times N·D if sequences cannot be divided evenly among threads.
-///         Scratch memory in backward: a few times N·D values
+///         With `every`, both numbers are H times as large. Backward needs three times the flop of these two terms. In
+///         addition, forward and backward each need 2·(N + D)·D²/H flop for the norms of m_h. The entropies need
+///         2·N·L·D flop (half if causal) if the trace has none. Scratch memory in forward: a few times M·D values for
+///         each thread, with M the larger of L and 65536 / L items, or a few times N·D if sequences cannot be divided
+///         evenly among threads. Scratch memory in backward: a few times N·D values
 /// @order  keys in ascending order; if heads have equal entropy, the lower head is followed. With causal attention, no
 ///         bit of an item depends on later items, except with lowest_entropy_of_sequence, because the head depends on
-///         the whole sequence. No item takes probabilities from padding; an item without any j keeps its own r
+///         the whole sequence. No item takes probabilities from padding; an item for which (2) or (3) has no item j
+///         keeps its own r
 struct AttentionPosterior {
   double sigma = 1;
   FollowedHead head = FollowedHead::lowest_entropy;

@@ -174,8 +174,8 @@ detail_::attending::Mask<T, B> mask_of(const Visible<T, B>& visible, const detai
 
 /// Computes the mixed probabilities q by (1) and (2), for scale > 0. Writes q and log_q [N, E], and log_sum_exp [N],
 /// which is the log-sum-exp of the scores of each item (−∞ for an item that sees no item).
-/// @cost  2·H·N·L·F flop for the scores (half if causal), and 2·H·N·L·E flop for the weighted sums (2), with H = 1 if
-///        each item follows one head; scratch memory for one block and N·E values
+/// @cost  2·H·N·L·F flop for the scores and 2·H·N·L·E flop for the weighted sums (2), or half as much if causal and L
+///        is much larger than a block; H = 1 if each item follows one head; scratch memory for one block and N·E values
 /// @order keys in ascending order; with `causal`, no bit of an item depends on later items
 template <class C, class T, class B>
 void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
@@ -200,7 +200,9 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
 /// If q of an expert underflows, the rank of this expert passes no gradient. An item with NaN causes NaN gradients of
 /// itself and of all items in the same block of keys, also of earlier items if the mixing is causal. Padding is left
 /// out; its x must be finite, which ComposedGate ensures.
-/// @cost  6·H·N·L·F flop (half if causal), and N·L·(H + 4·E) flop more; scratch memory for two blocks and N·E values
+/// @cost  6·H·N·L·F flop for the scores and their gradients, and 4·H·N·L·E flop for the products with values, or half
+///        as much if causal and L is much larger than a block; H = 1 if each item follows one head; scratch memory for
+///        two blocks and N·E values
 template <class C, class T, class B>
 void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
               View<const T, 2, B> r, View<const T, 2, B> q, View<const T, 1, B> log_sum_exp, View<const T, 2, B> drank,

@@ -27,7 +27,7 @@ GATEFOLD_FUNCTORS((class T), Identity);
 /// @param extra  length of the sequences (0: one sequence), padding, and optionally τ for this call (Annealed has
 ///               schedules)
 /// @param saved  r, log q [N, E] and one log-sum-exp per item. The N × L matrix S is never stored
-/// @throws ArgumentError unless τ > 0 and the length divides N
+/// @throws ArgumentError unless τ > 0, 1/τ is finite and not 0 in T, and the length divides N
 /// @cost   2·N·L·D flop in forward and 6·N·L·D in backward (half if causal), and of the order of N·L·E flop more in
 ///         each; scratch memory for blocks of S
 /// @order  keys in ascending order; with `causal`, no bit of an item depends on later items. Padding mixes into no item

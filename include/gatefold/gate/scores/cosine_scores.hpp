@@ -22,8 +22,8 @@ GATEFOLD_FUNCTORS((class T, class B), UnitRows, UnitRowsScale, UnitRowsBackward)
 ///     none      x                                                                                       (4)
 ///
 /// (1) equals x / max(‖x‖, ε) except for rows of length ε or less. These rows give 0 and get no gradient, because the
-/// derivative of x / ε would be as large as 1/ε. Rows with a squared length that overflows (length 1.8e19 in float)
-/// give 0 or NaN.
+/// derivative of x / ε would be as large as 1/ε. Rows with a squared length that overflows (length above 1.8e19 in
+/// float) give 0 or NaN.
 enum class UnitNorm { clamped, outside, inside, none };
 
 /// Scores by the cosine of the angle between the projected item W x[n] and a learned direction v_e of each expert, in a
@@ -35,15 +35,15 @@ enum class UnitNorm { clamped, outside, inside, none };
 /// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) the code of X-MoE in torchscale (dim 16), and
 /// CompeteSMoE (dim 8, as in `reference()`). `CosineScores::reference({…})` does not normalise items and has no
 /// temperature. The code of X-MoE also sets the length of v_e to 1.5 in every forward pass, which changes no score;
-/// this class does not. Under (1), if the length of r is at most epsilon, all scores of the item are 0 and it passes no
-/// gradient.
+/// this class does not. Under (1), if the length of r is at most epsilon, all scores of the item are 0, and these
+/// scores pass no gradient.
 /// @param dim          number of dimensions of W x
 /// @param temperature  initial value of τ; 0: no temperature
 /// @param unit_items   if true, divide by ‖r‖
 /// @param x      [N, D] in   items
 /// @param z      [N, E] out  logits
-/// @throws ArgumentError unless model_dim, experts, dim >= 1, temperature >= 0, epsilon > 0, and x and the parameters
-///         have the shapes that these options define
+/// @throws ArgumentError unless model_dim, experts, dim >= 1, temperature >= 0 and finite, epsilon > 0, and x and the
+///         parameters have the shapes that these options define
 /// @cost   2·N·(D + E)·dim flop. `init` draws W from U(±1/√D) and v_e from N(0, 1/dim)
 struct CosineScores {
   Index model_dim = 0, experts = 0, dim = 16;
@@ -192,7 +192,7 @@ struct InverseBackward {
 };
 
 /// Computes two factors for a row x that is scaled to length 1. f is the factor in the result û = f x. h is the factor
-/// in the gradient dx = f · (dû − h ⟨x, dû⟩ û). Both depend on ‖x‖².
+/// in the gradient dx = f · (dû − h ⟨x, dû⟩ û). The functions f and h take ‖x‖² as argument (`square`).
 template <class T>
 struct UnitFactor {
   UnitNorm form;

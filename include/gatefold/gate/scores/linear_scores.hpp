@@ -40,9 +40,8 @@ struct LinearScores {
     static constexpr int expert_extents[] = {1, 0};
   };
 
-  /// Returns a copy of the options. If `model_dim` is 0, the copy has the width of the items divided by `length`
-  /// instead.
-  /// @throws ArgumentError unless the items' width is length · model_dim
+  /// Returns a copy of the options. If `model_dim` is 0, `model_dim` of the copy is item_width / length.
+  /// @throws ArgumentError unless item_width is length · model_dim, or model_dim is 0 and length divides item_width
   LinearScores with_model_dim(Index item_width) const {
     expect(length >= 1, "LinearScores", "length", "at least 1", length);
     expect(item_width % length == 0, "LinearScores", "length", Joined{"a divisor of the items' width ", item_width},

@@ -21,8 +21,8 @@ GATEFOLD_FUNCTORS((class T, class B), CapacityOfGroup, PlacingKey, PriorityOfIte
 ///
 /// S is the number of items in a group, and K the number of picks of an item. With an infinite factor, no pick is
 /// dropped. An expert keeps first choices of items before second choices. Among first (or second) choices, it keeps the
-/// picks of earlier items first or, if `batch_priority` is true, the picks of items with a larger q of their first
-/// choice. With noise, the softmax of the noisy values replaces q. The weights have no effect on this order.
+/// picks of earlier items first or, if `batch_priority` is true, the picks of the items whose first choice has the
+/// largest q. With noise, the softmax of the noisy values replaces q. The weights have no effect on this order.
 ///
 /// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The weights of kept picks do not change,
 /// unless `renormalise` is true. Then one factor scales them, so that their sum is the sum over all picks (2).
@@ -36,10 +36,11 @@ GATEFOLD_FUNCTORS((class T, class B), CapacityOfGroup, PlacingKey, PriorityOfIte
 /// @param renormalise  if true, (2) is applied after picks were dropped. backward of the selection must then compute
 ///         the weights of its picks from the candidates, because plan.weight has the result of (2). The selections of
 ///         the library do so
-/// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
-/// @cost   the cost of the selection, one counting sort of N·K picks by group and expert, and a second build of the
-///         plan; with batch_priority, a softmax if there is noise, and a heap sort for each expert that overflows:
-///         2·n·log₂ n comparisons for n picks
+/// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0. Also in the cases in which the
+///         selection throws
+/// @cost   the cost of the selection and one counting sort of N·K picks by group and expert. If the selection saves
+///         values or has no function `rows`, also a second build of the plan. With batch_priority, also a softmax if
+///         there is noise, and a heap sort for each expert that overflows: 2·n·log₂ n comparisons for n picks
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {
@@ -172,7 +173,8 @@ struct CapacityRule {
   GATEFOLD_HD Index operator()(Index items) const {
     if (slots > 0) return slots;
     const double share = static_cast<double>(items * picks) * factor / static_cast<double>(experts);
-    const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is rounded to more than 11
+    // 100 · 1.1 / 10 is 11, but the floating-point result is larger and would be rounded up to 12.
+    const double even = std::ceil(share * (1 - 0x1p-50));
     const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
     return divide_up(most, multiple_of) * multiple_of;
   }

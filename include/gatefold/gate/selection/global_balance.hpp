@@ -29,7 +29,7 @@ GATEFOLD_FUNCTORS((class T, class B), AddCounts, GlobalSlopes);
 /// of all shards. In a DataParallel, f_e counts only the picks of one process.
 /// @param selection  any selection without an auxiliary loss of its own. Put a Capacity inside:
 ///         GlobalBalance<Capacity<>>
-/// @throws ArgumentError unless weight is finite, and in the cases in which the selection throws
+/// @throws ArgumentError if weight is not finite, and in the cases in which the selection throws
 /// @cost  the selection, N·(E + K) reads and a counting sort of the picks
 /// @order as in Balance
 template <class SelectionT = TopK>
@@ -135,7 +135,7 @@ GlobalBalance(S, double) -> GlobalBalance<S>;
 
 namespace functor {
 
-/// Adds to count[e] the picks of expert e in this part.
+/// Adds the number of picks of expert e in this part to count[e].
 template <class T, class B>
 struct AddCounts {
   View<const Index, 1, B> offsets;  // [E + 1] start of each expert in the sorted picks

@@ -184,9 +184,8 @@ struct AddNoise {
   T* value;
   GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
 };
-/// Writes dv, the gradient of v in value = rank + (softplus(v) + epsilon) · noise. The functor reads v itself. The
-/// saved deviation softplus(v) + epsilon is not accurate enough: it loses the digits of softplus(v) if epsilon is much
-/// larger.
+/// Writes dv, the gradient of v in value = rank + (softplus(v) + epsilon) · noise. The functor reads v, not the saved
+/// deviation softplus(v) + epsilon, because the deviation loses the digits of softplus(v) if epsilon is much larger.
 template <class LawT, class T>
 struct DeviationBackward {
   const T *dvalue, *ddeviation, *v;  // ddeviation can be null: no gradient

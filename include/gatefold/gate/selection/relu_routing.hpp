@@ -25,9 +25,9 @@ GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeig
 /// calls (and devices). `adapt`, which a Trainer calls, then computes (3). λ stays between 1e-30 and 1e30, so that it
 /// can always change again. If an update rule evaluates the layer twice in a step, only the first evaluation counts.
 ///
-/// Padding does not count. An item without an active expert gets output 0. A NaN logit is active, so that its output is
-/// NaN. ReluRouting needs the mixing Independent or IndependentSigmoid, because other mixings have log-probabilities as
-/// ranks, which are negative.
+/// Padding does not count. An item without an active expert gets output 0. The expert of a NaN logit is active, so that
+/// the output of the item is NaN. ReluRouting needs the mixing Independent or IndependentSigmoid, because other mixings
+/// have log-probabilities as ranks, which are negative.
 /// @param k            target of the mean number of active experts
 /// @param most         an item gets at most this many experts, those with the largest logits; 0: no limit
 /// @param coefficient  initial value of λ, `params.coefficient`
@@ -37,8 +37,8 @@ GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeig
 ///         >= 1, and coefficient and rate are finite
 /// @cost   N·most·E comparisons, or N·E without a limit; memory for N·most slots (N·E without a limit). Only the slots
 ///         of active experts are computed. The loss reads N·E logits
-/// @order  with a limit, the picks of an item in the order of TopK, otherwise by ascending expert. Counts and sums of
-///         (2) and (3) run over the items in order
+/// @order  with a limit, the picks of an item are in the order of TopK; without a limit, the picks are ordered by
+///         ascending expert. Counts and sums of (2) and (3) run over the items in order
 struct ReluRouting {
   static constexpr bool picks_by_item = false, needs_logits = true;
   Index k = 1, most = 0;

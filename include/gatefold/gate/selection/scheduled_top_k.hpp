@@ -19,7 +19,7 @@ namespace gatefold {
 /// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.3; schedules of k: Annealed. For weights see TopK.
 /// @param extra  k of this call; 0: the option `k`
 /// @throws ArgumentError unless 1 <= k <= experts for the k of this call
-/// @cost   the cost of TopK; memory grows once to the largest k
+/// @cost   the cost of TopK. The memory of the plan grows if k exceeds all earlier values; it does not shrink
 /// @order  the order of TopK
 struct ScheduledTopK {
   Index k = 2;
@@ -81,7 +81,8 @@ struct ScheduledTopK {
 /// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610. (2), (4), (5) are further schedules of the code
 /// of SMoE-dropout. (3) is for the temperatures in table 10 of paper 002, which does not name the shape of the
 /// schedule. With levels, `from` and `to` are unused. If 300 divides total, (5) ends at v = to + 0.05 (from − to).
-/// @throws ArgumentError unless total >= 1, `from` and `to` have the same sign for (3), and there is a level for (4)
+/// @throws ArgumentError unless total >= 1, step >= 0, `from` and `to` have the same sign for (3), and there is a level
+///         for (4)
 struct Annealed {
   enum class Shape { linear, cosine, geometric, levels, saturating };
 

@@ -14,8 +14,8 @@ namespace gatefold {
 GATEFOLD_FUNCTORS((class T, class B), BiasedScore, GroupScores, KeepBestGroups, SigmoidWeights, SigmoidWeightsForward,
                   SigmoidWeightsBackward, LoadViolation, StepBySign, Centre);
 
-/// The positive score that a SigmoidBias gate makes of a logit z: the sigmoid σ(z) of DeepSeek-V3, √(log(1 + e^z)) of
-/// DeepSeek-V4, or the softmax over all experts of ERNIE 4.5 and LongCat-Flash.
+/// The positive score that a SigmoidBias gate computes from a logit z: the sigmoid σ(z) of DeepSeek-V3, √(log(1 + e^z))
+/// of DeepSeek-V4, or the softmax over all experts of ERNIE 4.5 and LongCat-Flash.
 enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 
 /// Picks the K experts with the largest sigmoid plus bias. The bias of an expert decreases if its load is above the
@@ -48,10 +48,10 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 /// Weights are computed from log s. With renormalise, they therefore sum to `scale` even if every s underflows. With k
 /// = 1 and renormalise, the task loss gives the router no gradient, as in TopK.
 /// @param rank [N, E] in   logits;  q [N, E] in  probabilities, read only if score is softmax
-/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, group_terms is 1 or 2,
-///         speed >= 0, and scale and speed are finite
-/// @cost   N·E sigmoids, 2·N·K·E comparisons, with groups of the order of N·(E + groups²) comparisons more, S = N·K
-///         picks; E·S comparisons in backward
+/// @throws ArgumentError unless groups divides experts, 1 <= top_groups <= groups, k is from 1 to the number of experts
+///         in top_groups groups, group_terms is 1 or 2, speed >= 0, and scale and speed are finite
+/// @cost   N·E sigmoids and 2·N·K·E comparisons; if top_groups < groups, of the order of N·(E + groups²) comparisons
+///         more; S = N·K picks; E·S comparisons in backward
 /// @order  the order of TopK, for groups too. In float, σ rounds to 1 for logits above about 17 and to 0 below −88;
 ///         these ties go to the lower expert index
 struct SigmoidBias {

@@ -108,8 +108,9 @@ struct RankedRow {
  private:
   static constexpr T infinity = std::numeric_limits<T>::infinity();
 
-  /// Returns the same expert as `after`, with one comparison at a time. It handles infinities and NaN. Builds with fast
-  /// math use it for all rows, because they cannot detect these values.
+  /// Returns the same expert as `after`, with one comparison at a time. It compares integers (order_key), so it handles
+  /// infinities and NaN. Builds with fast math use it for all rows, because the faster code of `after` computes with
+  /// infinities.
   GATEFOLD_HD Index after_one_by_one(Index last) const {
     const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
     Index best = -1;
@@ -170,7 +171,8 @@ struct PickTopK {
       total += w;
     }
     if (!renormalise || lanes.lane > 0) return;
-    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // total > 0 or NaN: the best pick has q >= 1/E
+    // If the q of the item sum to 1, total is positive or NaN, because the best pick has q >= 1/E.
+    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;
   }
 };
 
