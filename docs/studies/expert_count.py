@@ -1,6 +1,6 @@
 """The page expert_count.md."""
 from intervals import Interval, Measure, Study, verdict, verdict_on_sign
-from report import Page, between, grouped, items, spread, table
+from report import Page, between, grouped, items, paragraph, spread, table
 
 
 class ExpertCount(Page):
@@ -74,12 +74,12 @@ class ExpertCount(Page):
                                       for other in self.COUNTS if other != count]
         return "\n\n".join([
             f"**Accuracy and entropy** ({self.study.seeds()} seeds)", self.figures(layers),
-            "**The best number of experts, P = 4.** In figure 1 of the paper, the accuracy is highest at M = 16 for "
-            "MLP experts and at M = 8 for CNN experts. According to the paper, the entropy in figure 2 behaves in "
-            "parallel.",
+            paragraph("**The best number of experts, P = 4.** In figure 1 of the paper, the accuracy is highest at M = "
+                      "16 for MLP experts and at M = 8 for CNN experts. According to the paper, the entropy in figure "
+                      "2 behaves in parallel."),
             self.orders(optima),
-            "**P = 8 minus P = 4, accuracy in points.** In the paper, P = 8 makes the MLP mixture worse, and the CNN "
-            "mixture remains good.",
+            paragraph("**P = 8 minus P = 4, accuracy in points.** In the paper, P = 8 makes the MLP mixture worse, and "
+                      "the CNN mixture remains good."),
             self.by_count(("MLP", lambda count: self.signed(patches("mlp", count), -1, 1)),
                           ("CNN", lambda count: between(patches("cnn", count), 1))),
             "**CNN minus MLP, accuracy in points**",
@@ -127,8 +127,8 @@ class ExpertCount(Page):
         best, own, routed = self.stage("end", "best_error"), self.stage("end", "own_error"), share("routed_to_best")
         return "\n\n".join([
             f"**Errors, experts and routing, P = 4** ({self.study.seeds()} seeds)", self.by_count(*rows),
-            "**Differences of the errors.** According to Lemma 2, at T₁ an expert has a smaller error on its own "
-            "cluster than on the others. The cells of these rows have the verdict on this order.",
+            paragraph("**Differences of the errors.** According to Lemma 2, at T₁ an expert has a smaller error on its "
+                      "own cluster than on the others. The cells of these rows have the verdict on this order."),
             self.by_count(*compared),
             items(
                 "**Each expert is good on one cluster.** At the end, the mean error of an expert on its own cluster is "
@@ -153,8 +153,8 @@ class ExpertCount(Page):
                 ("… independent patches", self.values(apart, other, 3)),
                 ("accuracy in %, equal patches", self.values(equal, self.ACCURACY, 1)),
                 ("… independent patches", self.values(apart, self.ACCURACY, 1))),
-            "**Equal minus independent patches.** According to the lemmas, the error on the own cluster is smaller if "
-            "the patches are equal. They do not speak of the accuracy.",
+            paragraph("**Equal minus independent patches.** According to the lemmas, the error on the own cluster is "
+                      "smaller if the patches are equal. The lemmas do not mention the accuracy."),
             self.by_count(("error on the own cluster at T₁", less(own, -1, 3)),
                           ("accuracy in points", lambda count: between(
                               self.difference((equal, count), (apart, count), self.ACCURACY), 1)))])

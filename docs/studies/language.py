@@ -4,7 +4,7 @@ import statistics
 
 import papers
 from intervals import FOLDER, Interval, Measure, Study, verdict, verdict_on_sign
-from report import Page, between, by_verdict, holds, items, powers, shown, spread, table
+from report import Page, between, by_verdict, holds, items, paragraph, powers, shown, spread, table
 
 
 class Language(Page):
@@ -95,7 +95,7 @@ class Language(Page):
                 effect = self.effect(printed, rows[0][2], at)
                 if effect is None or case in found:
                     continue
-                if title.startswith(("Half", "Twice the depth", "The skeleton", "The paper's code")):
+                if title.startswith(("Half", "The skeleton", "The paper's code")):
                     label += f" ({title[0].lower() + title[1:]})"
                 elif rows is not self.groups[0][2] and rows[0][1] not in label:
                     label = f"{rows[0][1]} {label}"
@@ -152,8 +152,8 @@ class Momentum(Language):
         relative = lambda case, baseline: [100 * (a / b - 1) for a, b in zip(
             self.study.common([case, baseline]).values(case, clean),
             self.study.common([case, baseline]).values(baseline, clean))]
-        growth = Interval.of([deep - half for deep, half in zip(
-            relative("deep_heavy_ball", "deep_smoe"), relative("half_heavy_ball", "half_smoe"))])
+        growth = Interval.of([whole - half for whole, half in zip(
+            relative("heavy_ball", "smoe"), relative("half_heavy_ball", "half_smoe"))])
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}
         return items(
@@ -179,10 +179,9 @@ class Momentum(Language):
             f"{max(ratios[2:]):.1f} times those of the plain sum (layer 1: {ratios[0]:.1f}, layer 2: {ratios[1]:.1f}). "
             "The reason was not examined.",
             "**Depth.** Heavy ball changes the perplexity by "
-            f"{percent('half_heavy_ball', 'half_smoe')} in 3 layers, {percent('heavy_ball')} in 6 and "
-            f"{percent('deep_heavy_ball', 'deep_smoe')} in 12. In the paper, the effect grows with the depth. The "
-            f"change in 12 layers minus that in 3 is {between(growth, 1)} points: the growth is "
-            f"{verdict_on_sign(growth, -1)}.",
+            f"{percent('half_heavy_ball', 'half_smoe')} in 3 layers and {percent('heavy_ball')} in 6. In table 7 of "
+            "the paper, the effect grows with the depth. The change in 6 layers minus that in 3 is "
+            f"{between(growth, 1)} points: the growth is {verdict_on_sign(growth, -1)}.",
             "**The skeleton of the paper's code** (post-norm, double residual) changes the perplexity of the equation "
             f"by {skeleton['reference']} without momentum and by {skeleton['reference_heavy_ball']} with heavy ball. "
             f"In the skeleton, heavy ball changes the perplexity by {percent('reference_heavy_ball', 'reference')}, "
@@ -235,12 +234,12 @@ class Momentum(Language):
         depth = Interval.of([run["layers"][-1]["norm"] - run["layers"][0]["norm"] for run in self.study.runs[clean]])
         cases = [case for case in papers.MOMENTUM_DIRECTIONS if case != clean]
         return "\n\n".join([
-            f"**Norm of the mixture's output, the last step minus step {first}** (figures 2 and 6 of the paper: it "
-            "falls in all layers of SMoE but one)",
+            paragraph(f"**Norm of the mixture's output, the last step minus step {first}** (figures 2 and 6 of the "
+                      "paper: it falls in all layers of SMoE but one)"),
             table(head, [[labels[case], *(signed(Interval.of(self.study.values(case, change(l))), -1, 2)
                                           for l in layers)] for case in papers.MOMENTUM_DIRECTIONS]),
-            "**Entropy of the picks' ranks by norm, minus that of SMoE, in nats** (figures 5 and 8 to 10: momentum and "
-            "Adam make the ranks more even)",
+            paragraph("**Entropy of the picks' ranks by norm, minus that of SMoE, in nats** (figures 5 and 8 to 10: "
+                      "momentum and Adam make the ranks more even)"),
             table(head, [[labels[case], *(signed(self.study.difference(case, clean, even(l)), 1, 3) for l in layers)]
                          for case in cases]),
             items("**Figure 3 of the paper has a smaller norm in deeper layers of SMoE.** Here the norm in the last "
@@ -281,8 +280,8 @@ class Graph(Language):
             "**Change by the gate, in %, with the same rule**",
             table(head, [[label, *(between(self.percent(gate + rule, softmax + rule, clean, study))
                                    for rule, _ in papers.RULES)] for gate, label in gates]),
-            "**Change by the rule with this gate minus its change with softmax, in %.** If an interval is below 0, "
-            "gate and rule help each other.",
+            paragraph("**Change by the rule with this gate minus its change with softmax, in %.** If an interval is "
+                      "below 0, gate and rule help each other."),
             table([head[0], *head[2:]], [[label, *(between(together(gate, rule)) for rule, _ in rules)]
                                          for gate, label in gates]),
             items(f"**Pairs that help each other:** {'; '.join(helps) or 'none'}. **Pairs that harm each other:** "
@@ -384,6 +383,8 @@ class Graph(Language):
             f"**Similarity.** The intervals of {len(similar) - len(decided)} of {len(similar)} cases contain 0. The "
             f"narrowest is that of τ = 2: {percent('smoe_tau_2', 'smoe')}. If K = 1, similarity is worse for {ahead} "
             f"of {self.study.seeds()} seeds: {percent('k_1_similarity', 'k_1')}.",
+            f"**A learned W_s** changes the perplexity by {percent('smoe_similarity_learned', 'smoe')}, and that of "
+            f"similarity with the identity by {percent('smoe_similarity_learned', 'smoe_similarity')}.",
             "**The weight S_ii of a word on itself** after 500 steps is, from layer to layer, "
             f"{weight('smoe_tau_0.1_500')} if τ = 0.1, {weight('smoe_similarity_500')} if τ = 1, and "
             f"{weight('smoe_tau_root_500')} if τ = √D. " +

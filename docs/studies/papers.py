@@ -40,6 +40,16 @@ MOMENTUM = [
         ("reference_initial", "SMoE", (35.55, 44.19)),
         ("reference_initial_heavy_ball", "heavy ball", (33.46, 42.33)),
         ("reference_initial_adam", "Adam first", (33.25, 41.11))]),
+    ("The paper's code: skeleton, initial weights, dropout 0.1, constant learning rate", "code", [
+        ("code", "SMoE", (35.55, 44.19)),
+        ("code_heavy_ball", "heavy ball", (33.46, 42.33)),
+        ("code_adam", "Adam first", (33.25, 41.11))]),
+    ("Adam and RmsProp in every layer", "smoe", [
+        SMOE,
+        ("adam_every_1e-08", "Adam, ε 1e-8", ()),
+        ("adam_every_0.1", "Adam, ε 0.1", ()),
+        ("rms_prop_every_1e-08", "RmsProp, ε 1e-8", ()),
+        ("rms_prop_every_0.1", "RmsProp, ε 0.1", ())]),
     ("Adam in the first layer: ε, at γ = 1", "smoe", [
         SMOE,
         ("adam", "ε 1e-8", (33.25, 41.11)),
@@ -55,6 +65,7 @@ MOMENTUM = [
         SMOE, ("gamma_0.3", "γ 0.3", ()), ("gamma_0.6", "γ 0.6", ()), HEAVY_BALL, ("gamma_1.5", "γ 1.5", ())]),
 ]
 MOMENTUM_LAYERS = ["smoe", "heavy_ball", "adam", "robust", "negative", "complex"]
+MOMENTUM_DIRECTIONS = ["smoe", "heavy_ball", "adam"]
 
 
 def three(title, name, plain, similarity, attention):
@@ -75,6 +86,9 @@ GRAPH_OF_TOKENS = [
         ("smoe_similarity_confident", "similarity, confident", ()),
         ("smoe_attention", "SMoE, attention", (32.23, 40.91)),
         ("smoe_attention_confident", "attention, confident", ())]),
+    ("Learned metric W_s of the similarity", "smoe", [
+        ("smoe", "SMoE", (34.84, 43.59)), ("smoe_similarity", "SMoE, similarity", (32.03, 39.92)),
+        ("smoe_similarity_learned", "similarity, W_s learned", ())]),
     three("GLaM", "glam", (39.10, 49.75), (34.92, 43.72), (36.71, 45.85)),
     three("X-MoE", "x_moe", (34.49, 42.96), (33.06, 41.28), (33.24, 41.73)),
     three("SMoE-dropout", "smoe_dropout", (34.67, 43.09), (33.69, 41.99), (33.91, 42.17)),
@@ -103,6 +117,12 @@ GRAPH_OF_TOKENS_LAYERS = ["smoe", "smoe_similarity", "smoe_attention", "smoe_sim
                           "smoe_similarity_confident", "smoe_attention_confident", "smoe_tau_root", "k_1",
                           "k_1_similarity", "k_1_attention"]
 GRAPH_OF_TOKENS_ON_ITSELF = ["smoe_tau_0.1_500", "smoe_similarity_500", "smoe_tau_root_500"]
+
+# Gates (name of the case with the plain rule, label) and update rules (end of the name, label). The first gate and the
+# first rule are the baselines.
+GATES = [("gate_softmax", "softmax"), ("gate_similarity", "similarity"), ("gate_attention", "attention"),
+         ("gate_cosine", "cosine (X-MoE)"), ("gate_fixed", "fixed (SMoE-dropout)")]
+RULES = [("", "plain"), ("_heavy_ball", "heavy ball"), ("_adam", "Adam first, ε 0.1"), ("_robust", "robust")]
 
 # Top-1 accuracy on ImageNet-1K and ImageNet-C in %, and mCE. The numbers are rows of (clean, corrupted, mCE): paper
 # 001, tables 2 and 3 for V-MoE with momentum and for Soft MoE; paper 002, table 2 for V-MoE with other routers.

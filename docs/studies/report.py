@@ -27,6 +27,10 @@ def table(head, rows):
     return "\n".join(lines).replace("|  |", "| |").replace("|  |", "| |")
 
 
+def paragraph(text):
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
 def items(*texts):
     """Formats the items of a list. The lines of an item that begin with a hyphen are items below it."""
     lines = []

@@ -59,7 +59,7 @@ def of_expert_count(options, case, result):
     return kept
 
 
-REDUCED = {"mot": of_mot, "expert_count": of_expert_count}
+REDUCED = {"mot": of_mot, "expert_count": of_expert_count, "expert_count_scale1": of_expert_count}
 
 
 def main(program, folder):

@@ -1,5 +1,5 @@
-"""docs/studies/page.py and papers.py: cells against numbers that the programs printed, the numbers of the papers
-against those of the programs, and the settings of the pages against those of the runs."""
+"""docs/studies: cells against numbers that the programs printed, the numbers of the papers against those of the
+programs, and the settings of the pages against those of the runs."""
 import math
 import re
 import statistics
@@ -9,12 +9,17 @@ import paths
 import page
 import papers
 import store
+from expert_count import ExpertCount
+from language import Graph, Language, Momentum
+from report import holds, shown
+from transformers import MOT_TEXT, MOT_VISION, Mot, Whole
+from vision import Vision
 
 
 class Numbers(unittest.TestCase):
     def test_shown(self):
-        self.assertEqual([page.shown(v, 1) for v in (1.25, -2.04, 0.04, -0.04)], ["1.2", "−2.0", "0.0", "0.0"])
-        self.assertEqual([page.shown(v, 2, True) for v in (1.5, -1.5, 0)], ["+1.50", "−1.50", "0.00"])
+        self.assertEqual([shown(v, 1) for v in (1.25, -2.04, 0.04, -0.04)], ["1.2", "−2.0", "0.0", "0.0"])
+        self.assertEqual([shown(v, 2, True) for v in (1.5, -1.5, 0)], ["+1.50", "−1.50", "0.00"])
 
     def test_papers_have_the_numbers_of_the_programs(self):
         source = (paths.ROOT / "examples/studies/momentum/cases.hpp").read_text()
@@ -44,11 +49,11 @@ class Numbers(unittest.TestCase):
 
     def test_effects_of_the_papers(self):
         # 33.46 / 35.55 and 0.02 / 0.50 of 002's table 2, by hand.
-        self.assertAlmostEqual(page.Language.effect((33.46, 42.33), (35.55, 44.19), 0), -5.879, places=3)
-        self.assertIsNone(page.Language.effect((34.01,), (34.84, 43.59), 1))
-        self.assertIsNone(page.Language.effect((), (34.84, 43.59), 0))
-        self.assertAlmostEqual(page.Vision.effect(((73.21, 50.45), (72.71, 48.72)), 1), 1.73)
-        self.assertIsNone(page.Vision.effect(((73.21, 50.45), (72.71, 48.72)), 2))
+        self.assertAlmostEqual(Language.effect((33.46, 42.33), (35.55, 44.19), 0), -5.879, places=3)
+        self.assertIsNone(Language.effect((34.01,), (34.84, 43.59), 1))
+        self.assertIsNone(Language.effect((), (34.84, 43.59), 0))
+        self.assertAlmostEqual(Vision.effect(((73.21, 50.45), (72.71, 48.72)), 1), 1.73)
+        self.assertIsNone(Vision.effect(((73.21, 50.45), (72.71, 48.72)), 2))
 
 
 class Cells(unittest.TestCase):
@@ -60,13 +65,13 @@ class Cells(unittest.TestCase):
         self.assertLess(abs(interval.half - 100 / of * half), 1.3 / of)
 
     def test_perplexities(self):
-        graph = page.Graph()
+        graph = Graph()
         self.assertEqual(graph.study.seeds(), 3)
         for case, baseline, mean, deviation, of in (
                 ("smoe_attention", "smoe", 2.38, 0.19, 44.91), ("glam_similarity", "glam", 0.37, 0.59, 45.19),
                 ("k_1_attention", "k_1", 5.40, 1.56, 48.85), ("smoe_tau_2", "smoe", 0, 0.06, 44.91)):
             self.check(graph.percent(case, baseline, graph.CLEAN), mean, deviation, of)
-        momentum = page.Momentum()
+        momentum = Momentum()
         for case, baseline, mean, deviation, of in (
                 ("heavy_ball", "smoe", -0.02, 0.52, 39.19), ("learned_gamma", "smoe", -0.23, 0.71, 39.19),
                 ("glam_adam", "glam", 16.84, 0.33, 38.71), ("half_heavy_ball", "half_smoe", 0.11, 0.44, 39.85),
@@ -81,14 +86,32 @@ class Cells(unittest.TestCase):
         self.assertIn("5.20 ± 0.11 | −0.04 [", graph.tables())
 
     def test_layers(self):
-        self.assertIn("| SMoE | 1.555 ± 0.078 | 1.670 ± 0.082 | 1.784 ± 0.231 | 1.847 ± 0.135 |", page.Graph().tables())
+        self.assertIn("| SMoE | 1.555 ± 0.078 | 1.670 ± 0.082 | 1.784 ± 0.231 | 1.847 ± 0.135 |", Graph().tables())
         # Layer 2 of the seeds: 0.871, 0.875, 0.889.
-        self.assertIn("| τ 1 | 100.0 ± 0.0 | 87.8 ± 0.9 |", page.Graph().tables())
+        self.assertIn("| τ 1 | 100.0 ± 0.0 | 87.8 ± 0.9 |", Graph().tables())
         self.assertIn("| SMoE | 34.4 ± 0.6 | 48.5 ± 0.3 | 49.6 ± 1.6 | 50.4 ± 0.4 | 51.7 ± 1.4 | 50.5 ± 0.8 |",
-                      page.Momentum().tables())
+                      Momentum().tables())
+
+    def test_gates_with_rules(self):
+        # Perplexities of the seeds: softmax 74.5997, 74.1660, 74.2782, with heavy ball 74.8931, 73.5954, 74.4347;
+        # attention 77.7730, 76.7116, 76.0201, with heavy ball 76.8418, 75.4272, 76.1444. The change with attention
+        # minus that with softmax: −1.2246, −0.7138, −0.0322; their mean over 74.3480 is −0.8835 %.
+        self.assertIn("| attention | −0.88 [", Graph().rules())
+        self.assertIn("| softmax | 74.35 ± 0.23 | 74.31 ± 0.66 |", Graph().rules())
+
+    def test_norms(self):
+        momentum = Momentum()
+        change = [run["curve"]["norm"][-1][0] - run["curve"]["norm"][0][0] for run in momentum.study.runs["smoe"]]
+        self.assertIn(f"| SMoE | +{statistics.mean(change):.2f} [", momentum.norms())
+        # Ranks that are equally frequent have entropy ln 16.
+        for run in momentum.study.runs["smoe"]:
+            run["layers"][0]["rank"] = [1 / 16] * 16
+        for run in momentum.study.runs["heavy_ball"]:
+            run["layers"][0]["rank"] = [0.5, 0.5] + [0] * 14
+        self.assertIn(f"| −{math.log(8):.3f} [−{math.log(8):.3f}, −{math.log(8):.3f}], excluded |", momentum.norms())
 
     def test_images(self):
-        vision = page.Vision()
+        vision = Vision()
         for at, case, baseline, mean, deviation in (
                 (0, "vmoe_heavy_ball", "vmoe", -0.22, 0.04), (1, "vmoe_similarity", "vmoe", -1.24, 0.92),
                 (2, "vmoe_attention", "vmoe", 3.16, 1.88), (3, "soft_heavy_ball", "soft", -0.25, 0.61),
@@ -102,7 +125,7 @@ class Cells(unittest.TestCase):
         self.assertLess(abs(statistics.stdev(values) - deviation), 1e-4 * deviation)
 
     def test_mot(self):
-        mot = page.Mot()
+        mot = Mot()
         self.assertEqual(mot.study.seeds(), 5)
         self.assertEqual(len(mot.study.runs), 28)
         for case, loss, accuracy in (("mot", (0.072136, 0.020076), (98.613, 0.31944)),
@@ -127,8 +150,23 @@ class Cells(unittest.TestCase):
             self.assertLess(abs(found.mean - mean), 1e-4 * abs(mean))
             self.assertLess(abs(found.half - half), 1e-4 * half)
 
+    def test_expert_count(self):
+        """Numbers that `expert_count --study theorem --seeds 10` and `--study init --seeds 10` print."""
+        experts = ExpertCount()
+        of = lambda case, when, name: [(run[when] if when else run)[name] for run in experts.study.runs[case]]
+        for case, when, name, mean, deviation in (
+                ("mlp.p4.m16", "t1", "own_error", 0.13561, 0.017317),
+                ("mlp.p4.m16", "end", "best_error", 0.18383, 0.01796),
+                ("mlp.p4.m16", "", "routed_to_own", 0.81955, 0.21707), ("mlp.p4.m16", "", "kept", 0.7375, 0.10121),
+                ("mlp.p4.m64.theorem", "end", "other_error", 0.47379, 0.0073718),
+                ("mlp.p4.m64.theorem", "", "routed_to_best", 0.39217, 0.05901),
+                ("mlp.p4.m16.independent", "t1", "own_error", 0.2616, 0.024153),
+                ("mlp.p4.m16.independent", "t1", "covered", 3.9, 0.31623),
+                ("mlp.p4.m16.independent", "", "accuracy", 79.37, 2.1226)):
+            self.near(of(case, when, name), mean, deviation)
+
     def test_parts_of_mot(self):
-        parts = page.Mot().parts()
+        parts = Mot().parts()
         for part, text in (
                 ("tables", "| without attention | 0.203 ± 0.033 | +0.186 ["),
                 ("tables", "| MoT − transformer without a gate | +0.055 [+0.031, +0.079] | excluded |"),
@@ -140,7 +178,7 @@ class Cells(unittest.TestCase):
             self.assertIn(text, parts[part])
 
     def test_mot_text(self):
-        text = page.Whole("mot_text", *page.MOT_TEXT)
+        text = Whole("mot_text", *MOT_TEXT)
         for column, of_cases in zip(text.columns, (
                 (("mot.m2", 44.083, 1.0681), ("mot.m4", 41.35, 0.6), ("mot.m8", 41.567, 0.91697),
                  ("multi_head", 49.083, 1.1004), ("linear", 35.3, 0.25981), ("bag_of_words", 56.95, 0.13229)),
@@ -156,8 +194,8 @@ class Cells(unittest.TestCase):
 
 class Sentences(unittest.TestCase):
     def test_a_sentence_that_is_no_longer_true(self):
-        self.assertEqual(page.holds(True, "It is."), "It is.")
-        momentum = page.Momentum()
+        self.assertEqual(holds(True, "It is."), "It is.")
+        momentum = Momentum()
         for run, plain in zip(momentum.study.runs["gamma_1.5"], momentum.study.runs["smoe"]):
             run["test"] = plain["test"] + 1
         with self.assertRaisesRegex(ValueError, "no longer support a sentence, rewrite it: So does"):
@@ -176,32 +214,35 @@ class Settings(unittest.TestCase):
             here = {float(n.replace(",", "")) for n in numbers}
             for option in re.findall(r"`--([a-z0-9-]+)`", cells[0]):
                 value = options[option]
-                self.assertIn(4 if option == "epsilon" and value == 4 / 255 else value, here, (name, option))
                 checked += 1
+                if isinstance(value, (bool, str)):
+                    self.assertIn({True: "on", False: "off"}.get(value, value), cells[column], (name, option))
+                    continue
+                self.assertIn(4 if option == "epsilon" and value == 4 / 255 else value, here, (name, option))
         self.assertEqual(checked, count)
 
     def test_language(self):
-        options = page.Momentum().study.options["smoe"][0]
+        options = Momentum().study.options["smoe"][0]
         self.check("momentum", options["setting"], 12)
         text = (paths.ROOT / "docs/studies/momentum.md").read_text()
         self.assertIn(f"| ≠ {options['text']['vocabulary']:,}: words seen", text)
         self.assertIn(f"| ≠ {options['text']['tokens']:,} words of", text)
-        for of in page.Graph().study.options.values():
+        for of in Graph().study.options.values():
             self.assertEqual(of[0]["text"], options["text"])
 
     def test_images(self):
-        options = page.Vision().study.options["vmoe_similarity"][0]
+        options = Vision().study.options["vmoe_similarity"][0]
         self.check("vision", options, 12)
         text = (paths.ROOT / "docs/studies/vision.md").read_text()
         self.assertIn(f"| 1 | ≠ {options['tau']:g} |", text)
         self.assertIn(f"| μ = {options['mu']:g}, γ = {options['gamma']:g} |", text)
 
     def test_mot(self):
-        for options in page.Mot().study.options["mot"]:
+        for options in Mot().study.options["mot"]:
             self.check("mot", options, 15)
 
     def test_text(self):
-        options = page.Whole("mot_text", *page.MOT_TEXT).study.options
+        options = Whole("mot_text", *MOT_TEXT).study.options
         of, linear = (options[f"book.{case}"][0] for case in ("mot.m8", "linear"))
         self.check("mot_text", {**of, **of["recipe"], **of["network"], "word-dim": of["network"]["token_dim"],
                                 "experts": 8, "linear-lr": linear["recipe"]["lr"]}, 10, 1)
@@ -209,8 +250,16 @@ class Settings(unittest.TestCase):
         self.assertIn(f"AdamW with rate {of['recipe']['lr'] * 1e4:g}e-4", text)
 
     def test_mot_vision(self):
-        options = page.Whole("mot_vision", *page.MOT_VISION).study.options["clean.mot.m8"][0]
+        options = Whole("mot_vision", *MOT_VISION).study.options["clean.mot.m8"][0]
         self.check("mot_vision", {**options, **options["recipe"], **options["network"]}, 7)
+
+    def test_expert_count(self):
+        study = ExpertCount().study
+        for case in ("mlp.p8.m64", "cnn.p4.m8", "mlp.p4.m16.independent"):
+            for options in study.options[case]:
+                self.check("expert_count", {name.replace("_", "-"): value for name, value in options.items()}, 7, 1)
+        for case, options in study.options.items():
+            self.assertEqual(options[0]["scale"], 1 if case.endswith((".scale1", ".theorem")) else 10, case)
 
 
 class Stored(unittest.TestCase):
@@ -233,6 +282,28 @@ class Stored(unittest.TestCase):
         self.assertEqual(self.kept("mot.m8", "mot"), {
             "epoch": [250, 800], "test_loss": [1, 3], "test_accuracy": [2, 3], "train_loss": [2, 1],
             "end": {"used": 3, "signal": [0]}})
+
+
+class StoredExperts(unittest.TestCase):
+    """Three experts and three clusters, the last of which has no test items at the end."""
+
+    RESULT = {"accuracy": 80, "entropy": 0.5, "cluster_accuracy": [90, 70, None], "loss": 1,
+              "routing": [[0.5, 0.25, 0.25], [0, 1, 0], [None, None, None]],
+              "experts": {"start": {"specialised": [0, 1, 1]},
+                          "end": {"specialised": [0, 0, 1],
+                                  "errors": [[0.25, 0.5, 0.75], [0.125, 0.5, 0.25], [0.5, 0.25, 0.75]]}}}
+
+    def test_means_over_experts(self):
+        # Own clusters 0, 1, 1: errors 0.25, 0.5, 0.25. Best clusters 0, 0, 1: 0.25, 0.125, 0.25. The other errors are
+        # 1.25, 0.375 and 1.25, each over 2. Of cluster 0, 0.5 goes to its own expert 0, and 0.75 to experts 0 and 1,
+        # whose best cluster it is. Of cluster 1, 1 and 0.
+        self.assertEqual(store.of_expert_count({}, "", self.RESULT), {
+            "accuracy": 80, "entropy": 0.5, "cluster_accuracy": [90, 70, None],
+            "end": {"own_error": 1 / 3, "other_error": 2.875 / 6, "best_error": 0.625 / 3, "covered": 2},
+            "sets": 2, "kept": 2 / 3, "routed_to_own": 0.75, "routed_to_best": 0.375})
+
+    def test_best_cluster(self):
+        self.assertEqual(store.lowest([None, 0.5, 0.25, 0.25]), 2)
 
 
 class Pages(unittest.TestCase):

@@ -59,12 +59,12 @@ TEST_CASE("OneOf: has the same bits as the rule it holds") {
   CHECK(passes(twice) != passes(learned));
 }
 
-TEST_CASE("words change their experts where the set is another, in whatever order") {
+TEST_CASE("fluctuation: counts words whose experts change, ignoring order") {
   CHECK(fluctuation({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 3, 4, 5, 7, 7, 8}, 2) == 0.25);
   CHECK(fluctuation({1, 2}, {2, 1}, 1) == 1);
 }
 
-TEST_CASE("an eigenvalue settles where lemma 1 says") {
+TEST_CASE("settles: agrees with the stability interval of lemma 1") {
   // For the eigenvalue σ of −∂u/∂x, the plain sum is stable if 0 < σ < 2, heavy ball with μ = 0.7 if 0 < σ < 3.4.
   const std::vector<std::complex<double>> sigma{-1, 1, 2.5, 3};
   CHECK(settles(sigma, 0)["stable"] == 0.25);
@@ -90,7 +90,7 @@ class Echo final : public Model {
 
 }  // namespace
 
-TEST_CASE("perplexity of a text, of an attacked one, and what the attack does to the words that it left alone") {
+TEST_CASE("perplexities: equal results by hand; harm skips attacked words") {
   Setting s;
   s.batch = 1;
   s.length = 2;
@@ -105,7 +105,27 @@ TEST_CASE("perplexity of a text, of an attacked one, and what the attack does to
   CHECK_THROWS(perplexities(echo, clean, std::vector<TokenId>{1, 1, 1, 1}, s));
 }
 
-TEST_CASE("bars of what layers do end at 0") {
+TEST_CASE("json_lines: writes a line for each point and layer") {
+  const auto layer = [](double entropy, double norm, std::vector<double> rank) {
+    return Routing{.entropy = entropy, .load = {1, 3}, .picks = {}, .norm = norm, .rank = std::move(rank)};
+  };
+  studies::Json curve{{"step", {10, 20}}};
+  add_layers({layer(0.123456, 2, {0.5, 0.5}), layer(1, 3, {1, 0})}, curve);
+  add_layers({layer(0.25, 4, {0.75, 0.25}), layer(2, 1e-7, {0, 1})}, curve);
+  const auto line = [](int step, int l, double entropy, double norm, double rank_entropy) {
+    return studies::Json{{"case", "a"},        {"seed", 5},
+                         {"step", step},       {"layer", l},
+                         {"entropy", entropy}, {"load_variation", 0.5},
+                         {"norm", norm},       {"rank_entropy", rank_entropy}}
+               .dump() +
+           '\n';
+  };
+  CHECK(json_lines("a", 5, curve) == line(10, 1, 0.1235, 2.0, 0.6931) + line(10, 2, 1.0, 3.0, 0.0) +
+                                         line(20, 1, 0.25, 4.0, 0.5623) + line(20, 2, 2.0, 1e-7, 0.0));
+  CHECK(json_lines("a", 5, {{"step", {10}}, {"valid", {9}}}).empty());  // a run that was stored without these curves
+}
+
+TEST_CASE("draw_all: bars of shares do not extend below 0") {
   if (!gnuplot::available()) return;
   Case only;
   only.name = "only";

@@ -4,11 +4,15 @@
 #include <cmath>
 #include <complex>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <gatefold/data/corpus.hpp>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/metric/load.hpp>
 #include <gatefold/papers.hpp>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -73,10 +77,10 @@ inline Perplexities perplexities(Model& model, std::span<const TokenId> clean, s
   return {perplexity(of_clean), perplexity(of_attacked), perplexity(alone_after) / perplexity(alone_before)};
 }
 
-/// Returns the routing of each mixture on the first eight blocks of the validation text.
-inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s) {
+/// Returns the routing of each mixture on the first blocks of the validation text, `most` at most.
+inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s, Index most = 8) {
   Blocks blocks(text.valid, s);
-  const Index count = std::min<Index>(blocks.count(), 8);
+  const Index count = std::min<Index>(blocks.count(), most);
   const double share = 1 / static_cast<double>(count);
   std::vector<Routing> all;
   for (Index b = 0; b < count; ++b) {
@@ -118,6 +122,46 @@ inline double fluctuation(std::vector<Index> before, std::vector<Index> after, I
 /// Returns √(Σ_e (c_e − c̄)² / E) / c̄, the coefficient of variation of the picks c_e of the experts.
 inline double variation(const std::vector<Index>& load) {
   return gatefold::metric::Load{load}.coefficient_of_variation();
+}
+
+/// Appends measurements of each layer to the curves of a run, with four significant digits: curve[name][point][layer].
+/// `rank_entropy` is the entropy in nats of the picks' ranks by norm; ln E means that all ranks are equally frequent.
+inline void add_layers(const std::vector<Routing>& layers, Json& curve) {
+  const auto rounded = [](double value) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.4g", value);
+    return std::strtod(digits, nullptr);
+  };
+  const auto add = [&](const char* name, const auto& of) {
+    Json point = Json::array();
+    for (const Routing& layer : layers) point.push_back(rounded(of(layer)));
+    curve[name].push_back(std::move(point));
+  };
+  add("entropy", [](const Routing& layer) { return layer.entropy; });
+  add("load_variation", [](const Routing& layer) { return variation(layer.load); });
+  if (!layers.front().rank.empty()) {
+    add("norm", [](const Routing& layer) { return layer.norm; });
+    add("rank_entropy", [](const Routing& layer) {
+      double sum = 0;
+      for (const double share : layer.rank) sum -= share > 0 ? share * std::log(share) : 0;
+      return sum;
+    });
+  }
+  if (layers.front().on_itself) add("on_itself", [](const Routing& layer) { return layer.on_itself.value_or(0); });
+}
+
+/// Returns the curves of a run as lines of JSON, one per point and layer: case, seed, step, layer (from 1), and the
+/// measurements of add_layers(). `curve` is the curve of a result of learn().
+inline std::string json_lines(const std::string& name, std::uint64_t seed, const Json& curve) {
+  std::string lines;
+  for (std::size_t at = 0; at < curve.at("step").size(); ++at)
+    for (std::size_t l = 0; curve.contains("entropy") && l < curve["entropy"][at].size(); ++l) {
+      Json line{{"case", name}, {"seed", seed}, {"step", curve["step"][at]}, {"layer", l + 1}};
+      for (const char* key : {"entropy", "load_variation", "norm", "rank_entropy", "on_itself"})
+        if (curve.contains(key)) line[key] = curve[key][at][l];
+      lines += line.dump() + '\n';
+    }
+  return lines;
 }
 
 /// Returns the eigenvalues of −∂u/∂x at all words, from the Jacobian ∂u/∂x at each word.
@@ -163,6 +207,7 @@ inline Json learn(const Case& c, const Text& text, Seed seed, const Report& repo
     if ((step + 1) % every != 0) continue;
     curve["step"].push_back(step + 1);
     curve["valid"].push_back(perplexity(*model, text.valid, s, 8));
+    add_layers(routing(*model, text, s, 2), curve);
   }
   const Perplexities valid = perplexities(*model, text.valid, text.valid_attacked, s);
   const Perplexities test = perplexities(*model, text.test, text.test_attacked, s);

@@ -26,8 +26,8 @@ struct Routing {
   std::optional<double> on_itself{};  // mean over words of the weight S[i,i], if the gate mixes by similarity
 };
 
-/// Compares the output of a mixture with the direction v of multi-objective optimisation (metric::pareto_gap, paper 001,
-/// definition 1). All members are means over words.
+/// Compares the output of a mixture with the direction v of multi-objective optimisation (metric::pareto_gap; paper
+/// 001, definition 1). All members are means over words.
 struct Direction {
   double least = 0;       // ‖v‖, the least norm of a convex combination of the experts' unit vectors
   double normalised = 0;  // norm of these unit vectors combined with the weights of the gate

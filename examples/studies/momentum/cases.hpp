@@ -47,6 +47,10 @@ class Cases {
     add(make_switch, "half_smoe", "SMoE", {Plain{}}, {{84.81, 99.29}});
     add(make_switch, "half_heavy_ball", "heavy ball", {heavy}, {{86.65, 101.18}});
     add(make_switch, "half_adam", "Adam first", {AdamFirst{{}, heavy}});
+    begin("Twice the depth", "deep_smoe");
+    setting_.depth = 2 * base.depth;
+    add(make_switch, "deep_smoe", "SMoE", {Plain{}}, {{30.33, 37.83}});
+    add(make_switch, "deep_heavy_ball", "heavy ball", {heavy}, {{29.03, 36.78}});
     setting_ = base;
 
     begin("GLaM, a mixture in every other layer", "glam");
