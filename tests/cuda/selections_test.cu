@@ -167,7 +167,7 @@ TEST_CASE("SigmoidBias, softmax as weight: matches the naive backend") {
 TEST_CASE("ReluRouting: matches the naive backend") {
   expect_same_for_all_ranks(ReluRouting{.coefficient = 0.3}, {"grads.rate"});
 }
-TEST_CASE("ReluRouting, limited: matches the naive backend") {
+TEST_CASE("ReluRouting: with a limit, matches the naive backend") {
   expect_same_for_all_ranks<float>(ReluRouting{.k = 2, .most = 3, .coefficient = 0.3, .balanced = false},
                                    {"grads.rate"});
 }

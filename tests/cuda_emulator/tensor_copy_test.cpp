@@ -207,7 +207,7 @@ TEST_CASE("tensor copy: out-of-bounds elements are zero and count as copied") {
   }
 }
 
-TEST_CASE("tensor copy: accepts parameter maps, cache hints, shared::cta") {
+TEST_CASE("tensor copy: accepts a map parameter, cache hint and shared::cta") {
   Tensor matrix({64, 8});
   const Encoding e = matrix.encoding({64, 4});
   CUtensorMap map;

@@ -113,7 +113,7 @@ TEST_CASE("AsyncCheckpoint: a failed run leaves only complete files") {
   CHECK(folder.entries() == 1);  // the first save was complete before the second began
 }
 
-TEST_CASE("AsyncCheckpoint: waiting in different orders throws, writes no file") {
+TEST_CASE("AsyncCheckpoint: different wait orders throw and leave no files") {
   const support::TempDirectory folder;
   std::string said;
   try {

@@ -55,7 +55,7 @@ TEST_CASE("expect_same: different models, options or seeds throw at the start") 
       "DataParallel: expert.up: expected the same value on all shards, got a different one on shard 2 than on shard 0");
 }
 
-TEST_CASE("expect_same: different placements throw at the start") {
+TEST_CASE("expect_same: different placements throw when a Trainer is made") {
   CHECK(message_of([](auto& shard) {
           Cpu::Context ctx(1);
           dist::Placement placement{{0, 0, 1, 1, 2, 2}};

@@ -126,7 +126,7 @@ TEST_CASE("Fields: backward adds to dx and to gradients") {
   for (std::size_t i = 0; i < grads.size(); ++i) CHECK(both[i] == 2 * grads[i]);
 }
 
-TEST_CASE("Fields: passes conformance, sparse or dense, also in a chain") {
+TEST_CASE("Fields: sparse and dense tables pass conformance, also in chains") {
   for (const bool sparse : {true, false}) {
     Fields of = fields;
     of.sparse = sparse;

@@ -25,7 +25,7 @@ struct SequenceOffsets {
   GATEFOLD_HD static Index clamp(Index v, Index low, Index high) { return v < low ? low : v > high ? high : v; }
   GATEFOLD_HD Index inside(Index row) const { return clamp(row - block.row, 0, block.all_rows()); }
 };
-/// Writes the first row of each head in a block that begins at row `row`: to[h] = from[first + h] − row for head h.
+/// Writes the first row of each head h, counted from `row`, the first row of a block: to[h] = from[first + h] − row.
 template <class B>
 struct BlockOffsets {
   View<const Index, 1, B> from;

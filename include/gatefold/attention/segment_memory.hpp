@@ -125,7 +125,8 @@ struct AttentionMemory {
   /// @param padded  whether some items are padding
   /// @throws ArgumentError unless the number of sequences is `count`, past and next have the numbers of rows that
   ///         `window` requires, their rows have the same width (`model_dim` or, if `wide`, also 2 · model_dim), past
-  ///         and next do not overlap, and next_valid is given if `padded` and next is given
+  ///         and next do not overlap, the masks have one entry for each remembered item, and next_valid is given if
+  ///         `padded` and next is given
   void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
     expect(sequences == 0 || sequences == count, where, "memory",

@@ -36,7 +36,8 @@ struct GradientOptions {
   /// Random numbers in [−moved, moved) are added to the parameters before the check, because equal initial values can
   /// hide wrong gradients.
   double moved = 0;
-  // Names of tensors whose gradient must be 0 up to rounding. For all others, a gradient that is 0 everywhere fails.
+  // Names of tensors whose gradient must be 0 up to rounding. The check fails for any other tensor whose gradient is 0
+  // everywhere.
   std::vector<std::string> zero{};
 };
 

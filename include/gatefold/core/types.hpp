@@ -38,8 +38,8 @@ struct Seed {
   friend constexpr bool operator==(const Seed&, const Seed&) = default;
 };
 
-/// A seed and the number of a step, which together select a stream of random numbers. Policies with noise, for example
-/// dropout, take it as an extra input. The same seed and step give the same numbers.
+/// A seed and the number of a step, which together select a stream of random numbers. The extra input of policies with
+/// noise (Noise), for example of dropout, can contain a Random. The same seed and step give the same numbers.
 struct Random {
   Seed seed{};
   std::uint64_t step = 0;

@@ -48,8 +48,8 @@ std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>
   return touched;
 }
 
-/// A visitor that lists all contiguous runs of values that all_reduce must sum, in the order of the tensors of the pack
-/// (a struct of named tensors).
+/// A visitor that lists the contiguous runs of values of type T that all_reduce must sum, in the order of the tensors
+/// of the pack (a struct of named tensors). It skips packs that are distributed over the shards.
 template <class T, class ShardT, class M>
 struct Runs {
   ShardT& shard;

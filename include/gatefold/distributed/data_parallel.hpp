@@ -148,8 +148,8 @@ struct CountExperts {
   void operator()(const Name&, const auto&) const {}
   void sharded(const Name&, const auto& g) const { n += g.deal->placement.experts(); }
 };
-/// A visitor that computes Σ g², the sum of squared gradients: one sum over the tensors that all shards hold, and one
-/// sum for each expert that this shard holds.
+/// A visitor that computes sums of squared gradients, Σ g². It computes one sum over the tensors that all shards hold,
+/// and one sum for each expert that this shard holds.
 template <class C>
 struct OfPack {
   C& ctx;

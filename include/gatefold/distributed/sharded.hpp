@@ -209,7 +209,7 @@ class HeldRows {
   /// Returns the number of rows of a tensor on each shard.
   const std::vector<Index>& of(std::size_t tensor) const { return by_tensor_[tensor]; }
   Index count(std::size_t tensor) const { return std::accumulate(of(tensor).begin(), of(tensor).end(), Index(0)); }
-  /// Returns the number of rows of a tensor on all shards with a number below `shard`.
+  /// Returns the total number of rows of a tensor on the shards before `shard`, that is, on shards 0 to shard − 1.
   Index before(std::size_t tensor, Index shard) const {
     return std::accumulate(of(tensor).begin(), of(tensor).begin() + shard, Index(0));
   }

@@ -214,7 +214,7 @@ struct RunOptions {
 /// @param shards  number of shards, at least the number of processes. The bits of the results depend on it
 /// @throws ArgumentError if there are fewer shards than processes, or if processes pass different numbers of shards;
 ///         the first exception of a shard of this process, after all shards have ended; DeviceError if another process
-///         has failed
+///         has failed, or if a thread cannot be started
 template <World W, class F>
 void run(W& world, Index shards, const F& program, const RunOptions& options = {}) {
   expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the number of processes)"},

@@ -161,8 +161,8 @@ class SlotExchange {
     Range rows, slots;
     std::vector<Range> rows_of{}, slots_of{};
   };
-  /// Running totals over the experts that one shard holds, in order: the number of rows that the experts so far read,
-  /// and the number of slots of these experts.
+  /// Running totals over the experts that one shard holds. Element i of `rows` is the number of different rows that the
+  /// first i experts read. Element i of `slots` is the number of slots of these experts.
   struct Ends {
     std::vector<Index> rows{0}, slots{0};
   };

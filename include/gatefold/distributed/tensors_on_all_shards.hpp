@@ -78,7 +78,8 @@ class Whole {
     });
   }
 
-  /// Visits the tensors, with all rows, in the order and with the names of the pack.
+  /// Visits the tensors in the order and with the names of the pack. A distributed tensor has all rows on shard 0, and
+  /// is empty on the other shards.
   static void each(auto&& f, auto& self, auto&...) {
     for_each_tensor(parts::Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
                                    [&](const Name& at, auto& part, const DealtRows&, Index i) {

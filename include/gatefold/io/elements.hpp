@@ -87,7 +87,7 @@ bool reads_as(std::string_view dtype) {
   return known && (std::is_floating_point_v<T> || whole);
 }
 
-/// Converts `count` elements from a file: to[i] = from[i], rounded if T is narrower than the type in the file.
+/// Converts `count` elements from a file: to[i] = from[i], rounded if T cannot represent the value exactly.
 /// @param from  the elements in the file's type (dtype); their address need not be aligned
 /// @pre reads_as<T>(dtype)
 template <class T>

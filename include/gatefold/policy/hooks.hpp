@@ -17,7 +17,7 @@
 /// function. If a policy has a member of that name with a different signature, a static_assert quotes the expected
 /// signature. The function `all` of a family looks up each member of the family, so that a wrong signature is reported
 /// even if no code calls the member. tests/structure/hooks.sh makes the table of docs/reference/optional_members.md
-/// from the rows below and in named.hpp.
+/// from the macro calls in this header and in named.hpp.
 namespace gatefold::detail_::hook {
 
 // GATEFOLD_FLAG(owner, type, name, default, description) defines a function name<P>(). It returns the static constexpr

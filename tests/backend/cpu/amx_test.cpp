@@ -145,7 +145,7 @@ float flushed(float v) { return std::abs(v) < std::numeric_limits<float>::min() 
 
 }  // namespace
 
-TEST_CASE("AMX: adds even and odd values, then the running sum") {
+TEST_CASE("AMX: sums even and odd products separately, then adds them") {
   constexpr Index width = cpu::Tile<P>::columns, depth = 80;
   static_assert(cpu::Tile<P>::rows == 32 && width == 32);
   cpu::AmxTiles<P>::permit();

@@ -170,7 +170,7 @@ TEST_CASE("streamed mixing (1), (2): averages only items in the window" * doctes
       }
 }
 
-TEST_CASE("streamed mixing: nonfinite r reaches only items that see it") {
+TEST_CASE("streamed mixing: nonfinite r affects only items that read it") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), inf, -inf})
     for (const Index length : {40, 300}) {

@@ -71,7 +71,7 @@ TEST_CASE("Capacity (1): room equals the published numbers (V-MoE)") {
   CHECK(Capacity<>{.slots = 7}.room(400, 2, 8) == 7);
 }
 
-TEST_CASE("Capacity (1): room equals exact integer arithmetic") {
+TEST_CASE("Capacity (1): room is exact despite rounding of the factor") {
   CHECK(Capacity<>{.factor = 1.1, .multiple_of = 1}.room(100, 1, 10) == 11);
   for (Index tenths = 1; tenths <= 10; ++tenths)
     for (Index items = 1; items <= 200; ++items)

@@ -90,8 +90,9 @@ GATEFOLD_INLINE Ints small_dot(Ints s, Ints w, std::int32_t x) {
 GATEFOLD_INLINE Ints signed_dot(Ints s, Ints w, std::int32_t x) {
 #if defined(GATEFOLD_UNSIGNED_DOT)
   return small_dot(s, w, x);
-// The instruction below multiplies unsigned by signed bytes and adds pairs of products in 16 bits. |x| as the unsigned
-// factor and w · sign(x) as the signed factor have sums of at most 2 · 127².
+// The instruction maddubs below multiplies unsigned by signed bytes and adds pairs of products in 16 bits. The unsigned
+// factor is |x|, and the signed factor is w · sign(x). The sums do not overflow, because they are at most 2 · 127² <
+// 2¹⁵ in absolute value.
 #elif defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__)
   const __m512i all = _mm512_set1_epi32(x), v = __builtin_bit_cast(__m512i, w);
   const __m512i product = _mm512_mask_sub_epi8(v, _mm512_movepi8_mask(all), _mm512_setzero_si512(), v);

@@ -43,12 +43,13 @@ bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, i
 /// Computes gradients of weights, one matrix product for each expert e: c[e] = a[e]ᵀ b[e], or c[e] += a[e]ᵀ b[e]. The
 /// products sum over the rows of both factors, which are the slots (rows of work) of an expert. c is contiguous.
 ///
-/// If c has few columns, its rows fill only a small part of a vector register, and the wide factor has to be transposed
-/// first. Examples are the gradients of a gate or of a few filters. The function therefore computes cᵀ = bᵀ a instead
-/// if this is faster. Every sum is the same, bit for bit.
+/// If c has few columns, its rows fill only a small part of a vector register, and the product has to transpose the
+/// wide factor a first. Examples are the gradients of a gate or of a few filters. The function therefore computes
+/// cᵀ = bᵀ a and transposes the result, if the estimated time is shorter. All sums have the same bits in both cases.
 /// @param batch  batch.all.depth is the average number of slots of an expert, estimated from an upper bound of all
 ///               slots. The choice between c and cᵀ depends on no other property of the routing
-/// @cost   the cost of Product; if c is transposed, also scratch of the size of c and up to two copies
+/// @cost   the cost of Product; if cᵀ is computed, also scratch of the size of c, and one transposing copy of c (two if
+///         the product is added to c)
 /// @order  the order of Product, whether c is transposed or not
 template <class P, class Context, class V>
 void outer(Context& ctx, const Batch<P>& batch, const V& c) {

@@ -25,9 +25,10 @@ struct Tuning {
   // epilogue only stores the sums. Most of the memory that such a product accesses is c. Tried: without rank_update,
   // the backward pass took 56 % longer for 16 items, 89 % longer for 1 item.
   Index rank_update_depth = 32;
-  // Gradients of weights with at least this many elements are written with non-temporal stores. Tried: if all gradients
-  // are written in this way, steps of 128 items with 16 experts of 64 x 128 took 9 % longer, in bfloat16 15 %. If none
-  // are, steps of 16 items with 8 experts of 512 x 2048 took 13 % longer, with 64 of these experts 10 %.
+  // Gradients of weights with at least this many elements are written with non-temporal stores. Tried: with
+  // non-temporal stores for all gradients, steps of 128 items with 16 experts of 64 x 128 took 9 % longer, or 15 % in
+  // bfloat16. Without non-temporal stores, steps of 16 items took 13 % longer with 8 experts of 512 x 2048, and 10 %
+  // longer with 64 of these experts.
   Index streamed_size = 1 << 20;
 
   // A product with fewer multiply-adds than this always runs on one thread. For other products the context decides
@@ -59,17 +60,17 @@ struct Tuning {
   // If each thread would get fewer tasks of a matrix product than this, tasks are made smaller: their columns are
   // halved, and then their rows.
   Index product_tasks_each = 4;
-  // A matrix product A B packs B for this many blocks of Tile::depth terms at a time. Tried: multiplying each
-  // panel of B by four blocks of A before the next panel; this did not change the time.
+  // A matrix product A B packs at most packed_blocks · Tile::depth rows of B at a time. Tried: multiplying each panel
+  // of B by four blocks of A before the next panel; this did not change the time.
   Index packed_blocks = 16;
   // Size of the memory for packed weights in a product, in bytes.
   Index packed_bytes = 16 << 20;
 
-  // A parallel loop for_each with at least shared_elements elements is shared between threads, if that pays according
-  // to the measured time of sampled_elements elements from the middle of the loop.
+  // A parallel loop for_each with at least shared_elements elements first computes sampled_elements elements from the
+  // middle of the loop on the calling thread. The measured time decides whether several threads compute the others.
   Index shared_elements = 1 << 14, sampled_elements = 1 << 11;
-  // A parallel loop for_rows measures the time of one in this many rows, and then decides whether sharing the others
-  // pays.
+  // A parallel loop for_rows divides its number of rows by this number, and first computes that many rows from the
+  // middle of the loop on the calling thread. The measured time decides whether several threads compute the other rows.
   Index rows_of_sample = 16;
   // The parallel sort group_by is shared between threads if there are at least this many keys.
   Index shared_keys = 1 << 13;

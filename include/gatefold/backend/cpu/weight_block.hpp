@@ -26,9 +26,9 @@ struct WeightBlock {
   bool empty() const { return depth == 0 || columns == 0; }
   /// Returns the number of words (packed elements) in a column of this block.
   Index words() const { return cpu::words<P>(depth); }
-  /// Packs the rows of the left factor A that this block multiplies. If the block is quantised, the rows are rounded to
-  /// 8 bits.
-  /// @param from  the column of `a` that belongs to the first row of this block
+  /// Packs rows [line, line + lines) of the left factor A, but only the `depth` columns that are multiplied by the rows
+  /// of this block. If the block is quantised, the values are rounded to 8 bits.
+  /// @param from  the first of these columns in `a`
   void pack_rows(const Operand<T>& a, Index line, Index lines, Index from, T* to) const {
     if constexpr (std::is_same_v<T, float>)
       if (const QuantisedFormat* format = packed.quantised.format)

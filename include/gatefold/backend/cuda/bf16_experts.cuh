@@ -158,7 +158,7 @@ void with_constant(bool transpose, const F& f) {
 /// matrices w, the epilogue gets both sums. With several a, the epilogue gets the sum Σ_t a_t[row(s)] op(w_t[e]).
 /// @tparam Rows      whether the rows of `a` can be in any order, or are always in slot order (sorted by expert)
 /// @param a          rounded matrices, each [.., depth]
-/// @param hopper     whether to use the kernel for Hopper; the rows of `a` are then in slot order
+/// @param hopper     whether to use the kernel for Hopper. If true, the rows of `a` must be in slot order
 /// @param transpose  a bool, as_transposed or as_stored
 /// @param c          the results, in rows of `stride` values
 template <RowsOfA Rows = RowsOfA::any, int Terms, class Transpose, class C, class Context, class B, std::size_t M,

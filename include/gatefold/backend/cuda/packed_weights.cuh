@@ -99,8 +99,8 @@ class PackedWeights {
   /// Returns the number of weight matrices that have a copy in bfloat16.
   std::size_t size() const { return copies_.size(); }
 
-  /// Stores a copy of the weights w [experts, depth, columns] of 8 or 4 bits, and waits until it is complete. Replaces
-  /// a copy in bfloat16.
+  /// Stores a copy of the weights w [experts, depth, columns] with 8 or 4 bits per weight, and waits until the copy is
+  /// complete. If w had a copy in bfloat16, that copy is removed.
   void add_quantised(cudaStream_t stream, const float* w, Index experts, Index depth, Index columns, Weights form) {
     Quantised copy = reserved(experts, depth, columns, form);
     quantise(stream, experts, columns, w, copy.matrix);

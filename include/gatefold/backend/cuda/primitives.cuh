@@ -299,7 +299,7 @@ struct Primitives {
     detail_::device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
   }
   /// Rounds to bfloat16, once for several products, the rows of `a` that the slots of the experts read. While the
-  /// returned object lives, grouped products that round their factors read the rounded rows.
+  /// returned object lives, all grouped products that read these rows of `a` use the rounded copy.
   /// @param room  memory in which the rounded rows can be stored. Its values must not be needed, and no other code may
   ///              write to it while the object lives
   template <class C>

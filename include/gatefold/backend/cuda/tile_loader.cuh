@@ -157,7 +157,8 @@ class TileLoader {
     rows_ += Depth;
   }
   /// Calls f(i, from, inside) for each of this thread's groups of four values in a tile. `from` is the address of the
-  /// group; `inside` is true if the group is inside the depth (before the end of the lines).
+  /// group. `inside` is true if the position of the group in its four lines is before the end of the lines. Only for
+  /// layouts in which neighbouring lines are contiguous (along_lines and rounded).
   template <class F>
   __device__ void each_row(const F& f) {
 #pragma unroll

@@ -81,8 +81,8 @@ struct ScheduledTopK {
 /// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610. (2), (4), (5) are further schedules of the code
 /// of SMoE-dropout. (3) is for the temperatures in table 10 of paper 002, which does not name the shape of the
 /// schedule. With levels, `from` and `to` are unused. If 300 divides total, (5) ends at v = to + 0.05 (from − to).
-/// @throws ArgumentError unless total >= 1, step >= 0, `from` and `to` have the same sign for (3), and there is a level
-///         for (4)
+/// @throws ArgumentError unless total >= 1 and step >= 0. For (3), `from` and `to` must have the same sign and not
+///         be 0. For (4), there must be at least one level, and total · count must not overflow Index
 struct Annealed {
   enum class Shape { linear, cosine, geometric, levels, saturating };
 
