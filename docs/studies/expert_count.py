@@ -1,6 +1,6 @@
 """The page expert_count.md."""
 from intervals import Interval, Measure, Study, verdict, verdict_on_sign
-from report import Page, between, grouped, items, paragraph, spread, table
+from report import Page, between, grouped, items, paragraph, signed, spread, table
 
 
 class ExpertCount(Page):
@@ -11,9 +11,7 @@ class ExpertCount(Page):
 
     def __init__(self):
         self.study = Study("expert_count")
-        unscaled = Study("expert_count_scale1")  # runs with --scale 1
-        for case, runs in unscaled.runs.items():
-            self.study.runs[f"{case}.scale1"], self.study.options[f"{case}.scale1"] = runs, unscaled.options[case]
+        self.study.include("expert_count_scale1", ".scale1")  # runs with --scale 1
 
     @staticmethod
     def case(layer, count):
@@ -33,12 +31,9 @@ class ExpertCount(Page):
     def values(self, layer, measure, decimals):
         return lambda count: spread(self.study.summary(self.case(layer, count), measure), decimals)
 
-    def signed(self, interval, sign, decimals):
-        return f"{between(interval, decimals)}, {verdict_on_sign(interval, sign)}"
-
     def best(self, layer, count, measure, sign, decimals):
         """Compares the number of experts that the paper finds best with each other number."""
-        return lambda other: "" if other == count else self.signed(
+        return lambda other: "" if other == count else signed(
             self.difference((layer, count), (layer, other), measure), sign, decimals)
 
     def figures(self, layers):
@@ -80,7 +75,7 @@ class ExpertCount(Page):
             self.orders(optima),
             paragraph("**P = 8 minus P = 4, accuracy in points.** In the paper, P = 8 makes the MLP mixture worse, and "
                       "the CNN mixture remains good."),
-            self.by_count(("MLP", lambda count: self.signed(patches("mlp", count), -1, 1)),
+            self.by_count(("MLP", lambda count: signed(patches("mlp", count), -1, 1)),
                           ("CNN", lambda count: between(patches("cnn", count), 1))),
             "**CNN minus MLP, accuracy in points**",
             self.by_count(*((f"P = {of}", lambda count, of=of: between(kinds(of, count), 1)) for of in (4, 8))),
@@ -117,7 +112,7 @@ class ExpertCount(Page):
             self.study.values(self.case(f"{kind}.p4", count), measure))
         compared = [row for kind in ("mlp", "cnn") for row in (
             (f"{kind.upper()}: other clusters minus own cluster, at T₁",
-             lambda count, kind=kind: self.signed(one(gap, kind)(count), 1, 3)),
+             lambda count, kind=kind: signed(one(gap, kind)(count), 1, 3)),
             (f"{kind.upper()}: own cluster, the end minus T₁",
              lambda count, kind=kind: between(one(change, kind)(count), 3)))]
         mean = lambda layer, measure, count: self.study.summary(self.case(layer, count), measure)[0]
@@ -142,7 +137,7 @@ class ExpertCount(Page):
     def init(self):
         equal, apart = "mlp.p4", "mlp.p4.independent"
         own, other = self.stage("t1", "own_error"), self.stage("t1", "other_error")
-        less = lambda measure, sign, decimals: lambda count: self.signed(
+        less = lambda measure, sign, decimals: lambda count: signed(
             self.difference((equal, count), (apart, count), measure), sign, decimals)
         return "\n\n".join([
             f"**MLP, P = 4** ({self.study.seeds()} seeds)",

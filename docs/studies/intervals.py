@@ -126,6 +126,12 @@ class Study:
             self.runs[case] = [seeds[seed]["result"] for seed in sorted(seeds)]
             self.options[case] = [seeds[seed]["options"] for seed in sorted(seeds)]
 
+    def include(self, name, suffix):
+        """Adds the runs of another archive, with a suffix at the names of the cases."""
+        other = Study(name)
+        self.runs.update({case + suffix: runs for case, runs in other.runs.items()})
+        self.options.update({case + suffix: options for case, options in other.options.items()})
+
     def seeds(self):
         """Returns the number of seeds, which must be the same for all cases."""
         counts = {len(runs) for runs in self.runs.values()}

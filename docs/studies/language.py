@@ -4,7 +4,7 @@ import statistics
 
 import papers
 from intervals import FOLDER, Interval, Measure, Study, verdict, verdict_on_sign
-from report import Page, between, by_verdict, holds, items, paragraph, powers, shown, spread, table
+from report import Page, between, by_verdict, holds, items, paragraph, powers, shown, signed, spread, table
 
 
 class Language(Page):
@@ -149,11 +149,9 @@ class Momentum(Language):
         every = [run for case, runs in self.study.runs.items() if "_every_" in case for run in runs]
         skipped = sum(run["skipped"] for run in every)
         better = sum(a < b for a, b in zip(seeds.values("gamma_0.3", clean), seeds.values("smoe", clean)))
-        relative = lambda case, baseline: [100 * (a / b - 1) for a, b in zip(
-            self.study.common([case, baseline]).values(case, clean),
-            self.study.common([case, baseline]).values(baseline, clean))]
-        growth = Interval.of([whole - half for whole, half in zip(
-            relative("heavy_ball", "smoe"), relative("half_heavy_ball", "half_smoe"))])
+        depths = ["heavy_ball", "smoe", "half_heavy_ball", "half_smoe"]
+        of_depths = [self.study.common(depths).values(case, clean) for case in depths]
+        growth = Interval.of([100 * (a / b - c / d) for a, b, c, d in zip(*of_depths)])
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}
         return items(
@@ -228,8 +226,6 @@ class Momentum(Language):
         first = self.study.runs[clean][0]["curve"]["step"][0]
         change = lambda l: Measure("", lambda run: run["curve"]["norm"][-1][l] - run["curve"]["norm"][0][l])
         even = lambda l: Measure("", lambda run: -sum(s * math.log(s) for s in run["layers"][l]["rank"] if s > 0))
-        signed = lambda interval, sign, decimals: (
-            f"{between(interval, decimals)}, {verdict_on_sign(interval, sign)}")
         head = ["layer", *(str(l + 1) for l in layers)]
         depth = Interval.of([run["layers"][-1]["norm"] - run["layers"][0]["norm"] for run in self.study.runs[clean]])
         cases = [case for case in papers.MOMENTUM_DIRECTIONS if case != clean]
@@ -315,9 +311,7 @@ class Graph(Language):
 
     def __init__(self):
         super().__init__("graph_of_tokens", papers.GRAPH_OF_TOKENS)
-        shorter = Study("graph_of_tokens_500")  # runs of 500 steps
-        for case, runs in shorter.runs.items():
-            self.study.runs[f"{case}_500"], self.study.options[f"{case}_500"] = runs, shorter.options[case]
+        self.study.include("graph_of_tokens_500", "_500")  # runs of 500 steps
 
     def prefixes(self):
         labels, rows = self.labels(), []

@@ -1,7 +1,7 @@
 """Formats numbers, tables and conclusions of the pages of the studies."""
 import textwrap
 
-from intervals import verdict
+from intervals import verdict, verdict_on_sign
 
 
 def shown(value, decimals=2, sign=False):
@@ -15,6 +15,11 @@ def between(interval, decimals=2):
     """Formats an interval: mean [low, high]."""
     mean, low, high = (shown(v, decimals, True) for v in (interval.mean, interval.low, interval.high))
     return f"{mean} [{low}, {high}]"
+
+
+def signed(interval, sign, decimals=2):
+    """Formats an interval and the verdict on the sign of an effect for which a paper prints no number."""
+    return f"{between(interval, decimals)}, {verdict_on_sign(interval, sign)}"
 
 
 def spread(summary, decimals=2):

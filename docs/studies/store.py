@@ -50,8 +50,8 @@ def of_expert_count(options, case, result):
                       "other_error": mean([(sum(of) - of[k]) / (len(of) - 1) for of, k in zip(errors, own)]),
                       "best_error": mean([of[k] for of, k in zip(errors, best)]),
                       "covered": len(set(best))}
-    shares = [of for of in result["routing"] if of[0] is not None]  # [K][M], clusters with items
-    routed = lambda clusters: sum(share for k, of in enumerate(result["routing"]) if of[0] is not None
+    shares = [(k, of) for k, of in enumerate(result["routing"]) if of[0] is not None]  # clusters with items
+    routed = lambda clusters: sum(share for k, of in shares
                                   for share, cluster in zip(of, clusters) if cluster == k) / len(shares)
     kept["sets"] = len(set(own))
     kept["kept"] = sum(a == b for a, b in zip(own, experts["end"]["specialised"])) / len(own)

@@ -13,14 +13,11 @@
 
 namespace gatefold {
 
+GATEFOLD_FUNCTORS((class T, class B), FieldIds, TakeField);
 namespace functor {
 
 template <class T>
 GATEFOLD_HD Index field_id(T stored, Index count);
-template <class T, class B>
-struct FieldIds;
-template <class T, class B>
-struct TakeField;
 
 }  // namespace functor
 

@@ -395,7 +395,7 @@ class Trainer {
 
 namespace detail_::lookup {
 
-/// A placeholder: the first template argument of the Trainer that is deduced if the constructor arguments are wrong.
+/// The first template argument of the Trainer that is deduced if the constructor arguments are wrong.
 template <class... A>
 struct NoTrainer {};
 
