@@ -76,7 +76,7 @@ TEST_CASE("GatedMlp: gpt-oss clamps gate and up to 7") {
   REQUIRE((above > 20 && below > 20 && inside > 20));
   CHECK(difference(b.of_slots(b.z), b.expected([&](Index e, const std::vector<double>& x) {
           return gated(b.params, e, x, gpt_oss_gate, gpt_oss_up);
-        })) <= 1e-14);
+        })) <= 1e-13);  // sums of 40 terms of both signs, so the result can be much smaller than the terms
 }
 
 TEST_CASE_TEMPLATE("GatedMlp: unused slots stay untouched; gradients are added", T, float, double) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
@@ -36,11 +37,29 @@ class Ticks {
     return measured;
   }
   static double measure() {
-    const std::int64_t begin = nanoseconds(), first = now();
-    std::int64_t end = begin;
-    while (end < begin + 20'000) end = nanoseconds();
-    const std::int64_t passed = now() - first;
-    return passed > 0 ? static_cast<double>(end - begin) / static_cast<double>(passed) : 1;
+    const Instant begin = instant();
+    while (nanoseconds() < begin.nanoseconds + 20'000) {
+    }
+    const Instant end = instant();
+    return end.ticks > begin.ticks
+               ? static_cast<double>(end.nanoseconds - begin.nanoseconds) / static_cast<double>(end.ticks - begin.ticks)
+               : 1;
+  }
+  struct Instant {
+    std::int64_t ticks, nanoseconds;
+  };
+  /// Reads both clocks, several times. Returns the fastest of the readings, because an interrupt between the two clocks
+  /// would make the others wrong by microseconds.
+  static Instant instant() {
+    Instant best{};
+    std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
+    for (int i = 0; i < 5; ++i) {
+      const std::int64_t before = now(), time = nanoseconds(), taken = now() - before;
+      if (taken >= fastest) continue;
+      fastest = taken;
+      best = {before + taken / 2, time};
+    }
+    return best;
   }
 };
 
