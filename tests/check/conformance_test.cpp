@@ -376,7 +376,7 @@ auto mixture() {
 }
 template <class L>
 Sentences said(const L& layer) {
-  return check::rows_unlike_forward<Cpu>(layer, Seed{1}, 7);
+  return check::rows_unlike_forward<float, Cpu>(layer, Seed{1}, 7);
 }
 
 const std::string kMixing = "gate.mixing: forward and rows give different bits",

@@ -122,7 +122,7 @@ TEST_CASE("AttentionExpert: slots may start anywhere") {
 }
 
 TEST_CASE("AttentionExpert: gradients and conformance of a layer") {
-  const auto report = check::conformance<Cpu>(expert(2), {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(expert(2), {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -79,14 +79,14 @@ TEST_CASE("Expert: a user-defined expert works in a mixture") {
   for (Index n = 0; n < 6; ++n)
     for (Index d = 0; d < 4; ++d)
       CHECK(p.y(n, d) == p.x(n, d) * p.params.branch.expert.scale(p.saved.branch.plan.expert(n), d));
-  const auto report = check::conformance<Cpu>(
+  const auto report = check::conformance<Cpu, double>(
       Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Scale{.model_dim = 4}},
       {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
 TEST_CASE("Expert: works without a gate") {
-  const auto report = check::conformance<Cpu>(Scale{.model_dim = 4}, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(Scale{.model_dim = 4}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

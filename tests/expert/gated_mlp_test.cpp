@@ -131,16 +131,17 @@ TEST_CASE("GatedMlp: biases of 0 change no bit") {
 
 TEST_CASE("GatedMlp: conformance of a layer and of a mixture") {
   const auto alone =
-      check::conformance<Cpu>(GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 9}, {.items_are_independent = true});
+      check::conformance<Cpu, double>(GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 9}, {.items_are_independent = true});
   CHECK_MESSAGE(alone, alone.str());
-  const auto biased =
-      check::conformance<Cpu>(GptOss{.model_dim = 5, .hidden_dim = 9, .bias = true}, {.items_are_independent = true});
+  const auto biased = check::conformance<Cpu, double>(GptOss{.model_dim = 5, .hidden_dim = 9, .bias = true},
+                                                      {.items_are_independent = true});
   CHECK_MESSAGE(biased, biased.str());
-  const auto mixed = check::conformance<Cpu>(Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
-                                                     GatedMlp<Gelu>{.model_dim = 5, .hidden_dim = 9}},
-                                             {.items_are_independent = true});
+  const auto mixed =
+      check::conformance<Cpu, double>(Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
+                                              GatedMlp<Gelu>{.model_dim = 5, .hidden_dim = 9}},
+                                      {.items_are_independent = true});
   CHECK_MESSAGE(mixed, mixed.str());
-  const auto gpt_oss = check::conformance<Cpu>(
+  const auto gpt_oss = check::conformance<Cpu, double>(
       Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
               GptOss{.model_dim = 5, .hidden_dim = 9, .initial = Initial::normal(4), .bias = true}},
       {.items_are_independent = true});

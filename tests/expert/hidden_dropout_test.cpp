@@ -179,12 +179,12 @@ TEST_CASE("HiddenDropout: gradients with noise equal finite differences") {
 
 TEST_CASE("HiddenDropout: conformance with noise; threads change no bit") {
   const Mixture mixture{gate, HiddenDropout{0.4, Mlp<Gelu>{.model_dim = dim, .hidden_dim = hidden}}};
-  const auto report =
-      check::conformance<Cpu>(Residual{update::HeavyBall{}, mixture}, {}, [&]<class T>(Element<T>, Index, Index) {
-        Extra<std::remove_const_t<decltype(mixture)>, T, Cpu> extra;
-        extra.noise = noise;
-        return extra;
-      });
+  const auto report = check::conformance<Cpu, double>(Residual{update::HeavyBall{}, mixture}, {},
+                                                      [&]<class T>(Element<T>, Index, Index) {
+                                                        Extra<std::remove_const_t<decltype(mixture)>, T, Cpu> extra;
+                                                        extra.noise = noise;
+                                                        return extra;
+                                                      });
   CHECK_MESSAGE(report, report.str());
   std::vector<double> first;
   for (const int threads : {1, 2, 3, 8}) {

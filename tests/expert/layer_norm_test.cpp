@@ -61,12 +61,12 @@ TEST_CASE("LayerNorm: an item far from zero loses no precision") {
 
 TEST_CASE("LayerNorm: gradients and conformance") {
   for (const Index dim : {2, 5, 16}) {
-    const auto report = check::conformance<Cpu>(
+    const auto report = check::conformance<Cpu, double>(
         LayerNorm{.model_dim = dim}, {.gradients = {.step = 1e-5, .of_largest = 1e-8}, .items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
   // A single value is its own mean.
-  const auto one = check::conformance<Cpu>(LayerNorm{.model_dim = 1}, {.gradients = {.zero = {"x", "gain"}}});
+  const auto one = check::conformance<Cpu, double>(LayerNorm{.model_dim = 1}, {.gradients = {.zero = {"x", "gain"}}});
   CHECK_MESSAGE(one, one.str());
 }
 

@@ -42,10 +42,10 @@ TEST_CASE_TEMPLATE("Linear: unused slots stay untouched; gradients are added", T
 
 TEST_CASE("Linear: gradients and conformance of a layer and a mixture") {
   for (const bool bias : {true, false}) {
-    const auto alone =
-        check::conformance<Cpu>(Linear{.model_dim = 5, .output_dim = 3, .bias = bias}, {.items_are_independent = true});
+    const auto alone = check::conformance<Cpu, double>(Linear{.model_dim = 5, .output_dim = 3, .bias = bias},
+                                                       {.items_are_independent = true});
     CHECK_MESSAGE(alone, alone.str());
-    const auto mixed = check::conformance<Cpu>(
+    const auto mixed = check::conformance<Cpu, double>(
         Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = 5, .bias = bias}},
         {.items_are_independent = true});
     CHECK_MESSAGE(mixed, mixed.str());

@@ -65,11 +65,11 @@ TEST_CASE_TEMPLATE("Mlp: gradients with every activation equal finite difference
 
 TEST_CASE("Mlp: conformance of a layer and of a mixture") {
   for (const bool bias : {true, false}) {
-    const auto alone = check::conformance<Cpu>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 9, .bias = bias},
-                                               {.items_are_independent = true});
+    const auto alone = check::conformance<Cpu, double>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 9, .bias = bias},
+                                                       {.items_are_independent = true});
     CHECK_MESSAGE(alone, alone.str());
   }
-  const auto mixed = check::conformance<Cpu>(
+  const auto mixed = check::conformance<Cpu, double>(
       Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, Mlp<Silu>{.model_dim = 5, .hidden_dim = 9}},
       {.items_are_independent = true});
   CHECK_MESSAGE(mixed, mixed.str());

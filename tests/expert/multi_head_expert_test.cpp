@@ -71,7 +71,7 @@ TEST_CASE("MultiHeadExpert: slots may start anywhere") {
 
 TEST_CASE("MultiHeadExpert: gradients and conformance of a layer") {
   const auto report =
-      check::conformance<Cpu>(expert(2, true), {.gradients = {.items = 3}, .items_are_independent = true});
+      check::conformance<Cpu, double>(expert(2, true), {.gradients = {.items = 3}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
   const auto full = check::gradients(ctx, expert(3, false), {.items = 2});

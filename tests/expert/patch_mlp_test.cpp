@@ -119,7 +119,7 @@ TEST_CASE("PatchMlp: slots may start anywhere") {
 
 TEST_CASE("PatchMlp: gradients and conformance of a layer") {
   auto expert = wide(2, true);
-  const auto report = check::conformance<Cpu>(expert, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(expert, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
   const auto without = check::gradients(ctx, wide(1, false));

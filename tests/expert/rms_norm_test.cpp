@@ -58,11 +58,11 @@ TEST_CASE("RmsNorm: starts as gain 1; zeros stay zeros") {
 
 TEST_CASE("RmsNorm: gradients and conformance; the branch deduces its dimension") {
   for (const Index dim : {2, 5, 16}) {
-    const auto report = check::conformance<Cpu>(RmsNorm{.model_dim = dim}, {.items_are_independent = true});
+    const auto report = check::conformance<Cpu, double>(RmsNorm{.model_dim = dim}, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
-  const auto before = check::conformance<Cpu>(PreNorm{RmsNorm{}, OneExpert{Linear{.model_dim = 4, .output_dim = 3}}},
-                                              {.items_are_independent = true});
+  const auto before = check::conformance<Cpu, double>(
+      PreNorm{RmsNorm{}, OneExpert{Linear{.model_dim = 4, .output_dim = 3}}}, {.items_are_independent = true});
   CHECK_MESSAGE(before, before.str());
 }
 

@@ -40,11 +40,11 @@ TEST_CASE("SigmoidGated (1): multiplies outputs by each expert's sigmoid gate") 
 
 TEST_CASE("SigmoidGated: gradients and conformance, also as a shared expert") {
   const SigmoidGated gated{GatedMlp<Silu>{.model_dim = 4, .hidden_dim = 5}};
-  const auto alone = check::conformance<Cpu>(gated, {.items_are_independent = true});
+  const auto alone = check::conformance<Cpu, double>(gated, {.items_are_independent = true});
   CHECK_MESSAGE(alone, alone.str());
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                         Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}};
-  const auto shared = check::conformance<Cpu>(WithShared{mixture, gated}, {.items_are_independent = true});
+  const auto shared = check::conformance<Cpu, double>(WithShared{mixture, gated}, {.items_are_independent = true});
   CHECK_MESSAGE(shared, shared.str());
 }
 

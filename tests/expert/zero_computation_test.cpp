@@ -56,16 +56,17 @@ TEST_CASE("ConstantExpert (3): mixes the item and its expert's constant") {
 }
 
 TEST_CASE("zero-computation experts: conformance, also mixed with GatedMlp") {
-  const auto copy = check::conformance<Cpu>(CopyExpert{.model_dim = 5}, {.items_are_independent = true});
+  const auto copy = check::conformance<Cpu, double>(CopyExpert{.model_dim = 5}, {.items_are_independent = true});
   CHECK_MESSAGE(copy, copy.str());
   for (const Index dim : {1, 9}) {
-    const auto constant = check::conformance<Cpu>(ConstantExpert{.model_dim = dim}, {.items_are_independent = true});
+    const auto constant =
+        check::conformance<Cpu, double>(ConstantExpert{.model_dim = dim}, {.items_are_independent = true});
     CHECK_MESSAGE(constant, constant.str());
   }
   const Experts experts{std::tuple{GatedMlp<Silu>{5, 9}, ZeroExpert{5}, CopyExpert{5}, ConstantExpert{5}},
                         {2, 1, 1, 2}};
-  const auto mixed = check::conformance<Cpu>(Mixture{SoftmaxTopK{.selection = {.k = 2, .renormalise = false}}, experts},
-                                             {.items_are_independent = true});
+  const auto mixed = check::conformance<Cpu, double>(
+      Mixture{SoftmaxTopK{.selection = {.k = 2, .renormalise = false}}, experts}, {.items_are_independent = true});
   CHECK_MESSAGE(mixed, mixed.str());
 }
 

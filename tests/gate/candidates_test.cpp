@@ -204,7 +204,8 @@ TEST_CASE("row selections: unused entries of the plan are no_pick") {
   CHECK(unused > 0);
   CHECK(plan.offsets(4) == picks);
   CHECK(inferred.offsets(4) == picks);
-  const auto report = check::conformance<Cpu>(Mixture{gate, Linear{.model_dim = 3}}, {.items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu, double>(Mixture{gate, Linear{.model_dim = 3}}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -385,7 +385,7 @@ TEST_CASE("ComposedGate: gets its model dimension from the experts") {
 
 TEST_CASE("ComposedGate: gradients and conformance with every selection and loss") {
   const auto with = [](auto gate) {
-    const auto report = check::conformance<Cpu>(Mixture{gate, Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}});
+    const auto report = check::conformance<Cpu, double>(Mixture{gate, Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}});
     CHECK_MESSAGE(report, report.str());
   };
   with(balanced());

@@ -73,7 +73,7 @@ TEST_CASE("Gate: a user-defined gate works in a mixture") {
       CHECK(p.y(n, j) == doctest::Approx(n == 3 ? 0 : (0.5 + double(n)) * expected).epsilon(1e-14));
     }
   const auto report =
-      check::conformance<Cpu>(Mixture{RoundRobin{}, Linear{.model_dim = 3}}, {.gradients = {.items = 9}});
+      check::conformance<Cpu, double>(Mixture{RoundRobin{}, Linear{.model_dim = 3}}, {.gradients = {.items = 9}});
   CHECK_MESSAGE(report, report.str());
 }
 

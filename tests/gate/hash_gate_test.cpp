@@ -118,8 +118,8 @@ TEST_CASE("HashGate: negative ids get no expert; NaN reaches one item") {
 
 TEST_CASE("HashGate: gradients and conformance; items are independent") {
   for (const Index k : {1, 2}) {
-    const auto report = check::conformance<Cpu>(Mixture{HashGate{.count = 3, .k = k}, Linear{.model_dim = 3}},
-                                                {.items_are_independent = true}, WithIds{});
+    const auto report = check::conformance<Cpu, double>(Mixture{HashGate{.count = 3, .k = k}, Linear{.model_dim = 3}},
+                                                        {.items_are_independent = true}, WithIds{});
     CHECK_MESSAGE(report, report.str());
   }
 }

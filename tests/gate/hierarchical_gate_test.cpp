@@ -151,7 +151,7 @@ TEST_CASE("HierarchicalGate: weights all groups and experts as Jordan and Jacobs
 
 TEST_CASE("HierarchicalGate: gradients and conformance with losses and noise") {
   const auto conforms = [](const auto& gate, const check::ConformanceOptions& options = {}) {
-    const auto report = check::conformance<Cpu>(Mixture{gate, Linear{.model_dim = 4}}, options);
+    const auto report = check::conformance<Cpu, double>(Mixture{gate, Linear{.model_dim = 4}}, options);
     CHECK_MESSAGE(report, report.str());
   };
   conforms(HierarchicalGate{top_k(3, 2), top_k(3, 2, false)},

@@ -148,7 +148,8 @@ TEST_CASE("SoftMoe: gradients and conformance for each preset, with padding") {
   for (const SoftMoe& gate : presets) {
     for (const bool padded : {false, true}) {
       CAPTURE(padded);
-      const auto report = check::conformance<Cpu>(layer(gate, 3), {.gradients = {.items = 6}}, Sequences{padded});
+      const auto report =
+          check::conformance<Cpu, double>(layer(gate, 3), {.gradients = {.items = 6}}, Sequences{padded});
       CHECK_MESSAGE(report, report.str());
     }
   }

@@ -65,7 +65,7 @@ TEST_CASE("WeightOnInput (1): weights the items, and sums the outputs") {
 
 TEST_CASE("WeightOnInput: gradients and conformance with several gates") {
   const auto check = [](const auto& gate) {
-    const auto report = check::conformance<Cpu>(Mixture{WeightOnInput{gate}, GatedMlp<Silu>{3, 4}}, {});
+    const auto report = check::conformance<Cpu, double>(Mixture{WeightOnInput{gate}, GatedMlp<Silu>{3, 4}}, {});
     CHECK_MESSAGE(report, report.str());
   };
   check(softmax(4));

@@ -35,7 +35,8 @@ TEST_CASE("Activate (1): applies the activation to each value") {
 TEST_CASE_TEMPLATE("Activate: gradients and conformance", Act, Identity, Relu, Relu2, Gelu, GeluTanh, Silu, Cubic,
                    ClampedSilu, Tanh) {
   for (const Index dim : {1, 9}) {
-    const auto report = check::conformance<Cpu>(Activate<Act>{.model_dim = dim}, {.items_are_independent = true});
+    const auto report =
+        check::conformance<Cpu, double>(Activate<Act>{.model_dim = dim}, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
 }

@@ -207,7 +207,7 @@ TEST_CASE("Attention: scores of ±1000 do not overflow") {
 TEST_CASE("Attention: gradients and conformance") {
   for (const bool causal : {true, false})
     for (const Index heads : {1, 2}) {
-      const auto report = check::conformance<Cpu>(Attention{.model_dim = 4, .heads = heads, .causal = causal});
+      const auto report = check::conformance<Cpu, double>(Attention{.model_dim = 4, .heads = heads, .causal = causal});
       CHECK_MESSAGE(report, report.str());
     }
   Cpu::Context ctx(1);

@@ -136,7 +136,7 @@ TEST_CASE("Block: wrong widths or shapes throw before any write") {
 }
 
 TEST_CASE("Block: gradients and conformance, with sequences and padding") {
-  const auto report = check::conformance<Cpu>(Block{attention(), feed_forward()}, {.gradients = {.items = 6}});
+  const auto report = check::conformance<Cpu, double>(Block{attention(), feed_forward()}, {.gradients = {.items = 6}});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
   const Stack stack{Block{attention(), feed_forward()}, 2};

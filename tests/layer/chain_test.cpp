@@ -91,7 +91,7 @@ TEST_CASE("Chain (1): an activation keeps the width") {
     y.insert(y.end(), z.begin(), z.end());
   }
   CHECK(difference(values(p.y), y) <= 1e-14);
-  const auto report = check::conformance<Cpu>(network, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(network, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
@@ -254,9 +254,10 @@ TEST_CASE("Chain: wrong parameters of the last layer throw before writing") {
 }
 
 TEST_CASE("Chain: gradients and conformance of different layers together") {
-  const auto report = check::conformance<Cpu>(Chain{Linear{.model_dim = 3, .output_dim = 4}, Stack{mixed(), 2}, plain(),
-                                                    heavy(0.3, 2), Linear{.model_dim = 4, .output_dim = 1}},
-                                              {.items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu, double>(Chain{Linear{.model_dim = 3, .output_dim = 4}, Stack{mixed(), 2}, plain(),
+                                            heavy(0.3, 2), Linear{.model_dim = 4, .output_dim = 1}},
+                                      {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
   const auto attentive =

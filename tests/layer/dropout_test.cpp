@@ -125,9 +125,9 @@ TEST_CASE("Dropout: a rule that evaluates twice drops the same values") {
 }
 
 TEST_CASE("Dropout: gradients and conformance, with and without noise") {
-  const auto with = check::conformance<Cpu>(Dropout{0.4, linear}, {}, WithNoise{});
+  const auto with = check::conformance<Cpu, double>(Dropout{0.4, linear}, {}, WithNoise{});
   CHECK_MESSAGE(with, with.str());
-  const auto without = check::conformance<Cpu>(Dropout{0.4, mixture()}, {.items_are_independent = true});
+  const auto without = check::conformance<Cpu, double>(Dropout{0.4, mixture()}, {.items_are_independent = true});
   CHECK_MESSAGE(without, without.str());
 }
 

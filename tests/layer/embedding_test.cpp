@@ -122,19 +122,19 @@ TEST_CASE("Embedding: passes conformance with sparse and dense gradients") {
   for (const bool sparse : {true, false})
     for (const Index dim : {1, 3, 16}) {
       const Embedding embedding{.vocabulary = 4, .model_dim = dim, .sparse = sparse};
-      const auto report = check::conformance<Cpu>(
+      const auto report = check::conformance<Cpu, double>(
           embedding, {.items_are_independent = true,
                       .hooks = {{"", {"Params", "Extra", "Items", "validate", "Extra.with_valid"}}}});
       CHECK_MESSAGE(report, report.str());
-      const auto chain = check::conformance<Cpu>(Chain{embedding, Linear{.model_dim = dim, .output_dim = 2}},
-                                                 {.items_are_independent = true});
+      const auto chain = check::conformance<Cpu, double>(Chain{embedding, Linear{.model_dim = dim, .output_dim = 2}},
+                                                         {.items_are_independent = true});
       CHECK_MESSAGE(chain, chain.str());
     }
 }
 
 TEST_CASE("Embedding: passes conformance with positions") {
   const Chain model{Embedding{.vocabulary = 4, .model_dim = 3, .places = 2}, Linear{.model_dim = 3, .output_dim = 2}};
-  const auto report = check::conformance<Cpu>(model, {}, []<class T>(Element<T>, Index, Index) {
+  const auto report = check::conformance<Cpu, double>(model, {}, []<class T>(Element<T>, Index, Index) {
     Extra<decltype(model), T, Cpu> extra;
     std::get<0>(extra.layers).length = 2;
     return extra;

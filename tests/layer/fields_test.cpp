@@ -130,13 +130,13 @@ TEST_CASE("Fields: sparse and dense tables pass conformance, also in chains") {
   for (const bool sparse : {true, false}) {
     Fields of = fields;
     of.sparse = sparse;
-    const auto report = check::conformance<Cpu>(OnUniformRows{of}, {.items_are_independent = true});
+    const auto report = check::conformance<Cpu, double>(OnUniformRows{of}, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
-    const auto chain = check::conformance<Cpu>(Chain{OnUniformRows{of}, Mlp<Gelu>{.model_dim = 10, .hidden_dim = 3}},
-                                               {.items_are_independent = true});
+    const auto chain = check::conformance<Cpu, double>(
+        Chain{OnUniformRows{of}, Mlp<Gelu>{.model_dim = 10, .hidden_dim = 3}}, {.items_are_independent = true});
     CHECK_MESSAGE(chain, chain.str());
   }
-  const auto sequences = check::conformance<Cpu>(PerToken{2, OnUniformRows{fields}});
+  const auto sequences = check::conformance<Cpu, double>(PerToken{2, OnUniformRows{fields}});
   CHECK_MESSAGE(sequences, sequences.str());
 }
 

@@ -43,7 +43,7 @@ TEST_CASE("ImagePatches: one patch or one-pixel patches copy x unchanged") {
 }
 
 TEST_CASE("ImagePatches: gradients and conformance") {
-  const auto report = check::conformance<Cpu>(
+  const auto report = check::conformance<Cpu, double>(
       ImagePatches{.rows = 8, .columns = 4, .channels = 5, .patch = 4, .mean = 0.1, .deviation = 0.3},
       {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());

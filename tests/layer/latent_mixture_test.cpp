@@ -91,7 +91,7 @@ TEST_CASE("LatentMixture: float agrees with loops in double") {
 
 TEST_CASE("LatentMixture: passes conformance with losses, dropout, mixed experts") {
   const auto conforms = [](const auto& layer, const check::ConformanceOptions& options = {}) {
-    const auto report = check::conformance<Cpu>(layer, options);
+    const auto report = check::conformance<Cpu, double>(layer, options);
     CHECK_MESSAGE(report, report.str());
   };
   const SoftmaxTopK gate{.scores = {.experts = 4}, .selection = {.k = 2}};

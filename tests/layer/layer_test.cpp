@@ -89,7 +89,7 @@ TEST_CASE("Layer: a user-defined layer with a carry works in stacks") {
     CHECK(p.y(0, d) == doctest::Approx(4 * p.x(0, d)).epsilon(1e-15));
     CHECK(p.carry.sum(0, d) == doctest::Approx(4 * p.x(0, d)).epsilon(1e-15));
   }
-  const auto report = check::conformance<Cpu>(Stack{Accumulate{}, 3}, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(Stack{Accumulate{}, 3}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -225,7 +225,7 @@ TEST_CASE("Mixture: wrong shapes or options throw before any write") {
 
 TEST_CASE("Mixture: experts may be narrower than the items") {
   Cpu::Context ctx(1);
-  const auto report = check::conformance<Cpu>(
+  const auto report = check::conformance<Cpu, double>(
       Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = 4, .output_dim = 1}},
       {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
@@ -236,7 +236,7 @@ TEST_CASE_TEMPLATE("Mixture: gradients and conformance of every gate with every 
   ExpertT expert{.model_dim = 4};
   if constexpr (requires { expert.hidden_dim; }) expert.hidden_dim = 5;
   const auto with = [&](auto gate) {
-    const auto report = check::conformance<Cpu>(Mixture{gate, expert});
+    const auto report = check::conformance<Cpu, double>(Mixture{gate, expert});
     CHECK_MESSAGE(report, report.str());
   };
   with(SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}});

@@ -217,7 +217,7 @@ TEST_CASE("MultiGate: gradients equal sums over one Mixture per task") {
 
 TEST_CASE("MultiGate: passes conformance with dense and sparse gates") {
   const auto conforms = [](const auto& layer, const check::ConformanceOptions& options = {}) {
-    const auto report = check::conformance<Cpu>(layer, options);
+    const auto report = check::conformance<Cpu, double>(layer, options);
     CHECK_MESSAGE(report, report.str());
   };
   const Linear linear{.model_dim = 4, .output_dim = 3};
@@ -304,7 +304,7 @@ TEST_CASE("MultiGate: experts draw random numbers once for all tasks") {
   CHECK(values(p.y) != without);
   for (Index n = 0; n < 9; ++n)
     for (Index j = 0; j < dim; ++j) CHECK(p.y(n, j) == p.y(n, dim + j));
-  const auto report = check::conformance<Cpu>(layer, {}, []<class T>(Element<T>, Index, Index) {
+  const auto report = check::conformance<Cpu, double>(layer, {}, []<class T>(Element<T>, Index, Index) {
     Extra<decltype(layer), T, Cpu> extra;
     extra.noise.random = Random{Seed{3}, 1};
     return extra;

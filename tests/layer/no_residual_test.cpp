@@ -54,9 +54,9 @@ TEST_CASE("NoResidual: keeps the branch's tensor names; has no carry") {
 
 TEST_CASE("NoResidual: outputs may have any width") {
   const auto report =
-      check::conformance<Cpu>(NoResidual{Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
-                                                 Linear{.model_dim = 4, .output_dim = 1}}},
-                              {.items_are_independent = true});
+      check::conformance<Cpu, double>(NoResidual{Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                         Linear{.model_dim = 4, .output_dim = 1}}},
+                                      {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("NormedPoint: without look-ahead it equals PreNorm up to rounding") {
 
 TEST_CASE("NormedPoint: a stack with look-ahead passes conformance") {
   const NormedPoint layer{LayerNorm{}, Residual{update::Robust{.p = 0.5, .k = 2}, linear}};
-  const auto report = check::conformance<Cpu>(Stack{layer, 3}, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(Stack{layer, 3}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -43,8 +43,8 @@ TEST_CASE_TEMPLATE("OneExpert: equals a mixture of one expert, bit for bit", Exp
 }
 
 TEST_CASE("OneExpert: gradients and conformance") {
-  const auto report = check::conformance<Cpu>(OneExpert{GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 7}},
-                                              {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(OneExpert{GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 7}},
+                                                      {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -47,13 +47,13 @@ TEST_CASE("PerToken: an item is `length` tokens wide, in and out") {
   const PerToken layer{3, Linear{.model_dim = 4, .output_dim = 2}};
   CHECK(layer.in_dim() == 12);
   CHECK(layer.out_dim() == 6);
-  const auto report = check::conformance<Cpu>(layer, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(layer, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
 TEST_CASE("PerToken: gradients and conformance with a carry and a mixture") {
   const auto report =
-      check::conformance<Cpu>(PerToken{3, stack()}, {.gradients = {.items = 3}, .items_are_independent = true});
+      check::conformance<Cpu, double>(PerToken{3, stack()}, {.gradients = {.items = 3}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

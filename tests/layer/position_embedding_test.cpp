@@ -40,8 +40,8 @@ TEST_CASE("PositionEmbedding: positions start with deviation 0.02, class token 0
 
 TEST_CASE("PositionEmbedding: gradients and conformance, with or without token") {
   for (const bool first : {true, false}) {
-    const auto report = check::conformance<Cpu>(PositionEmbedding{.tokens = 3, .model_dim = 5, .class_token = first},
-                                                {.items_are_independent = true});
+    const auto report = check::conformance<Cpu, double>(
+        PositionEmbedding{.tokens = 3, .model_dim = 5, .class_token = first}, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
 }

@@ -63,9 +63,10 @@ TEST_CASE("PostNorm: a norm without dimension takes the layer's dimension") {
 }
 
 TEST_CASE("PostNorm: gradients and conformance with a carry, either norm") {
-  const auto one = check::conformance<Cpu>(PostNorm{layer(), LayerNorm{}}, {.items_are_independent = true});
+  const auto one = check::conformance<Cpu, double>(PostNorm{layer(), LayerNorm{}}, {.items_are_independent = true});
   CHECK_MESSAGE(one, one.str());
-  const auto two = check::conformance<Cpu>(Stack{PostNorm{layer(), RmsNorm{}}, 2}, {.items_are_independent = true});
+  const auto two =
+      check::conformance<Cpu, double>(Stack{PostNorm{layer(), RmsNorm{}}, 2}, {.items_are_independent = true});
   CHECK_MESSAGE(two, two.str());
 }
 

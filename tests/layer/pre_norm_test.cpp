@@ -96,7 +96,8 @@ TEST_CASE("PreNorm: passes extra inputs on and returns the branch's trace") {
 
 TEST_CASE("PreNorm: gradients and conformance with every kind of branch") {
   const auto around = [](auto branch, bool independent) {
-    const auto report = check::conformance<Cpu>(PreNorm{LayerNorm{}, branch}, {.items_are_independent = independent});
+    const auto report =
+        check::conformance<Cpu, double>(PreNorm{LayerNorm{}, branch}, {.items_are_independent = independent});
     CHECK_MESSAGE(report, report.str());
   };
   around(mixture(), true);

@@ -103,8 +103,8 @@ TEST_CASE("Recompute (1): equals chains, and blocks with attention-aware gates")
 TEST_CASE("Recompute: gradients and conformance in a stack") {
   const Recompute layer{
       Residual{update::TimeVarying{}, PreNorm{LayerNorm{}, OneExpert{Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}}}}};
-  const auto report =
-      check::conformance<Cpu>(Stack{layer, 2}, {.gradients = {.zero = {"carry.p"}}, .items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(
+      Stack{layer, 2}, {.gradients = {.zero = {"carry.p"}}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -533,7 +533,7 @@ TEST_CASE("RelativeAttention: gradients with padding are correct, 0 for padding"
 
 TEST_CASE("RelativeAttention: passes conformance") {
   for (const double dropout : {0.0, 0.5}) {
-    const auto report = check::conformance<Cpu>(
+    const auto report = check::conformance<Cpu, double>(
         RelativeAttention{.model_dim = 4, .heads = 2, .window = 3, .dropout = dropout}, {},
         [&]<class T>(Element<T>, Index, Index) { return RelativeAttention::Extra<T, Cpu>{.noise = noise}; });
     CHECK_MESSAGE(report, report.str());

@@ -77,7 +77,7 @@ TEST_CASE("RelativeKeys: gradients and conformance around a stack with dropout")
   std::get<0>(extra.layers).noise.random = Random{Seed{9}, 4};
   const auto report = check::gradients(ctx, model, {}, extra);
   CHECK_MESSAGE(report, report.str());
-  const auto promises = check::conformance<Cpu>(model);
+  const auto promises = check::conformance<Cpu, double>(model);
   CHECK_MESSAGE(promises, promises.str());
 }
 

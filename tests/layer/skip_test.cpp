@@ -49,7 +49,7 @@ TEST_CASE("Skip (1): equals Residual with Plain around a branch") {
 
 TEST_CASE("Skip: gradients and conformance around a layer with carry") {
   const Skip layer{Residual{update::HeavyBall{}, linear}};
-  const auto report = check::conformance<Cpu>(Stack{layer, 2}, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(Stack{layer, 2}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -202,14 +202,14 @@ TEST_CASE("Stack: wrong shapes or options throw before any write") {
 
 TEST_CASE("Stack: depth 1 may change the width; experts are accepted") {
   const auto report =
-      check::conformance<Cpu>(Stack{Linear{.model_dim = 4, .output_dim = 3}}, {.items_are_independent = true});
+      check::conformance<Cpu, double>(Stack{Linear{.model_dim = 4, .output_dim = 3}}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
-  const auto plain =
-      check::conformance<Cpu>(Stack{Mlp<Silu>{.model_dim = 4, .hidden_dim = 3}, 2}, {.items_are_independent = true});
+  const auto plain = check::conformance<Cpu, double>(Stack{Mlp<Silu>{.model_dim = 4, .hidden_dim = 3}, 2},
+                                                     {.items_are_independent = true});
   CHECK_MESSAGE(plain, plain.str());
 }
 
 TEST_CASE("Stack: gradients and conformance") {
-  const auto report = check::conformance<Cpu>(Stack{layer(), 3}, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(Stack{layer(), 3}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }

@@ -28,8 +28,8 @@ TEST_CASE("TokenMean (1): averages one, several or all tokens") {
 
 TEST_CASE("TokenMean: gradients and conformance, with unread tokens") {
   for (const Index count : {1, 0}) {
-    const auto report = check::conformance<Cpu>(TokenMean{.length = 3, .model_dim = 5, .count = count},
-                                                {.items_are_independent = true});
+    const auto report = check::conformance<Cpu, double>(TokenMean{.length = 3, .model_dim = 5, .count = count},
+                                                        {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
 }

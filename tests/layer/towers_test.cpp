@@ -33,11 +33,11 @@ TEST_CASE_TEMPLATE("Towers (1): applies one network to each block of columns", T
 }
 
 TEST_CASE("Towers: passes conformance") {
-  const auto report = check::conformance<Cpu>(
+  const auto report = check::conformance<Cpu, double>(
       Towers{Mlp<Gelu>{.model_dim = 3, .hidden_dim = 4}, 2},
       {.items_are_independent = true, .hooks = {{"", {"Params", "Saved", "Extra", "validate", "infer"}}}});
   CHECK_MESSAGE(report, report.str());
-  const auto wide = check::conformance<Cpu>(Towers{Linear{.model_dim = 3, .output_dim = 2}, 3});
+  const auto wide = check::conformance<Cpu, double>(Towers{Linear{.model_dim = 3, .output_dim = 2}, 3});
   CHECK_MESSAGE(wide, wide.str());
 }
 
@@ -50,7 +50,7 @@ TEST_CASE("Towers: noise reaches the experts") {
   p.extra.random = Random{Seed{3}, 1};
   p.forward();
   CHECK(values(p.y) != without);
-  const auto report = check::conformance<Cpu>(towers, {}, []<class T>(Element<T>, Index, Index) {
+  const auto report = check::conformance<Cpu, double>(towers, {}, []<class T>(Element<T>, Index, Index) {
     return Noise{.random = Random{Seed{3}, 1}};
   });
   CHECK_MESSAGE(report, report.str());

@@ -60,7 +60,7 @@ TEST_CASE("WithShared: gradients through a mixture equal finite differences") {
 
 TEST_CASE("WithShared: passes conformance around one expert") {
   const auto report =
-      check::conformance<Cpu>(WithShared{OneExpert{linear}, linear, 0.5}, {.items_are_independent = true});
+      check::conformance<Cpu, double>(WithShared{OneExpert{linear}, linear, 0.5}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # warnings.sh SOURCE WORK "INCLUDE_FOLDER..." COMPILER: compiles programs that include the headers with -I, not
-# -isystem, with more warnings than the library's tests have. All umbrella headers are in a precompiled header. The
-# compiler compiles one file that contains several sources (a unity build), and one example with -flto, which it also
-# links. g++ finds some warnings only if it optimises; clang++ finds all while it parses.
+# -isystem, with more warnings than the library's tests have. All umbrella headers are in a precompiled header. One file
+# contains several sources (a unity build). g++ compiles it with -flto and optimises it, because g++ finds some warnings
+# only then. clang++ finds all warnings while it parses, and links one example with -flto.
 set -euo pipefail
 source=$1 work=$2 compiler=$4
 read -ra folders <<<"$3"
@@ -26,12 +26,14 @@ cat >"$work/unity.cpp" <<END
 #include "$source/tests/package/warnings.cpp"
 END
 if "$compiler" --version | grep -q clang; then
-  own=() unity=(-fsyntax-only) link=(-flto -fuse-ld=lld)
-  header=(-x c++-header -o "$work/umbrellas.pch") precompiled=(-include-pch "$work/umbrellas.pch")
+  "$compiler" "${flags[@]}" -x c++-header -o "$work/umbrellas.pch" "$work/umbrellas.hpp"
+  flags+=(-include-pch "$work/umbrellas.pch")
+  "$compiler" "${flags[@]}" -fsyntax-only "$work/unity.cpp"
+  "$compiler" "${flags[@]}" -flto -fuse-ld=lld "$source/examples/own_rule.cpp" -o "$work/linked"
 else
-  own=(-Wuseless-cast) unity=(-c -o "$work/unity.o") link=(-flto=auto)
-  header=(-x c++-header -o "$work/umbrellas.hpp.gch") precompiled=(-include "$work/umbrellas.hpp" -Winvalid-pch)
+  flags+=(-Wuseless-cast)
+  "$compiler" "${flags[@]}" -x c++-header -o "$work/umbrellas.hpp.gch" "$work/umbrellas.hpp"
+  flags+=(-include "$work/umbrellas.hpp" -Winvalid-pch)
+  "$compiler" "${flags[@]}" -flto=auto -c "$work/unity.cpp" -o "$work/unity.o"
+  "$compiler" -O1 -march=native -flto=auto -r -flinker-output=nolto-rel "$work/unity.o" -o "$work/optimised.o"
 fi
-"$compiler" "${flags[@]}" "${own[@]}" "${header[@]}" "$work/umbrellas.hpp"
-"$compiler" "${flags[@]}" "${own[@]}" "${precompiled[@]}" "${unity[@]}" "$work/unity.cpp"
-"$compiler" "${flags[@]}" "${own[@]}" "${precompiled[@]}" "${link[@]}" "$source/examples/own_rule.cpp" -o "$work/linked"

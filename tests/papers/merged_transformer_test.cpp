@@ -157,7 +157,7 @@ TEST_CASE("MergedTransformer: slots may start after those of other kinds") {
 }
 
 TEST_CASE("MergedTransformer: gradients and conformance of a layer") {
-  const auto report = check::conformance<Cpu>(expert<Gelu>(2, 4, 4), {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(expert<Gelu>(2, 4, 4), {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
   for (const auto& [heads, length] : {std::pair{1, 4}, {3, 3}}) {

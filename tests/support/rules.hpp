@@ -130,7 +130,7 @@ template <class RuleT>
 void keeps_its_promises(const RuleT& rule, check::ConformanceOptions options = {.items_are_independent = true},
                         Index depth = 4) {
   options.gradients.items = 3;
-  const auto report = check::conformance<Cpu>(Stack{Residual{rule, Swirl{}}, depth}, options);
+  const auto report = check::conformance<Cpu, double>(Stack{Residual{rule, Swirl{}}, depth}, options);
   CHECK_MESSAGE(report, report.str());
 }
 

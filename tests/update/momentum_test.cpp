@@ -223,7 +223,7 @@ TEST_CASE("HeavyBall: a carry of another batch throws") {
 
 TEST_CASE("HeavyBall: gradients and conformance around every kind of branch") {
   const auto of = [](const auto& layer) {
-    const auto report = check::conformance<Cpu>(layer, {.items_are_independent = true});
+    const auto report = check::conformance<Cpu, double>(layer, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   };
   const Mlp<Gelu> mlp{.model_dim = 4, .hidden_dim = 5};

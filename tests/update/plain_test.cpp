@@ -51,7 +51,8 @@ TEST_CASE("Plain: backward adds dy and the branch's gradient to dx") {
 
 TEST_CASE("Plain: gradients and conformance around every kind of branch") {
   const auto around = [](auto branch) {
-    const auto report = check::conformance<Cpu>(Residual{update::Plain{}, branch}, {.items_are_independent = true});
+    const auto report =
+        check::conformance<Cpu, double>(Residual{update::Plain{}, branch}, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   };
   const Mlp<Gelu> mlp{.model_dim = 4, .hidden_dim = 5};

@@ -112,7 +112,7 @@ TEST_CASE("PlainAhead: equals Plain before any momentum") {
 
 TEST_CASE("PlainAhead: gradients and conformance, also between robust layers") {
   keeps_its_promises(update::PlainAhead{robust});
-  const auto report = check::conformance<Cpu>(
+  const auto report = check::conformance<Cpu, double>(
       Chain{Residual{robust, Swirl{}}, Residual{update::PlainAhead{robust}, Swirl{}}, Residual{robust, Swirl{}}},
       {.gradients = {.items = 3}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());

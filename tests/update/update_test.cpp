@@ -109,7 +109,8 @@ TEST_CASE("UpdateRule: a user-defined rule with parameters works in stacks") {
   for (Index i = 0; i < own.y.size(); ++i)
     CHECK(own.y.data()[i] - own.x.data()[i] ==
           doctest::Approx(0.5 * (plain.y.data()[i] - plain.x.data()[i])).epsilon(1e-12));
-  const auto layer = check::conformance<Cpu>(Residual{LearnedStep{}, mixture()}, {.items_are_independent = true});
+  const auto layer =
+      check::conformance<Cpu, double>(Residual{LearnedStep{}, mixture()}, {.items_are_independent = true});
   CHECK_MESSAGE(layer, layer.str());
   const auto stack = check::gradients(ctx, Stack{Residual{LearnedStep{}, mixture()}, 2});
   CHECK_MESSAGE(stack, stack.str());

@@ -65,10 +65,11 @@ struct EmptyExtra {};
 ///   the library never calls.
 ///
 /// @tparam B  a host backend whose contexts can be made with a number of threads
-/// @param extra  a function that returns the extra inputs, Extra<L, T, B>, of items [first, first + count). It is
-///               called as extra(Element<T>{}, first, count) with T double and float
+/// @tparam T  the element type of the checks of bits. Gradients are compared in double
+/// @param extra  a function that returns the extra inputs, Extra<L, V, B>, of items [first, first + count). It is
+///               called as extra(Element<V>{}, first, count) with V double and T
 /// @return a report that converts to bool, with a sentence for each failure
-template <class B, class L, class ExtraF = EmptyExtra>
+template <class B, class T = float, class L, class ExtraF = EmptyExtra>
 ConformanceReport conformance(const L& part, const ConformanceOptions& options = {}, const ExtraF& extra = {});
 
 namespace steps {
@@ -188,9 +189,8 @@ std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) 
 ///
 /// @tparam B  a host backend
 /// @param at  the name of `part` in the sentences; empty for the outermost part
-template <class B, class P>
+template <class T, class B, class P>
 std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index items, const std::string& at = "") {
-  using T = float;
   std::vector<std::string> sentences;
   const auto within = [&](const char* member) { return at.empty() ? std::string(member) : at + "." + member; };
   if constexpr (requires { part.filled_gate(); }) {
@@ -216,7 +216,7 @@ std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index ite
     }
   } else if constexpr (requires { std::tuple_size<decltype(part.layers)>::value; }) {
     const auto look = [&](const auto& layer, int i) {
-      const auto found = rows_unlike_forward<B>(layer, seed, items, within(("layers." + std::to_string(i)).c_str()));
+      const auto found = rows_unlike_forward<T, B>(layer, seed, items, within(("layers." + std::to_string(i)).c_str()));
       sentences.insert(sentences.end(), found.begin(), found.end());
     };
     std::apply(
@@ -226,14 +226,14 @@ std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index ite
         },
         part.layers);
   } else if constexpr (requires { part.branch; }) {
-    return rows_unlike_forward<B>(part.branch, seed, items, within("branch"));
+    return rows_unlike_forward<T, B>(part.branch, seed, items, within("branch"));
   } else if constexpr (requires { part.layer; }) {
-    return rows_unlike_forward<B>(part.layer, seed, items, within("layer"));
+    return rows_unlike_forward<T, B>(part.layer, seed, items, within("layer"));
   }
   return sentences;
 }
 
-template <class B, class L, class ExtraF>
+template <class B, class T, class L, class ExtraF>
 ConformanceReport conformance(const L& part, const ConformanceOptions& options, const ExtraF& extra) {
   ConformanceReport report;
   const Seed seed = options.gradients.seed;
@@ -242,7 +242,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options, 
     if (!ok) report.sentences.push_back(sentence);
   };
 
-  const auto extra_of = [&]<class T>(Element<T> element, Index first, Index count) -> Extra<AsLayer<L, T, B>, T, B> {
+  const auto extra_of = [&]<class V>(Element<V> element, Index first, Index count) -> Extra<AsLayer<L, V, B>, V, B> {
     if constexpr (std::is_same_v<ExtraF, EmptyExtra>) {
       return {};
     } else {
@@ -250,15 +250,15 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options, 
     }
   };
   const auto extra_double = extra_of(Element<double>{}, 0, items);
-  const auto extra_float = extra_of(Element<float>{}, 0, items);
+  const auto extra_of_bits = extra_of(Element<T>{}, 0, items);
 
   report.hooks = hooks_of<B>(part);
   report.sentences = compare_hooks(report.hooks, options.hooks);
 
   typename B::Context of_gradients(1), ctx(1);
-  const auto layer = as_layer<float, B>(part);
+  const auto layer = as_layer<T, B>(part);
   try {
-    const auto missing = unlisted<B>(init_params<float, B>(layer, ctx, seed), "params");
+    const auto missing = unlisted<B>(init_params<T, B>(layer, ctx, seed), "params");
     // A tensor that the parameters do not list has no memory for its gradient, so no other check is possible.
     if (!missing.empty()) {
       report.sentences.insert(report.sentences.end(), missing.begin(), missing.end());
@@ -273,13 +273,13 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options, 
     return report;
   }
 
-  for (const std::string& sentence : rows_unlike_forward<B>(part, seed, items)) expect_that(false, sentence);
+  for (const std::string& sentence : rows_unlike_forward<T, B>(part, seed, items)) expect_that(false, sentence);
   const auto before = ctx.taken();
-  const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
+  const auto first = steps::outcome<T, B>(ctx, layer, items, seed, 1, extra_of_bits);
   expect_that(ctx.taken() == before,
               "scratch memory was not released: write `auto mark = ctx.mark();` before ctx.scratch");
   const auto held = ctx.capacity();
-  expect_that(steps::same_bits(first, steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float)),
+  expect_that(steps::same_bits(first, steps::outcome<T, B>(ctx, layer, items, seed, 1, extra_of_bits)),
               "two runs from the same seed differ: is there state outside the arguments?");
   expect_that(ctx.capacity() == held,
               "scratch memory grew in the second step of the same sizes: take as much ctx.scratch in every step");
@@ -287,7 +287,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options, 
     auto several = steps::eager_context<B>(threads);
     bool same = true;
     const auto compare = [&](auto& context) {
-      same = same && steps::same_bits(first, steps::outcome<float, B>(context, layer, items, seed, 1, extra_float));
+      same = same && steps::same_bits(first, steps::outcome<T, B>(context, layer, items, seed, 1, extra_of_bits));
     };
     // The runs are repeated, because a data race between threads rarely changes a result.
     for (int i = 0; i < 4; ++i) compare(several);
@@ -295,18 +295,17 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options, 
     steps::each_order<B>(threads, compare);
     expect_that(same, "different bits on " + std::to_string(threads) + " threads than on 1");
   }
-  steps::Kept<AsLayer<L, float, B>, float, B> kept;
+  steps::Kept<AsLayer<L, T, B>, T, B> kept;
   for (const Index count : {items / 2, items, items}) {
-    const auto of_count = extra_of(Element<float>{}, 0, count);
-    std::vector<float> alone;
+    const auto of_count = extra_of(Element<T>{}, 0, count);
+    std::vector<T> alone;
     try {
-      alone = steps::outcome<float, B>(ctx, layer, count, seed, 1, of_count);
+      alone = steps::outcome<T, B>(ctx, layer, count, seed, 1, of_count);
     } catch (const ArgumentError&) {
       // The policy does not accept this number of items, for example because its items come in sequences.
       continue;
     }
-    if (steps::same_bits(alone, steps::outcome<float, B>(ctx, layer, count, seed, 1, of_count, kept, kept.carry)))
-      continue;
+    if (steps::same_bits(alone, steps::outcome<T, B>(ctx, layer, count, seed, 1, of_count, kept, kept.carry))) continue;
     expect_that(false,
                 "different bits after another batch: forward must set every tensor of Saved, begin every tensor of "
                 "Carry, and `each` of Carry must list all its tensors");
@@ -330,26 +329,26 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options, 
   }
 
   try {
-    steps::outcome<float, B>(ctx, layer, 0, seed, 1, extra_of(Element<float>{}, 0, 0));
+    steps::outcome<T, B>(ctx, layer, 0, seed, 1, extra_of(Element<T>{}, 0, 0));
   } catch (const std::exception& error) {
     expect_that(false, std::string("a batch of no items throws: ") + error.what());
   }
 
-  auto params = init_params<float, B>(layer, ctx, seed);
-  const auto x = random_items<float>(ctx, seed.fork(1), 1, layer, items);
+  auto params = init_params<T, B>(layer, ctx, seed);
+  const auto x = random_items<T>(ctx, seed.fork(1), 1, layer, items);
   auto inferred = [&](Index row, Index count) {
-    Carry<AsLayer<L, float, B>, float, B> carry;
+    Carry<AsLayer<L, T, B>, T, B> carry;
     layer.begin(ctx, params, count, carry);
-    Tensor<float, 2, B> y(count, layer.out_dim());
-    infer<float, B>(layer, ctx, params, x.view().rows(row, count), carry, y, extra_of(Element<float>{}, row, count));
-    return std::vector<float>(y.data(), y.data() + y.size());
+    Tensor<T, 2, B> y(count, layer.out_dim());
+    infer<T, B>(layer, ctx, params, x.view().rows(row, count), carry, y, extra_of(Element<T>{}, row, count));
+    return std::vector<T>(y.data(), y.data() + y.size());
   };
-  const std::vector<float> forwarded(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(from));
+  const std::vector<T> forwarded(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(from));
   expect_that(steps::same_bits(forwarded, inferred(0, items)), "infer and forward give different bits");
   if (options.items_are_independent)
     for (Index n = 0; n < items; ++n) {
       const auto at = forwarded.begin() + static_cast<std::ptrdiff_t>(n * layer.out_dim());
-      const std::vector<float> row(at, at + static_cast<std::ptrdiff_t>(layer.out_dim()));
+      const std::vector<T> row(at, at + static_cast<std::ptrdiff_t>(layer.out_dim()));
       expect_that(steps::same_bits(row, inferred(n, 1)),
                   "item " + std::to_string(n) + " gives different bits alone than in the batch");
     }

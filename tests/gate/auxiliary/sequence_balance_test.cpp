@@ -122,7 +122,8 @@ TEST_CASE("SequenceBalance: gradients and conformance in a mixture") {
   for (const bool sigmoid : {false, true}) {
     const SequenceBalance loss{.weight = 0.3, .length = 3, .sigmoid = sigmoid};
     const auto conforms = [](const auto& gate) {
-      const auto report = check::conformance<Cpu>(Mixture{gate, Linear{.model_dim = 4}}, {.gradients = {.items = 8}});
+      const auto report =
+          check::conformance<Cpu, double>(Mixture{gate, Linear{.model_dim = 4}}, {.gradients = {.items = 8}});
       CHECK_MESSAGE(report, report.str());
     };
     conforms(WithAuxiliary<SoftmaxTopK, SequenceBalance>{.scores = {.experts = 4}, .auxiliary = {loss}});

@@ -608,12 +608,12 @@ TEST_CASE("AttentionPosterior: gradients and conformance, including the attentio
       CAPTURE(static_cast<int>(head));
       CAPTURE(causal);
       const auto report =
-          check::conformance<Cpu>(block({.sigma = 1.3, .head = head, .only_confident = causal}, causal),
-                                  {.gradients = {.items = 8}}, []<class T>(Element<T>, Index, Index count) {
-                                    Extra<decltype(block({}, true)), T, Cpu> extra;
-                                    extra.attention.length = count % 4 ? 0 : 4;
-                                    return extra;
-                                  });
+          check::conformance<Cpu, double>(block({.sigma = 1.3, .head = head, .only_confident = causal}, causal),
+                                          {.gradients = {.items = 8}}, []<class T>(Element<T>, Index, Index count) {
+                                            Extra<decltype(block({}, true)), T, Cpu> extra;
+                                            extra.attention.length = count % 4 ? 0 : 4;
+                                            return extra;
+                                          });
       CHECK_MESSAGE(report, report.str());
     }
 }

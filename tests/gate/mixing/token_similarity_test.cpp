@@ -317,7 +317,7 @@ TEST_CASE("TokenSimilarity: gradients and conformance") {
         CAPTURE(causal);
         CAPTURE(learned);
         CAPTURE(confident);
-        const auto report = check::conformance<Cpu>(
+        const auto report = check::conformance<Cpu, double>(
             layer({.tau = 1.3, .causal = causal, .learned_metric = learned, .only_confident = confident}),
             {.gradients = {.items = 8}}, []<class T>(Element<T>, Index, Index count) {
               Extra<decltype(layer({})), T, Cpu> extra;

@@ -89,7 +89,7 @@ TEST_CASE("CosineScores (2): reference() divides only by the expert's length") {
 }
 
 TEST_CASE("CosineScores: gradients and conformance for every normalisation") {
-  const auto paper = check::conformance<Cpu>(
+  const auto paper = check::conformance<Cpu, double>(
       Mixture{CosineTopK{.scores = {.experts = 3, .dim = 4, .temperature = 0.5}}, Linear{.model_dim = 4}},
       {.items_are_independent = true});
   CHECK_MESSAGE(paper, paper.str());

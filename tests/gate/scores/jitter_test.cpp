@@ -103,7 +103,7 @@ TEST_CASE("Jitter: the experts read x without noise") {
 }
 
 TEST_CASE("Jitter: gradients and conformance, with and without noise") {
-  const auto noisy = check::conformance<Cpu>(mixture(0.3), {}, WithNoise{});
+  const auto noisy = check::conformance<Cpu, double>(mixture(0.3), {}, WithNoise{});
   CHECK_MESSAGE(noisy, noisy.str());
   Cpu::Context ctx(1);
   const auto plain = check::gradients(ctx, mixture(0.3));

@@ -71,7 +71,7 @@ TEST_CASE("LinearScores: gradients equal finite differences and are added") {
 }
 
 TEST_CASE("LinearScores: gradients and conformance with items that are sequences") {
-  const auto report = check::conformance<Cpu>(
+  const auto report = check::conformance<Cpu, double>(
       Mixture{SoftmaxTopK{.scores = {.experts = 3, .length = 2}, .selection = {.k = 2}}, Linear{.model_dim = 6}},
       {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
@@ -198,7 +198,8 @@ TEST_CASE("Fixed: AdamW with weight decay does not change the weights") {
 }
 
 TEST_CASE("Fixed: gradients and conformance") {
-  const auto report = check::conformance<Cpu>(mixture(FixedScores{{.experts = 3}}), {.items_are_independent = true});
+  const auto report =
+      check::conformance<Cpu, double>(mixture(FixedScores{{.experts = 3}}), {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 

@@ -68,7 +68,7 @@ TEST_CASE("PatchScores: starts at 0, so the lower experts are picked") {
 
 TEST_CASE("PatchScores: gradients and conformance; router gradients sum to 0") {
   const Mixture mixture{PatchTopK{.scores = {.experts = 3, .length = 2, .initial = {}}}, Linear{.model_dim = 6}};
-  const auto report = check::conformance<Cpu>(mixture, {.items_are_independent = true});
+  const auto report = check::conformance<Cpu, double>(mixture, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
   auto m = pass<double>(ctx, mixture, 5);

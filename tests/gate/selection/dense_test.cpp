@@ -75,7 +75,7 @@ TEST_CASE("Dense: gradients and conformance") {
   for (const Index experts : {1, 4}) {
     check::ConformanceOptions options{.items_are_independent = true};
     if (experts == 1) options.gradients.zero = {"gate.scores.weight", "gate.scores.bias"};  // the probability is 1
-    const auto report = check::conformance<Cpu>(mixture(experts), options);
+    const auto report = check::conformance<Cpu, double>(mixture(experts), options);
     CHECK_MESSAGE(report, report.str());
   }
 }

@@ -127,7 +127,7 @@ TEST_CASE("GlobalBalance: a Trainer forgets the loads after each step") {
 
 TEST_CASE("GlobalBalance: conformance with noise, capacity and other losses") {
   const auto conforms = [](const auto& layer, const check::ConformanceOptions& options = {}) {
-    const auto report = check::conformance<Cpu>(layer, options);
+    const auto report = check::conformance<Cpu, double>(layer, options);
     CHECK_MESSAGE(report, report.str());
   };
   conforms(mixture(0.3));

@@ -156,7 +156,7 @@ TEST_CASE("ReluRouting: its loss is stored after the gate's auxiliary losses") {
 TEST_CASE("ReluRouting: gradients and conformance, with and without a limit") {
   for (const bool balanced : {false, true})
     for (const Index most : {0, 3}) {
-      const auto report = check::conformance<Cpu>(
+      const auto report = check::conformance<Cpu, double>(
           mixture({.k = 2, .most = most, .coefficient = 0.5, .balanced = balanced}, 4), {.gradients = {.items = 9}});
       CHECK_MESSAGE(report, report.str());
     }

@@ -55,7 +55,7 @@ TEST_CASE("ScheduledTopK (1): k in the extra inputs replaces the option") {
 }
 
 TEST_CASE("ScheduledTopK: gradients and conformance with k from extra inputs") {
-  const auto report = check::conformance<Cpu>(
+  const auto report = check::conformance<Cpu, double>(
       Mixture{ScheduledGate{.scores = {.experts = 4}, .selection = {.k = 1}}, Linear{.model_dim = 3}},
       {.items_are_independent = true}, Three{});
   CHECK_MESSAGE(report, report.str());

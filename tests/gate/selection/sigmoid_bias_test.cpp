@@ -273,19 +273,19 @@ TEST_CASE("SigmoidBias: NaN stays in its item") {
 TEST_CASE("SigmoidBias: gradients and conformance, with and without renormalising") {
   for (const bool renormalise : {false, true})
     for (const Index groups : {1, 2}) {
-      const auto report = check::conformance<Cpu>(
+      const auto report = check::conformance<Cpu, double>(
           mixture({.renormalise = renormalise, .scale = 2.5, .groups = groups}, 4), {.items_are_independent = true});
       CHECK_MESSAGE(report, report.str());
     }
   for (const bool renormalise : {false, true}) {
-    const auto report = check::conformance<Cpu>(
+    const auto report = check::conformance<Cpu, double>(
         mixture({.renormalise = renormalise, .scale = 1.5, .score = RouterScore::sqrt_softplus}, 4),
         {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
   for (const bool renormalise : {false, true})
     for (const Index groups : {1, 2}) {
-      const auto report = check::conformance<Cpu>(
+      const auto report = check::conformance<Cpu, double>(
           mixture({.renormalise = renormalise, .scale = 1.5, .groups = groups, .score = RouterScore::softmax}, 4),
           {.items_are_independent = true});
       CHECK_MESSAGE(report, report.str());

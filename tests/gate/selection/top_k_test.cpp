@@ -257,10 +257,10 @@ TEST_CASE("TopK: gradients and conformance, with and without renormalising" * do
     for (const Index k : {2, 3}) {
       CAPTURE(renormalise);
       CAPTURE(k);
-      const auto report = check::conformance<Cpu>(mixture(3, k, renormalise), {.items_are_independent = true});
+      const auto report = check::conformance<Cpu, double>(mixture(3, k, renormalise), {.items_are_independent = true});
       CHECK_MESSAGE(report, report.str());
     }
-  const auto first = check::conformance<Cpu>(mixture(3, 1, false), {.items_are_independent = true});
+  const auto first = check::conformance<Cpu, double>(mixture(3, 1, false), {.items_are_independent = true});
   CHECK_MESSAGE(first, first.str());
   Cpu::Context ctx(1);
   const auto many = check::gradients(
