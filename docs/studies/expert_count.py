@@ -71,7 +71,7 @@ class ExpertCount(Page):
             f"**Accuracy and entropy** ({self.study.seeds()} seeds)", self.figures(layers),
             paragraph("**The best number of experts, P = 4.** In figure 1 of the paper, the accuracy is highest at M = "
                       "16 for MLP experts and at M = 8 for CNN experts. According to the paper, the entropy in figure "
-                      "2 behaves in parallel."),
+                      "2 behaves in parallel, so the verdicts on entropy expect the smallest entropy at the same M."),
             self.orders(optima),
             paragraph("**P = 8 minus P = 4, accuracy in points.** In the paper, P = 8 makes the MLP mixture worse, and "
                       "the CNN mixture remains good."),
@@ -79,12 +79,12 @@ class ExpertCount(Page):
                           ("CNN", lambda count: between(patches("cnn", count), 1))),
             "**CNN minus MLP, accuracy in points**",
             self.by_count(*((f"P = {of}", lambda count, of=of: between(kinds(of, count), 1)) for of in (4, 8))),
-            items(*(f"**{label}: the accuracy of M = {count} is higher than that of** M =\n"
-                    + grouped([(verdict_on_sign(of, 1), str(other)) for other, of in ahead(layer, count)])
+            items(*(f"**{label}.** Verdicts on a higher accuracy of M = {count} than of another M:\n"
+                    + grouped([(verdict_on_sign(of, 1), f"M = {other}") for other, of in ahead(layer, count)])
                     for label, layer, count in optima),
                   "**Power.** The smallest difference of accuracies, in points, that has a power of 0.8:\n" +
-                  "\n".join(f"{label}, M = {count} minus that of M: " + "; ".join(
-                      f"{other}: {of.visible():.1f}" for other, of in ahead(layer, count))
+                  "\n".join(f"{label}, M = {count} minus another M: " + "; ".join(
+                      f"M = {other}: {of.visible():.1f}" for other, of in ahead(layer, count))
                       for label, layer, count in optima))])
 
     def stage(self, when, name):
@@ -100,11 +100,13 @@ class ExpertCount(Page):
                                  ("best_error", "best cluster")):
                     rows.append((f"{label}: error at {'T₁' if when == 't1' else 'the end'}, {of}",
                                  self.values(layer, self.stage(when, name), 3)))
-            rows += [(f"{label}: clusters that are an expert's own", self.values(layer, share("sets"), 1)),
-                     (f"{label}: experts that keep their cluster", self.values(layer, share("kept"), 2)),
-                     (f"{label}: items routed to an expert of their own cluster",
+            rows += [(f"{label}: number of clusters that are the own cluster of an expert",
+                      self.values(layer, share("sets"), 1)),
+                     (f"{label}: share of experts that keep their own cluster to the end",
+                      self.values(layer, share("kept"), 2)),
+                     (f"{label}: share of items routed to an expert with their cluster as its own cluster",
                       self.values(layer, share("routed_to_own"), 2)),
-                     (f"{label}: items routed to an expert whose best cluster is theirs",
+                     (f"{label}: share of items routed to an expert with their cluster as its best cluster",
                       self.values(layer, share("routed_to_best"), 2))]
         gap = Measure("gap", lambda run: run["t1"]["other_error"] - run["t1"]["own_error"])
         change = Measure("change", lambda run: run["end"]["own_error"] - run["t1"]["own_error"])
@@ -123,16 +125,16 @@ class ExpertCount(Page):
         return "\n\n".join([
             f"**Errors, experts and routing, P = 4** ({self.study.seeds()} seeds)", self.by_count(*rows),
             paragraph("**Differences of the errors.** According to Lemma 2, at T₁ an expert has a smaller error on its "
-                      "own cluster than on the others. The cells of these rows have the verdict on this order."),
+                      "own cluster than on the others. The rows of these differences have verdicts on this order."),
             self.by_count(*compared),
             items(
                 "**Each expert is good on one cluster.** At the end, the mean error of an expert on its own cluster is "
                 f"{span('mlp.p4', own, 2)} (MLP) and {span('cnn.p4', own, 2)} (CNN). On its best cluster it is "
                 f"{span('mlp.p4', best, 2)} (MLP) and {span('cnn.p4', best, 3)} (CNN). The theorem says o(1).",
-                "**The router.** From M = 8 on, the mean share of the items that go to an expert whose best cluster is "
-                f"theirs is {span('mlp.p4', routed, 2, self.COUNTS[1:])} (MLP) and "
-                f"{span('cnn.p4', routed, 2, self.COUNTS[1:])} (CNN). With Theorem 1's own σ₀ and inputs of size one "
-                f"it is {span('mlp.p4.theorem', routed, 2)} for MLP experts; chance is 0.25.")])
+                "**The router.** The table has the share of the items that go to an expert with their cluster as its "
+                f"best cluster. From M = 8 on, its mean is {span('mlp.p4', routed, 2, self.COUNTS[1:])} (MLP) and "
+                f"{span('cnn.p4', routed, 2, self.COUNTS[1:])} (CNN). With the σ₀ of Theorem 1 and inputs of size one "
+                f"it is {span('mlp.p4.theorem', routed, 2)} for MLP experts; random routing gives 0.25.")])
 
     def init(self):
         equal, apart = "mlp.p4", "mlp.p4.independent"

@@ -105,17 +105,17 @@ class Language(Page):
 
 MOMENTUM_LAYERS = [
     ("Mean norm of the mixture's output (figures 2 and 3)", "/norm", 1, 2),
-    ("Picks whose expert answers with the largest norm of all, in % (figure 5)", "/rank/0", 100, 1),
-    ("Eigenvalues σ of −∂u/∂x at which the plain sum settles, in % (lemma 1, μ = 0)", "/plain/stable", 100, 1),
-    ("The same with μ = 0.7", "/momentum/stable", 100, 1),
-    ("Mean of the larger |λ|, μ = 0", "/plain/radius", 1, 3),
-    ("Mean of the larger |λ|, μ = 0.7", "/momentum/radius", 1, 3)]
+    ("Picks whose expert has the output with the largest norm of all experts, in % (figure 5)", "/rank/0", 100, 1),
+    ("Eigenvalues σ of −∂u/∂x for which the plain sum is stable, in % (lemma 1, μ = 0)", "/plain/stable", 100, 1),
+    ("Eigenvalues σ of −∂u/∂x for which heavy ball is stable, in % (lemma 1, μ = 0.7)", "/momentum/stable", 100, 1),
+    ("Spectral radius of lemma 1 (the larger |λ|), mean over σ, μ = 0", "/plain/radius", 1, 3),
+    ("Spectral radius of lemma 1 (the larger |λ|), mean over σ, μ = 0.7", "/momentum/radius", 1, 3)]
 
 
 MOMENTUM_DIRECTIONS = [
     ("Mean cosine of the mixture's output and v", "/cosine", 1, 3),
     ("Mean ‖v‖", "/least", 1, 3),
-    ("Mean norm of the unit vectors of the experts' outputs, combined with the gate's weights", "/normalised", 1, 3)]
+    ("Mean norm of the sum of the unit vectors, weighted with the gate's weights", "/normalised", 1, 3)]
 
 
 class Momentum(Language):
@@ -166,21 +166,24 @@ class Momentum(Language):
             holds(all(verdict(adam(case), paper).startswith("excluded") for case, _ in by_epsilon),
                   f"No interval contains the effect of the paper, {shown(paper, 1, True)} %.") +
             " The first layer computes x + 0.1 γ u / (0.0316 |u| + ε) for each element u of the mixture's output. The "
-            "derivative with respect to u is 0.1 γ ε / (0.0316 |u| + ε)². If γ = 1 and |u| = 1, it is 1e-6 for ε = "
-            "1e-8 and 0.58 for ε = 0.1. Hence, if ε is small, almost no gradient reaches the first mixture, and its "
-            "output enters as almost 3.16 γ sign(u). The runs do not show which of the two raises the perplexity.",
+            "derivative with respect to u is 0.1 γ ε / (0.0316 |u| + ε)². If γ = 1 and |u| = 1, this derivative is "
+            "1e-6 for ε = 1e-8 and 0.58 for ε = 0.1. Hence, if ε is small, almost no gradient reaches the first "
+            "mixture, and the layer adds almost 3.16 γ sign(u) to x. The runs do not show which of these two effects "
+            "raises the perplexity.",
             f"**Adam in the first layer, γ at ε = 0.1.** The perplexity changes by {changes(by_gamma)}.",
             f"**With ε = 1e-8,** Adam first changes the perplexity by {percent('half_adam', 'half_smoe')} at half the "
             f"depth and by {percent('glam_adam', 'glam')} in GLaM. RmsProp first, with a mixture in every layer, "
             f"changes it by {percent('rms_prop')}.",
-            f"If Adam is first, the mean norms of the outputs in layers 3 to 6 are {min(ratios[2:]):.1f} to "
-            f"{max(ratios[2:]):.1f} times those of the plain sum (layer 1: {ratios[0]:.1f}, layer 2: {ratios[1]:.1f}). "
+            "If Adam is first, the mean norms of the mixtures' outputs in layers 3 to 6 are "
+            f"{min(ratios[2:]):.1f} to {max(ratios[2:]):.1f} times those of the plain sum (layer 1: {ratios[0]:.1f} "
+            f"times, layer 2: {ratios[1]:.1f} times). "
             "The reason was not examined.",
             "**Depth.** Heavy ball changes the perplexity by "
             f"{percent('half_heavy_ball', 'half_smoe')} in 3 layers and {percent('heavy_ball')} in 6. In table 7 of "
             "the paper, the effect grows with the depth. The change in 6 layers minus that in 3 is "
             f"{between(growth, 1)} points: the growth is {verdict_on_sign(growth, -1)}.",
-            "**The skeleton of the paper's code** (post-norm, double residual) changes the perplexity of the equation "
+            "**The skeleton of the paper's code** (post-norm, double residual) instead of that of the paper's equation "
+            "(pre-norm, one residual) changes the perplexity "
             f"by {skeleton['reference']} without momentum and by {skeleton['reference_heavy_ball']} with heavy ball. "
             f"In the skeleton, heavy ball changes the perplexity by {percent('reference_heavy_ball', 'reference')}, "
             f"and Adam first by {percent('reference_adam', 'reference')}.",
@@ -190,7 +193,8 @@ class Momentum(Language):
             f"{percent('reference_initial_adam', 'reference_initial')}.",
             "**The settings of the paper's code together** (skeleton, initial weights, dropout 0.1, constant learning "
             f"rate). Heavy ball changes the perplexity by {percent('code_heavy_ball', 'code')}, and Adam first by "
-            f"{percent('code_adam', 'code')}. Dropout and schedule change that of the plain sum by "
+            f"{percent('code_adam', 'code')}. Dropout and constant learning rate change the perplexity of the "
+            "plain sum by "
             f"{percent('code', 'reference_initial')}.",
             "**Adam and RmsProp in every layer** change the perplexity by "
             f"{percent('adam_every_1e-08')} (Adam, ε = 1e-8), {percent('adam_every_0.1')} (Adam, ε = 0.1), "
@@ -201,12 +205,12 @@ class Momentum(Language):
             f"**γ at μ = 0.7.** γ = 0.3 is better for {better} of {seeds.seeds()} seeds, " +
             holds(zero("gamma_0.3"), f"but its interval contains 0: {percent('gamma_0.3')}. ") +
             holds(zero("gamma_1.5"), f"So does the interval of γ = 1.5: {percent('gamma_1.5')}."),
-            f"**Lemma 1.** If μ = 0, {min(shares):.0f} to {max(shares):.0f} % of the eigenvalues of a layer are stable "
-            "(means over seeds). " +
+            f"**Lemma 1.** The plain sum (μ = 0) is stable for {min(shares):.0f} to {max(shares):.0f} % of the "
+            "eigenvalues of −∂u/∂x in a layer (means over seeds). " +
             holds(min(lost) > 0, f"If μ = 0.7, the share is smaller by {min(lost):.1f} to {max(lost):.1f} percentage "
                   "points, in each layer and row. ") +
-            "On the real axis, the stable range of μ = 0.7 contains that of μ = 0. Therefore the eigenvalues "
-            "that become unstable are complex.")
+            "On the real axis, the stable range of μ = 0.7 contains that of μ = 0. Therefore the eigenvalues for which "
+            "only the plain sum is stable are complex.")
 
 
     def directions(self):
@@ -230,12 +234,12 @@ class Momentum(Language):
         depth = Interval.of([run["layers"][-1]["norm"] - run["layers"][0]["norm"] for run in self.study.runs[clean]])
         cases = [case for case in papers.MOMENTUM_DIRECTIONS if case != clean]
         return "\n\n".join([
-            paragraph(f"**Norm of the mixture's output, the last step minus step {first}** (figures 2 and 6 of the "
-                      "paper: it falls in all layers of SMoE but one)"),
+            paragraph(f"**Norm of the mixture's output, the last step minus step {first}** (in figures 2 and 6 of the "
+                      "paper, the norm falls in all layers of SMoE but one)"),
             table(head, [[labels[case], *(signed(Interval.of(self.study.values(case, change(l))), -1, 2)
                                           for l in layers)] for case in papers.MOMENTUM_DIRECTIONS]),
-            paragraph("**Entropy of the picks' ranks by norm, minus that of SMoE, in nats** (figures 5 and 8 to 10: "
-                      "momentum and Adam make the ranks more even)"),
+            paragraph("**Entropy of the picks' ranks by norm, minus that of SMoE, in nats** (in figures 5 and 8 to 10 "
+                      "of the paper, momentum and Adam make the ranks more even)"),
             table(head, [[labels[case], *(signed(self.study.difference(case, clean, even(l)), 1, 3) for l in layers)]
                          for case in cases]),
             items("**Figure 3 of the paper has a smaller norm in deeper layers of SMoE.** Here the norm in the last "
@@ -270,21 +274,22 @@ class Graph(Language):
             f"**Perplexity on clean text** ({study.seeds()} seeds)",
             table(head, [[label, *(spread(study.summary(gate + rule, clean)) for rule, _ in papers.RULES)]
                          for gate, label in papers.GATES]),
-            "**Change by the rule, in %, with the same gate**",
+            "**Change of the perplexity by the rule, in %, relative to the plain rule with the same gate**",
             table([head[0], *head[2:]], [[label, *(between(within(gate, rule)) for rule, _ in rules)]
                                          for gate, label in papers.GATES]),
-            "**Change by the gate, in %, with the same rule**",
+            "**Change of the perplexity by the gate, in %, relative to softmax with the same rule**",
             table(head, [[label, *(between(self.percent(gate + rule, softmax + rule, clean, study))
                                    for rule, _ in papers.RULES)] for gate, label in gates]),
-            paragraph("**Change by the rule with this gate minus its change with softmax, in %.** If an interval is "
-                      "below 0, gate and rule help each other."),
+            paragraph("**Change by the rule with this gate minus the change by the same rule with softmax, in % of the "
+                      "perplexity of softmax with the plain rule.** If an interval is below 0, the gate and the rule "
+                      "help each other."),
             table([head[0], *head[2:]], [[label, *(between(together(gate, rule)) for rule, _ in rules)]
                                          for gate, label in gates]),
             items(f"**Pairs that help each other:** {'; '.join(helps) or 'none'}. **Pairs that harm each other:** "
-                  f"{'; '.join(harms) or 'none'}. Of {len(pairs)} intervals, {0.05 * len(pairs):.1f} would miss 0 by "
-                  "chance if there were no effect.",
-                  f"**Power.** In this table, the smallest differences that have a power of 0.8 are {min(widths):.1f} "
-                  f"to {max(widths):.1f} %.")])
+                  f"{'; '.join(harms) or 'none'}. If no pair had an effect, {0.05 * len(pairs):.1f} of the "
+                  f"{len(pairs)} intervals would be expected not to contain 0.",
+                  "**Power.** The smallest difference that has a power of 0.8 in this table depends on the pair: "
+                  f"{min(widths):.1f} to {max(widths):.1f} %.")])
 
     def parts(self):
         return {**super().parts(), "rules": self.rules()}
@@ -299,15 +304,15 @@ class Graph(Language):
             return f"{min(ratios)} to {max(ratios)}"
 
         return printed + "\n\n" + items(
-            "Table 8 of the paper has 1.048 times the time and 1.008 times the memory for similarity, and 1.070 and "
-            "1.060 for attention, both in the forward pass. Here reading takes "
-            f"{reading('similarity')} times as long with similarity and {reading('attention')} times as long with "
-            "attention.")
+            "In table 8 of the paper, the forward pass takes 1.048 times the time and 1.008 times the memory of the "
+            "baseline with similarity, and 1.070 times the time and 1.060 times the memory with attention. Here "
+            f"inference takes {reading('similarity')} times as long with similarity and {reading('attention')} times "
+            "as long with attention.")
 
     LAYERS = [
         ("Words that change their experts in the last sixtieth of the steps, in % (figure 3)", "/fluctuation", 100, 1),
         ("Mean entropy of a word's probabilities, in nats (figure 3)", "/entropy", 1, 3),
-        ("Deviation of the experts' loads over their mean", "/load_variation", 1, 2)]
+        ("Standard deviation of the experts' loads, divided by their mean", "/load_variation", 1, 2)]
 
     def __init__(self):
         super().__init__("graph_of_tokens", papers.GRAPH_OF_TOKENS)
@@ -318,7 +323,8 @@ class Graph(Language):
         for case in papers.GRAPH_OF_TOKENS_LAYERS:
             rows.append([labels[case], *(spread(self.study.summary(case, Measure(name, lambda run: run[name])))
                                          for name in ("whole", "prefixes"))])
-        return ("**A block of the validation text, whole and word by word with what follows cut off**\n\n" +
+        return ("**Perplexity of the first validation block: whole sequences, and sequences cut off before the "
+                "predicted word**\n\n" +
                 table(["model", "whole", "cut off"], rows))
 
     def mean_of_layers(self, case, baseline, pointer, scale):
@@ -337,7 +343,7 @@ class Graph(Language):
                                       for _, pointer, scale, _ in self.LAYERS)
             rows.append([labels[case], between(changes, 1), verdict_on_sign(changes, -1), between(entropy, 2),
                          verdict_on_sign(entropy, -1), between(load)])
-        return ("**Routing, mean over the layers, minus the first row of its table**\n\n"
+        return ("**Routing, mean over the layers: difference from the baseline, SMoE or K = 1**\n\n"
                 "The paper prints no numbers here, so only the sign is compared.\n\n" +
                 table(["model", "words that change experts, points", "fewer, as in the paper", "entropy, nats",
                        "lower, as in the paper", "deviation of loads"], rows))
@@ -374,32 +380,38 @@ class Graph(Language):
         return items(
             f"**Effects of the paper on clean text:**\n{by_verdict(self.effects(0, clean))}",
             powers(self.effects(0, clean)),
-            f"**Similarity.** The intervals of {len(similar) - len(decided)} of {len(similar)} cases contain 0. The "
-            f"narrowest is that of τ = 2: {percent('smoe_tau_2', 'smoe')}. If K = 1, similarity is worse for {ahead} "
+            f"**Similarity.** In {len(similar) - len(decided)} of {len(similar)} cases, the interval of the change by "
+            f"similarity contains 0. The narrowest interval is that of τ = 2: {percent('smoe_tau_2', 'smoe')}. If K = "
+            f"1, similarity is worse for {ahead} "
             f"of {self.study.seeds()} seeds: {percent('k_1_similarity', 'k_1')}.",
-            f"**A learned W_s** changes the perplexity by {percent('smoe_similarity_learned', 'smoe')}, and that of "
-            f"similarity with the identity by {percent('smoe_similarity_learned', 'smoe_similarity')}.",
-            "**The weight S_ii of a word on itself** after 500 steps is, from layer to layer, "
+            f"**A learned W_s** changes the perplexity of SMoE by {percent('smoe_similarity_learned', 'smoe')}. "
+            "Compared with similarity in which W_s is the identity, it changes the perplexity by "
+            f"{percent('smoe_similarity_learned', 'smoe_similarity')}.",
+            "**S_ii, the weight of a word's own probabilities in its mixed probabilities,** is after 500 steps, "
+            "depending on the layer, "
             f"{weight('smoe_tau_0.1_500')} if τ = 0.1, {weight('smoe_similarity_500')} if τ = 1, and "
             f"{weight('smoe_tau_root_500')} if τ = √D. " +
-            holds(min(itself["smoe_tau_0.1_500"]) > 95, "Therefore the row τ = 0.1 tests almost nothing."),
-            f"**Attention-aware routing, one head per word and m = H · v O,** is worse in {len(worse)} of "
-            f"{len(attending)} cases after 1,600 steps. SMoE: {percent('smoe_attention', 'smoe')}; GLaM: "
+            holds(min(itself["smoe_tau_0.1_500"]) > 95, "Therefore the row τ = 0.1 is a test of almost no mixing."),
+            f"**Attention-aware routing, one head per word and m = H · v O,** is worse than its baseline in "
+            f"{len(worse)} of {len(attending)} cases after 1,600 steps. SMoE: {percent('smoe_attention', 'smoe')}; "
+            "GLaM: "
             f"{percent('glam_attention', 'glam')}; X-MoE: {percent('x_moe_attention', 'x_moe')}; SMoE-dropout: "
             f"{percent('smoe_dropout_attention', 'smoe_dropout')}.",
-            "**Readings of attention-aware routing**, because the text of the paper allows several. After 500 steps "
+            "**Readings of attention-aware routing.** The text of the paper allows several readings. After 500 steps, "
             f"they change the perplexity of SMoE as follows. {over_plain}. " +
             holds(all(self.percent(case, "smoe_500", clean).low > 0 for _, case in readings),
                   "Each reading is worse than no mixing. ") +
-            "The weights A of the attention instead of the posterior change the perplexity of the first reading by "
-            f"{percent('smoe_attention_weights_500', 'smoe_attention_500')}. One head per sequence depends on the "
-            "words that follow.",
-            f"**Width σ.** σ = √D minus σ = 0.1 is {between(narrow)} in perplexity. **Only confident words.** With "
-            f"attention, this condition changes the perplexity by {between(confident)}.",
-            "**A router that sees the words after its own** changes the perplexity by "
+            "In the first reading, the weights A of the attention instead of the posterior change the perplexity by "
+            f"{percent('smoe_attention_weights_500', 'smoe_attention_500')}. If the router follows one head per "
+            "sequence, the choice of this head depends on the words that follow.",
+            f"**Width σ.** The perplexity with σ = √D minus that with σ = 0.1 is {between(narrow)}. **Only confident "
+            "words** means that a word takes probabilities only from words whose entropy is not larger than its own. "
+            f"With attention, this condition changes the perplexity by {between(confident)}.",
+            "**A similarity-aware router that also sees the words after its own** changes the perplexity of SMoE by "
             f"{percent('smoe_similarity_ahead', 'smoe')}. " +
             holds(self.percent("smoe_similarity_ahead", "smoe", clean).contains(0),
-                  "Looking ahead leaks information, but this interval shows no effect of the leak."),
-            "**Routing, mean over the layers of SMoE.** Similarity changes the share of words that change their "
-            f"experts by {flow[0]} points, and attention changes it by {flow[1]} points. Attention changes the entropy "
-            f"by {entropy} nats. In figure 3 of the paper both routers lower both numbers.")
+                  "Such a router leaks information from later words, but this interval shows no effect of the leak."),
+            "**Routing of SMoE, mean over the layers.** Similarity changes the share of words that change their "
+            f"experts by {flow[0]} points, and attention changes this share by {flow[1]} points. Attention changes the "
+            f"entropy by {entropy} nats. In figure 3 of the paper, each of the two routers lowers the share and the "
+            "entropy.")

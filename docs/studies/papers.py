@@ -143,16 +143,16 @@ VISION = [
 MOT = [("mot", "MoT"), ("ffn_level", "one attention for all experts"), ("attention_absent", "without attention"),
        ("multi_head", "transformer without a gate")]
 MOT_ORDER = [("mot", "multi_head"), ("mot", "ffn_level"), ("mot", "attention_absent")]
-MOT_TEXT = [("mot.m2", "mot, M = 2"), ("mot.m4", "mot, M = 4"), ("mot.m8", "mot, M = 8"),
-            ("multi_head", "multi_head, no gate"), ("linear", "linear map of the mean word vector"),
-            ("bag_of_words", "bag of the 2,000 commonest words among the same 24, linear")]
+MOT_TEXT = [("mot.m2", "mot (M = 2)"), ("mot.m4", "mot (M = 4)"), ("mot.m8", "mot (M = 8)"),
+            ("multi_head", "multi_head (no gate)"), ("linear", "linear map of the mean word vector"),
+            ("bag_of_words", "linear map of the counts of the 2,000 commonest words")]
 MOT_TEXT_ORDER = [("mot.m2", "multi_head"), ("mot.m4", "multi_head"), ("mot.m8", "multi_head")]
 MOT_TEXT_OTHERS = [("mot.m4", "mot.m2"), ("mot.m8", "mot.m4"), ("mot.m2", "linear"), ("mot.m4", "linear"),
                    ("mot.m8", "linear"), ("bag_of_words", "multi_head")]
-MOT_VISION = [("mot.m1", "mot, M = 1"), ("mot.m4", "mot, M = 4"), ("mot.m8", "mot, M = 8"),
-              ("mot_per_patch.m4", "mot_per_patch, M = 4"), ("mot_per_patch.m8", "mot_per_patch, M = 8"),
-              ("ffn_moe.m4", "ffn_moe, M = 4"), ("attention_absent.m4", "attention_absent, M = 4"),
-              ("multi_head", "multi_head, no gate")]
+MOT_VISION = [("mot.m1", "mot (M = 1)"), ("mot.m4", "mot (M = 4)"), ("mot.m8", "mot (M = 8)"),
+              ("mot_per_patch.m4", "mot_per_patch (M = 4)"), ("mot_per_patch.m8", "mot_per_patch (M = 8)"),
+              ("ffn_moe.m4", "ffn_moe (M = 4)"), ("attention_absent.m4", "attention_absent (M = 4)"),
+              ("multi_head", "multi_head (no gate)")]
 MOT_VISION_ORDER = [("mot.m4", "multi_head"), ("mot.m8", "multi_head"), ("mot.m4", "ffn_moe.m4"),
                     ("mot.m4", "attention_absent.m4")]
 MOT_VISION_OTHERS = [("mot_per_patch.m4", "mot.m4"), ("mot_per_patch.m8", "mot.m8"), ("mot.m4", "mot.m1"),

@@ -103,26 +103,31 @@ class Mot(Mixtures):
         by_noise = max(abs(mean(when, key) - mean(f"{when}_noisy", key)) for when in stages
                        for key in ("used", "share", "uneven", "one_label"))
         return items(
-            f"At T₁ the largest ⟨W_i, v_n⟩ of an expert is {self.snapshot('t1', 'margin', 2)} above the next one. That "
-            f"is {self.snapshot('t1', 'margin', 2, self.options['start'] ** -0.5)} of √σ₀, the order that the "
-            f"proposition gives. The smallest margin of the experts is {self.snapshot('t1', 'least_margin', 3)}.",
-            f"{self.snapshot('t1', 'covered', 1)} of the {self.options['classes']} classes have a specialist. " +
-            holds(max(self.values(kept)) < 50, f"{self.spread(kept, 0)} % of the experts keep the class of the start, "
-                  "so the specialisation is not the initial one."),
-            f"{self.snapshot('t1', 'used', 1)} of {self.options['experts']} experts get more than 1 % of the items.",
+            "At T₁, the margin of an expert, which is its largest ⟨W_i, v_n⟩ minus its second largest, is on average "
+            f"{self.snapshot('t1', 'margin', 2)}. That is "
+            f"{self.snapshot('t1', 'margin', 2, self.options['start'] ** -0.5)} of √σ₀, the order that the proposition "
+            f"gives. The smallest margin of the experts is {self.snapshot('t1', 'least_margin', 3)}.",
+            f"At T₁, {self.snapshot('t1', 'covered', 1)} of the {self.options['classes']} classes have a specialist. " +
+            holds(max(self.values(kept)) < 50, f"{self.spread(kept, 0)} % of the experts keep the class that they have "
+                  "at the start, so the specialisation is not the initial one."),
+            f"At T₁, {self.snapshot('t1', 'used', 1)} of {self.options['experts']} experts get more than 1 % of the "
+            "items.",
             f"{self.snapshot('t1', 'share', 0, 100)} % of the items of a class go to its specialists at T₁, and "
             f"{self.snapshot('end', 'share', 0, 100)} % at the end. Random routing with the same loads gives "
-            f"{100 * mean('t1', 'share_by_chance'):.0f} %. The differences from it are {between(above[0], 0)} and "
-            f"{between(above[1], 0)} points. " +
+            f"{100 * mean('t1', 'share_by_chance'):.0f} %. The differences from random routing are "
+            f"{between(above[0], 0)} and {between(above[1], 0)} points. " +
             holds(all(0 < of.low and of.high < 25 for of in above), "**The router hardly follows the classes.**"),
-            "The proposition requires a share of 1/|M_n| for each specialist. The largest difference from it at T₁ is "
+            "According to the proposition, each specialist of class n gets the same share, 1/|M_n|, of the items of "
+            "the class that go to M_n. At T₁, the largest difference from this share is "
             f"{self.snapshot('t1', 'uneven', 2)}.",
-            f"At T₁, Σ |n₊ − n₋| over experts and classes is {self.snapshot('t1', 'one_label', 2)} of the items. By "
-            f"chance, these loads would give {mean('t1', 'one_label_by_chance'):.2f}. The almost equal loads at the "
-            f"start, with noise, would give {mean('start_noisy', 'one_label_by_chance'):.2f}. " +
+            "n₊ and n₋ are the numbers of items of one class with the labels 1 and −1 at one expert. At T₁, "
+            f"Σ |n₊ − n₋| over experts and classes is {self.snapshot('t1', 'one_label', 2)} of the items. With the "
+            f"same loads and random labels, it would be {mean('t1', 'one_label_by_chance'):.2f}. With random labels "
+            "and the almost equal loads of routing with noise at the start, it would be "
+            f"{mean('start_noisy', 'one_label_by_chance'):.2f}. " +
             holds(all(a > 3 * b for a, b in zip(self.values(lambda run: run["t1"]["one_label"]), self.values(
                 lambda run: run["t1"]["one_label_by_chance"]))), "So the experts in use divide the items by label."),
-            f"With noise, the means of the last four items differ by at most {by_noise:.3f}.")
+            f"If the router has noise, the means in the four entries above differ by at most {by_noise:.3f}.")
 
     def attention(self):
         after = lambda who, query, key: lambda run: run[who][run["epoch"].index(self.options["t2"])][query][key]
@@ -134,9 +139,9 @@ class Mot(Mixtures):
         return items(
             f"After stage II, p(v_n, v_n) is {self.spread(mine, 2)} for specialists, and {self.spread(routed, 2)} for "
             "the experts that the items are routed to.",
-            holds(largest == (1, 0), f"For specialists, the largest of the other pairs is c_n to v_n: "
+            holds(largest == (1, 0), "For specialists, the largest other share is the one that c_n gives to v_n: "
                   f"{self.spread(after('attention', 1, 0), 2)}."),
-            "For the experts that the items are routed to, v_n attends to c_n with "
+            "For the experts that the items are routed to, the share that v_n gives to c_n is "
             f"{self.spread(center, 2)}. The difference from p(v_n, v_n) is {between(more)}.")
 
     def rate(self):
@@ -164,10 +169,10 @@ class Mot(Mixtures):
             holds(min(power[1]) > max(exponential[1]), "The power law fits the test loss of the transformer without a "
                   f"gate better than the exponential. Its exponent is {between(Interval.of(power[0]))}."),
             f"From T₂ to T, the test loss of MoT changes by {between(change, 3)}.",
-            "The mean test loss of the transformer without a gate is below that of MoT from "
-            f"{passed - t2} epochs after T₂ on.",
-            f"At the end, ⟨W_i, v_n⟩ of eq. (11) is {self.snapshot('end', 'own', 2)} for the own class and "
-            f"{self.snapshot('end', 'other', 2)} for the others.")
+            "The mean test loss of the transformer without a gate is below the mean test loss of MoT from epoch T₂ + "
+            f"{passed - t2} on.",
+            f"At the end, the mean ⟨W_i, v_n⟩ of eq. (11) is {self.snapshot('end', 'own', 2)} for the class of an "
+            f"expert. For the other classes, the mean |⟨W_i, v_n⟩| is {self.snapshot('end', 'other', 2)}.")
 
     def floor(self):
         rows, of = [], {}
@@ -249,10 +254,10 @@ class Whole(Mixtures):
 
     def results(self):
         mixtures = [a for a, b in self.pairs if b == "multi_head"]
-        name = lambda cases: ", ".join(self.labels[case] for case in cases) or "none"
-        verdicts = [(self.against(a, b, column), f"{self.labels[a]} − {self.labels[b]} ({column[0][:-1]})")
+        name = lambda cases: ", ".join(self.labels[case] for case in cases)
+        verdicts = [(self.against(a, b, column), f"{column[0][:-1]}: {self.labels[a]} − {self.labels[b]}")
                     for column in self.columns for a, b in self.pairs]
-        lines = [f"**The order of the paper:**\n{grouped(verdicts)}"]
+        lines = [f"**The order of the paper.** Verdicts on the pairs of models:\n{grouped(verdicts)}"]
         for column in self.columns:
             start, title, _, decimals, better = column
             recipe = self.study.options[start + "multi_head"][0]["recipe"]
@@ -264,9 +269,11 @@ class Whole(Mixtures):
                 self.after(case, column, t2), self.after(case, column, last_epoch))]), decimals)
             changes = "; ".join(f"{self.labels[case]}: {change(case)}" for case in mixtures)
             best = max(self.labels, key=lambda case: mean(case, last_epoch))
-            lines.append(f"**{title[0].upper()}{title[1:]}.** The best mean: {name([best])}. From T₂ to T, the score "
-                         f"changes as follows: {changes}. Of these models, better in the mean than the transformer "
-                         f"without a gate after at least one epoch: {name(ahead)}.")
+            passing = ("After at least one epoch, these have a better mean than the transformer without a gate: "
+                       f"{name(ahead)}." if ahead else "None of these models has a better mean than the transformer "
+                       "without a gate after any epoch.")
+            lines.append(f"**{title[0].upper()}{title[1:]}.** The best mean is that of {name([best])}. From T₂ to "
+                         f"T, the score changes as follows: {changes}. {passing}")
         return items(*lines, self.power())
 
     def tables(self):
@@ -275,6 +282,6 @@ class Whole(Mixtures):
 
 
 MOT_TEXT = (papers.MOT_TEXT, papers.MOT_TEXT_ORDER, papers.MOT_TEXT_OTHERS,
-            [("book", "which book, accuracy in %", 100, 1, 1), ("place", "where, root mean squared error", 1, 4, -1)])
+            [("book", "book, accuracy in %", 100, 1, 1), ("place", "place, root mean squared error", 1, 4, -1)])
 MOT_VISION = (papers.MOT_VISION, papers.MOT_VISION_ORDER, papers.MOT_VISION_OTHERS,
               [("clean", "clean, accuracy in %", 100, 1, 1), ("corrupted", "corrupted, accuracy in %", 100, 1, 1)])

@@ -69,10 +69,10 @@ class Vision(Page):
             powers(effects),
             f"**Intervals of Δ that do not contain 0**: {len(apart)} of {len(intervals)} ({'; '.join(apart)}). If no "
             f"difference were real, {0.05 * len(intervals):.1f} would be expected by chance.",
-            "**Attention-aware.** Under corruption the differences of the seeds are "
-            f"{by_seed}: {points('vmoe_attention', 1)} points. Only one reading of the paper was run; see "
-            "[graph_of_tokens.md](graph_of_tokens.md).",
+            "**Attention-aware.** On corrupted images, the difference of attention-aware V-MoE from V-MoE is, seed by "
+            f"seed, {by_seed} points. The mean is {points('vmoe_attention', 1)} points. Only one reading of the paper "
+            "was run; see [graph_of_tokens.md](graph_of_tokens.md).",
             f"**Soft MoE minus V-MoE** is {points('soft', 0)} points on clean images and {points('soft', 1)} points on "
-            "corrupted ones. Soft MoE has mixtures in other layers and no class token, so this compares whole models, "
-            "not only mixtures.",
+            "corrupted ones. Soft MoE has mixtures in other layers than V-MoE and no class token, so this difference "
+            "compares whole models, not only mixtures.",
             f"V-MoE has {parameters[0]} parameters in each row, and Soft MoE {parameters[1]}.")

@@ -189,7 +189,7 @@ class Cells(unittest.TestCase):
                 self.near(text.study.values(column[0] + case, column[2]), mean, deviation)
         self.near(text.after("mot.m8", text.columns[1], 12), 0.25321, 0.0024749)
         # Experts in use 3.5544 ± 0.34138 and 3.0665 ± 0.23496, entropy 2.1957 ± 0.011494 and 2.2422 ± 0.0062638.
-        self.assertIn("| mot, M = 4 | 3.55 ± 0.34 | 2.20 ± 0.01 | 3.07 ± 0.23 | 2.24 ± 0.01 |", text.routing())
+        self.assertIn("| mot (M = 4) | 3.55 ± 0.34 | 2.20 ± 0.01 | 3.07 ± 0.23 | 2.24 ± 0.01 |", text.routing())
 
 
 class Sentences(unittest.TestCase):
