@@ -245,8 +245,40 @@ class Momentum(Language):
             items("**Figure 3 of the paper has a smaller norm in deeper layers of SMoE.** Here the norm in the last "
                   f"layer minus that in the first is {signed(depth, -1, 2)}.")])
 
+    def speeds(self):
+        """Compares the steps until a perplexity of the validation text with the times of the paper's table 12."""
+        minutes, cases = papers.MOMENTUM_MINUTES, [case for case, _ in papers.MOMENTUM_SPEEDS]
+        study = self.study.common(cases)
+        level = papers.MOMENTUM_LEVEL * statistics.mean(run["curve"]["valid"][-1] for run in study.runs["smoe"])
+        steps = Measure("", lambda run: steps_until(run["curve"], level))
+        reached = [case for case in cases if None not in study.values(case, steps)]
+        rows, mean = [], study.summary("smoe", steps)[0]
+        for case, label in papers.MOMENTUM_SPEEDS:
+            row = [label, "not reached in all runs", "", "", ""]
+            if case in reached:
+                interval = study.difference(case, "smoe", steps).scaled(100 / mean)
+                row[1:3] = spread(study.summary(case, steps), 0), "" if case == "smoe" else between(interval, 1)
+                if case in minutes and case != "smoe":
+                    effect = 100 * (minutes[case] / minutes["smoe"] - 1)
+                    row[3:] = shown(effect, 1, True), verdict(interval, effect)
+            elif case in minutes:
+                row[3] = shown(100 * (minutes[case] / minutes["smoe"] - 1), 1, True)
+            rows.append(row)
+        return f"**Steps until a validation perplexity of {level:.1f}** ({study.seeds()} seeds)\n\n" + table(
+            ["model", "steps", "Δ, %", "paper (time), %", "effect of the paper"], rows)
+
     def parts(self):
-        return {**super().parts(), "directions": self.directions(), "norms": self.norms()}
+        return {**super().parts(), "directions": self.directions(), "norms": self.norms(), "speeds": self.speeds()}
+
+
+def steps_until(curve, level):
+    """Returns the step at which a falling perplexity reaches a level, or None. Between two points of the curve, the
+    logarithm of the perplexity is linear."""
+    points = list(zip(curve["step"], curve["valid"]))
+    for (step, above), (end, below) in zip(points, points[1:]):
+        if below <= level < above:
+            return step + (end - step) * math.log(above / level) / math.log(above / below)
+    return None
 
 
 class Graph(Language):

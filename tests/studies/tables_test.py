@@ -10,7 +10,7 @@ import page
 import papers
 import store
 from expert_count import ExpertCount
-from language import Graph, Language, Momentum
+from language import Graph, Language, Momentum, steps_until
 from report import holds, shown
 from transformers import MOT_TEXT, MOT_VISION, Mot, Whole
 from vision import Vision
@@ -110,6 +110,14 @@ class Cells(unittest.TestCase):
             run["layers"][0]["rank"] = [0.5, 0.5] + [0] * 14
         self.assertIn(f"| −{math.log(8):.3f} [−{math.log(8):.3f}, −{math.log(8):.3f}], excluded |", momentum.norms())
 
+    def test_steps_until(self):
+        curve = {"step": [100, 200, 300], "valid": [100, 25, 30]}
+        self.assertAlmostEqual(steps_until(curve, 50), 150)
+        self.assertEqual(steps_until(curve, 25), 200)
+        self.assertIsNone(steps_until(curve, 20))
+        # The level is 37.8. The curves of SMoE pass it between steps 1,000 and 1,200.
+        self.assertIn("| SMoE | 11", Momentum().speeds())
+
     def test_images(self):
         vision = Vision()
         for at, case, baseline, mean, deviation in (
@@ -127,7 +135,7 @@ class Cells(unittest.TestCase):
     def test_mot(self):
         mot = Mot()
         self.assertEqual(mot.study.seeds(), 5)
-        self.assertEqual(len(mot.study.runs), 28)
+        self.assertEqual(len(mot.study.runs), 30)
         for case, loss, accuracy in (("mot", (0.072136, 0.020076), (98.613, 0.31944)),
                                      ("ffn_level", (0.064659, 0.013974), (98.75, 0.68499)),
                                      ("attention_absent", (0.20305, 0.033168), (93.633, 1.5524)),

@@ -70,7 +70,7 @@ struct Options {
   Common common;
   Setting base{};
   std::vector<double> noises{0, 0.05, 0.1, 0.25, 0.5, 1, 2}, grid{0.5, 1, 2};  // 1/L = 0.125
-  std::vector<Index> counts{1, 4, 8, 16, 32};
+  std::vector<Index> counts{1, 2, 4, 8, 12, 16, 32};
   std::vector<double> router_rates{};  // rates to compare; if empty, the whole study runs
   Index floor = 0;                     // epochs of the study `floor`; if 0, the whole study runs
   bool defaults = false;
