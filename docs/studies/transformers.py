@@ -225,10 +225,10 @@ class Mot(Mixtures):
                             ("experts in use", lambda case: self.spread(lambda run: run["end"]["used"], 1, case)),
                             ("classes with an expert", lambda case: self.spread(covered, 1, case)),
                             ("by chance", lambda case: shown(by_chance(count_of[case]), 2))) + "\n\n" + items(
-            f"**Lemma 8.** The class of an expert is the n with the largest ⟨W_i, v_n⟩, here at the end. If each expert "
+            "**Lemma 8.** The class of an expert is the n with the largest ⟨W_i, v_n⟩, here at the end. If each expert "
             f"has one of the N = {classes} classes, independently and with equal probability, N (1 − (1 − 1/N)^M) "
-            "classes have an expert on average (column \"by chance\"). The number of such classes minus this mean has an "
-            "interval without 0 for M = " + ("; ".join(f"{count}: {between(missing[count])}" for count in apart) or
+            "classes have an expert on average (column \"by chance\"). The number of such classes minus this mean has "
+            "an interval without 0 for M = " + ("; ".join(f"{count}: {between(missing[count])}" for count in apart) or
                                              "none of the table") + ".",
             "**M = 12 and M = 16 in time.** In figure 2 of the paper (CIFAR-100), the error with 12 experts falls "
             "earlier than with 16. Here the test loss with 12 experts minus that with 16 is " +
