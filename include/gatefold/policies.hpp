@@ -123,6 +123,7 @@
 #include "gatefold/gate/selection/global_balance.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/random_second.hpp"
 #include "gatefold/gate/selection/relu_routing.hpp"
 #include "gatefold/gate/selection/replay_top_k.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"

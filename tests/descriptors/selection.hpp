@@ -29,6 +29,8 @@ GATEFOLD_ROW(replay_top_k, (ReplayTopK{}), .cannot_meet = "load: shows no noise"
              .hooks = "validate validate_options Extra.at")
 GATEFOLD_ROW(scheduled_top_k, (ScheduledTopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate rows rows_backward complete_picks experts")
+GATEFOLD_ROW(random_second, (RandomSecond{}), .cannot_meet = "load: shows no noise",
+             .hooks = "validate_options rows rows_backward items_adjoint_is_optional Extra.at")
 
 GATEFOLD_ROW(top_1, (TopK{.k = 1, .renormalise = false}), .cannot_meet = "load: shows no noise",
              .hooks = "validate_options rows rows_backward complete_picks items_adjoint_is_optional", .once = true)

@@ -87,6 +87,7 @@ TEST_CASE("published: the settings equal those of the papers") {
   CHECK(s.selection.room(64, 1, 4) == 20);
   const GShardTop2 g = published::gshard({.experts = 4});
   CHECK(g.selection.selection.k == 2);
+  CHECK(g.selection.selection.certain == 0.5);
   CHECK(g.selection.room(64, 2, 4) == 32);
   CHECK(published::gshard({.experts = 4, .factor = 2}).selection.room(64, 2, 4) == 64);
 }

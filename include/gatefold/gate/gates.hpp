@@ -16,6 +16,7 @@
 #include "gatefold/gate/selection/expert_choice.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/gate/selection/noisy_top_k.hpp"
+#include "gatefold/gate/selection/random_second.hpp"
 #include "gatefold/gate/selection/relu_routing.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
@@ -57,12 +58,12 @@ using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK<>>, Impo
 /// Source: Fedus et al. 2021, arXiv:2101.03961. The defaults have K = 2 with renormalised weights;
 /// `published::switch_transformer` has the paper's settings.
 using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
-/// A gate that picks the two best experts, limits the picks of each expert (capacity), and has the balance loss of
-/// GShard.
+/// A gate that picks the two best experts, drops the second one at random in training, limits the picks of each expert
+/// (capacity), and has the balance loss of GShard.
 ///
-/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. The defaults have the capacity of
-/// V-MoE; `published::gshard` has the paper's settings.
-using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<TopK>, GShard>;
+/// Source: Lepikhin et al. 2020, arXiv:2006.16668. The defaults have the capacity of V-MoE; `published::gshard` has the
+/// paper's settings.
+using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<RandomSecond>, GShard>;
 /// A gate that picks the K best experts by the cosine of the angle between item and expert, in a space of few
 /// dimensions.
 ///
@@ -175,11 +176,11 @@ struct GShardOptions {
   Index experts = 0;
   double factor = 1;
 };
-/// Returns the gate of GShard: the two best experts, with weights that sum to 1 over these two. With `factor` = 1, the
-/// capacity of an expert is 2·N/E, the even share of N items with two picks each.
+/// Returns the gate of GShard: the two best experts, with weights that sum to 1 over these two. With noise, the second
+/// expert is kept with probability min(1, 2w), with w its weight. With `factor` = 1, the capacity of an expert is
+/// 2·N/E, the even share of N items with two picks each.
 inline GShardTop2 gshard(GShardOptions o = {}) {
-  return {.scores = {.experts = o.experts, .bias = false},
-          .selection = {.selection = {.k = 2}, .factor = o.factor, .multiple_of = 1}};
+  return {.scores = {.experts = o.experts, .bias = false}, .selection = {.factor = o.factor, .multiple_of = 1}};
 }
 /// Options of `aux_loss_free`: the number of experts, and the number k of experts per item.
 struct AuxLossFreeOptions {
