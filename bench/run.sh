@@ -7,10 +7,10 @@ source "$root/cmake/install_packages.sh"
 usage() {
   cat <<END
 usage: bash bench/run.sh [--quick | --full] [--only WORD] [--no-peers]
-  --quick      few rounds, without the long rows: at most 2 minutes once everything is built
-  --full       latencies over a minute each: 8 minutes more
+  --quick      few rounds of four programs, without the long rows: at most 2 minutes after the build
+  --full       measure latencies for one minute each: 8 minutes longer
   --only WORD  one program (layer, gate, update, …), or the rows whose name matches the regular expression WORD
-  --no-peers   neither install peers from PyPI into build/bench/venv, nor build ggml
+  --no-peers   do not install peers from PyPI into build/bench/venv, and do not build ggml
 Results: build/bench/*.json, build/bench/*.png and the table build/bench/performance.md
 END
 }

@@ -1,8 +1,8 @@
-"""Seconds of a training step on a cluster, by part, before there is one: bench/distributed/README.md.
+"""Predicts the seconds of a training step on a cluster, by part: see bench/distributed/README.md.
 
     python3 bench/distributed/plan.py --machine h100_bf16 --network h100_ndr --model deepseek_v3 --expert-ranks 64
-    python3 bench/distributed/plan.py --published            # published figures beside those of the plan
-    python3 bench/distributed/plan.py --check rows.json      # measured rows beside those of the plan
+    python3 bench/distributed/plan.py --published            # published figures next to those of the plan
+    python3 bench/distributed/plan.py --check rows.json      # measured rows next to those of the plan
 """
 import argparse
 import json
@@ -91,12 +91,13 @@ def setting(text):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine",
-                        help="of bench/distributed/machines, or a file (h100_float; with --check xeon_2cores)")
+                        help="name in bench/distributed/machines, or a file (h100_float; xeon_2cores with --check)")
     parser.add_argument("--network",
-                        help="of bench/distributed/networks, or a file (h100_ndr; with --check one_machine)")
-    parser.add_argument("--model", default="language", help="of bench/distributed/models, or a file (language)")
+                        help="name in bench/distributed/networks, or a file (h100_ndr; one_machine with --check)")
+    parser.add_argument("--model", default="language",
+                        help="name in bench/distributed/models, or a file (language)")
     parser.add_argument("--set", nargs="*", default=[], type=setting, metavar="NAME=NUMBER",
-                        help="numbers of the model: items=2048 experts=4096 …")
+                        help="numbers of the model to change: items=2048 experts=4096 …")
     parser.add_argument("--ranks", nargs="*", type=int, default=RANKS)
     parser.add_argument("--exchange", choices=["flat", "hierarchical", "forwarded"], default="flat")
     parser.add_argument("--collectives", choices=["flat", "hierarchical"], default="flat")
@@ -105,11 +106,11 @@ def arguments():
     parser.add_argument("--overlap", choices=["none", "chunks", "batches"], default="none")
     parser.add_argument("--placement", choices=["even", "balanced", "replicated"], default="even")
     parser.add_argument("--skew", type=float, default=0.0, help="exponent of Zipf's law of the experts' loads")
-    parser.add_argument("--loads", help="JSON list of measured picks of each expert, instead")
-    parser.add_argument("--expert-ranks", type=int, default=0, help="ranks that share one set of experts (all)")
-    parser.add_argument("--draw", metavar="PNG", help="also a picture of the parts")
-    parser.add_argument("--published", action="store_true")
-    parser.add_argument("--check", metavar="ROWS.json")
+    parser.add_argument("--loads", help="JSON file with a list of the measured picks of each expert, instead of --skew")
+    parser.add_argument("--expert-ranks", type=int, default=0, help="ranks that share one set of experts (0: all)")
+    parser.add_argument("--draw", metavar="PNG", help="also draw a picture of the parts of a step to this file")
+    parser.add_argument("--published", action="store_true", help="print published figures next to those of the plan")
+    parser.add_argument("--check", metavar="ROWS.json", help="print these measured rows next to those of the plan")
     return parser.parse_args()
 
 

@@ -95,7 +95,7 @@ class Language(Page):
                 effect = self.effect(printed, rows[0][2], at)
                 if effect is None or case in found:
                     continue
-                if title.startswith(("Half", "The skeleton", "The paper's code")):
+                if title.startswith(("Half", "Twice", "The skeleton", "The paper's code")):
                     label += f" ({title[0].lower() + title[1:]})"
                 elif rows is not self.groups[0][2] and rows[0][1] not in label:
                     label = f"{rows[0][1]} {label}"
@@ -149,9 +149,16 @@ class Momentum(Language):
         every = [run for case, runs in self.study.runs.items() if "_every_" in case for run in runs]
         skipped = sum(run["skipped"] for run in every)
         better = sum(a < b for a, b in zip(seeds.values("gamma_0.3", clean), seeds.values("smoe", clean)))
-        depths = ["heavy_ball", "smoe", "half_heavy_ball", "half_smoe"]
-        of_depths = [self.study.common(depths).values(case, clean) for case in depths]
-        growth = Interval.of([100 * (a / b - c / d) for a, b, c, d in zip(*of_depths)])
+        def growth(deep, shallow):
+            """Returns the interval of the change by heavy ball in % of a deep model minus that of a shallow model."""
+            cases = [f"{depth}{rule}" for depth in (deep, shallow) for rule in ("heavy_ball", "smoe")]
+            found = self.study.common(cases)
+            return Interval.of([100 * (a / b - c / d) for a, b, c, d in zip(*(found.values(case, clean)
+                                                                              for case in cases))])
+
+        deeper = [growth("", "half_"), growth("deep_", "")]
+        by_depth = ", ".join(shown(self.effect(printed[f"{depth}heavy_ball"], printed[f"{depth}smoe"], 0), 1, True)
+                             for depth in ("half_", "", "deep_"))
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
                     (("reference", "smoe"), ("reference_heavy_ball", "heavy_ball"))}
         return items(
@@ -179,9 +186,11 @@ class Momentum(Language):
             f"times, layer 2: {ratios[1]:.1f} times). "
             "The reason was not examined.",
             "**Depth.** Heavy ball changes the perplexity by "
-            f"{percent('half_heavy_ball', 'half_smoe')} in 3 layers and {percent('heavy_ball')} in 6. In table 7 of "
-            "the paper, the effect grows with the depth. The change in 6 layers minus that in 3 is "
-            f"{between(growth, 1)} points: the growth is {verdict_on_sign(growth, -1)}.",
+            f"{percent('half_heavy_ball', 'half_smoe')} in 3 layers, {percent('heavy_ball')} in 6 and "
+            f"{percent('deep_heavy_ball', 'deep_smoe')} in 12. The paper states that the effect grows with the depth; "
+            f"its table 7 has {by_depth} %. The change in 6 layers minus that in 3 is {between(deeper[0], 1)} points: "
+            f"the growth is {verdict_on_sign(deeper[0], -1)}. The change in 12 layers minus that in 6 is "
+            f"{between(deeper[1], 1)} points: the growth is {verdict_on_sign(deeper[1], -1)}.",
             "**The skeleton of the paper's code** (post-norm, double residual) instead of that of the paper's equation "
             "(pre-norm, one residual) changes the perplexity "
             f"by {skeleton['reference']} without momentum and by {skeleton['reference_heavy_ball']} with heavy ball. "

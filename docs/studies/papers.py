@@ -28,6 +28,9 @@ MOMENTUM = [
         ("half_smoe", "SMoE", (84.81, 99.29)),
         ("half_heavy_ball", "heavy ball", (86.65, 101.18)),
         ("half_adam", "Adam first", ())]),
+    ("Twice the depth", "deep_smoe", [
+        ("deep_smoe", "SMoE", (30.33, 37.83)),
+        ("deep_heavy_ball", "heavy ball", (29.03, 36.78))]),
     ("GLaM, a mixture in every other layer", "glam", [
         ("glam", "GLaM", (37.71, 47.61)),
         ("glam_heavy_ball", "heavy ball", (35.29, 43.64)),

@@ -106,7 +106,7 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) {
   Options o;
-  CLI::App app("Every gate with every update rule on one batch of Fashion-MNIST patches");
+  CLI::App app("Run every gate with every update rule on one batch of Fashion-MNIST patches");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto positive = CLI::Range(Index(1), Index(1) << 20);
   app.add_option("--images", o.images, "images in the batch")->check(positive)->capture_default_str();
@@ -118,10 +118,12 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", o.hidden, "hidden width of an expert")->check(positive)->capture_default_str();
   app.add_option("--layers", o.layers, "residual mixture layers")->check(positive)->capture_default_str();
   app.add_option("--runs", o.runs, "timed runs of each row")->check(positive)->capture_default_str();
-  app.add_option("--seed", o.seed, "of the parameters and the noise")
+  app.add_option("--seed", o.seed, "seed of the parameters and the noise")
       ->check(command_line::seed())
       ->capture_default_str();
-  app.add_option("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024))->capture_default_str();
+  app.add_option("--threads", o.threads, "number of threads (0: one for each processor)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write the table (\"\": nowhere)")->capture_default_str();
   return command_line::run("compose", app, argc, argv, [&] {

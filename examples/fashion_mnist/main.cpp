@@ -34,13 +34,15 @@ int main(int argc, char** argv) {
   CLI::App app("Train a mixture-of-experts classifier on Fashion-MNIST");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto positive = CLI::Range(fashion::Index(1), fashion::Index(1) << 20);
-  app.add_option("--backend", o.backend, "where it computes; cpu-bf16: experts multiply bfloat16; checkpoints fit all")
+  app.add_option("--backend", o.backend,
+                 "backend; with cpu-bf16, experts multiply in bfloat16; all backends read the same checkpoints")
       ->check(CLI::IsMember({"cpu", "cpu-bf16", "cuda"}))
       ->capture_default_str();
-  app.add_option("--gate", o.gate, "who goes where: softmax (the k best experts) or dense (all)")
+  app.add_option("--gate", o.gate,
+                 "gate that chooses the experts of a token: softmax (the k best experts) or dense (all experts)")
       ->check(CLI::IsMember({"softmax", "dense"}))
       ->capture_default_str();
-  app.add_option("--update", o.update, "how a mixture enters the residual stream")
+  app.add_option("--update", o.update, "residual update rule of the mixtures")
       ->check(CLI::IsMember({"plain", "heavy-ball"}))
       ->capture_default_str();
   app.add_option("--experts", o.experts, "experts per layer")->check(positive)->capture_default_str();
@@ -51,10 +53,12 @@ int main(int argc, char** argv) {
   app.add_option("--patch", o.patch, "side of a patch, a divisor of 28")
       ->check(CLI::IsMember({1, 2, 4, 7, 14, 28}))
       ->capture_default_str();
-  app.add_option("--epochs", o.epochs, "passes over the training images, those of --load among them (0: evaluate only)")
+  app.add_option("--epochs", o.epochs,
+                 "passes over the training images, including those before --load (0: only evaluate)")
       ->check(CLI::Range(fashion::Index(0), fashion::Index(1) << 20))
       ->capture_default_str();
-  app.add_option("--steps", o.steps, "stop after so many steps, those of --load among them (0: after the last epoch)")
+  app.add_option("--steps", o.steps,
+                 "number of steps after which training stops, including those before --load (0: all epochs)")
       ->check(CLI::Range(fashion::Index(0), fashion::Index(1) << 40))
       ->capture_default_str();
   app.add_option("--batch", o.batch, "images per step")->check(positive)->capture_default_str();
@@ -63,21 +67,21 @@ int main(int argc, char** argv) {
       ->check(command_line::above_zero(true))
       ->capture_default_str();
   app.add_option("--seed", o.seed,
-                 "the same seed gives the same bits, on any number of threads (with --load: the checkpoint's)")
+                 "seed; the same seed gives the same bits with any number of threads (--load: seed of the checkpoint)")
       ->check(command_line::seed())
       ->capture_default_str();
-  app.add_option("--threads", o.threads, "threads of the CPU backend (0: all)")
+  app.add_option("--threads", o.threads, "number of threads of the CPU backend (0: one for each processor)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--shards", o.shards,
-                 "parts of a batch that mpirun -n 1 … shards processes share: the same bits (0: no parts)")
+                 "shards (parts of a batch); 1 to SHARDS processes of mpirun give the same bits (0: no shards)")
       ->check(CLI::Range(fashion::Index(0), fashion::Index(4096)))
       ->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
   app.add_option("--json", o.json, "where to write metrics (\"\": nowhere)")->capture_default_str();
   app.add_option("--picture", o.picture, "where to write the picture, SVG (\"\": nowhere)")->capture_default_str();
   app.add_option("--save", o.save, "where to write the checkpoint (\"\": nowhere)")->capture_default_str();
-  app.add_option("--load", o.load, "go on from this checkpoint, or with --epochs 0 evaluate it");
+  app.add_option("--load", o.load, "continue training from this checkpoint (with --epochs 0: only evaluate it)");
 
   return command_line::run("fashion_mnist", app, argc, argv, [&] {
     using gatefold::expect;

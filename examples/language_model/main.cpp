@@ -35,61 +35,73 @@ void add_options(CLI::App& app, Options& o) {
   const auto add = [&](const char* name, auto& value, const char* text) {
     return app.add_option(name, value, text)->capture_default_str();
   };
-  add("command", o.command, "train, evaluate or generate")->check(CLI::IsMember({"train", "evaluate", "generate"}));
-  add("--config", o.config, "file of JSON with options, which the command line goes before");
-  add("--run", o.run, "folder of the run: its state, its best model, metrics, a picture");
-  app.add_flag("--fresh", o.fresh, "begin the run again, forget what is in its folder");
-  add("--data", o.data, "folder of train.txt, valid.txt and test.txt");
-  add("--text", o.text, "one file instead, of whose lines the last are valid and test");
-  add("--unit", o.unit, "what tokens are")->check(CLI::IsMember({"character", "word"}));
-  add("--threshold", o.threshold, "tokens seen less often are one unknown token")->check(steps);
-  add("--order", o.order, "tokens of the n-grams beside (0: 5 characters, 3 words)")->check(CLI::Range(0, 63));
-  add("--backend", o.backend, "where it computes; …-bf16: experts multiply bfloat16 (heavy-ball alone)")
+  add("command", o.command, "what to do: train, evaluate or generate")
+      ->check(CLI::IsMember({"train", "evaluate", "generate"}));
+  add("--config", o.config, "JSON file with options; options on the command line override it");
+  add("--run", o.run, "folder of the run: state, best model, metrics, pictures, report");
+  app.add_flag("--fresh", o.fresh, "start a new run; deletes the files of the previous run in the folder");
+  app.add_flag("--dry-run", o.dry_run, "print the sizes, the time of a step and of the whole run; write nothing");
+  add("--data", o.data, "folder that contains train.txt, valid.txt and test.txt");
+  add("--text", o.text, "one text file instead of --data; its last lines are the validation and test texts");
+  add("--unit", o.unit, "what a token is")->check(CLI::IsMember({"character", "word"}));
+  add("--threshold", o.threshold, "tokens that occur less often are replaced by the unknown token")->check(steps);
+  add("--order", o.order, "order of the n-grams for comparison (0: 5 for characters, 3 for words)")
+      ->check(CLI::Range(0, 63));
+  add("--backend", o.backend, "backend; with …-bf16, experts multiply in bfloat16 (only with --update heavy-ball)")
       ->check(CLI::IsMember(language::backends()));
-  add("--update", o.update, "how a mixture enters the residual stream")->check(CLI::IsMember(language::updates()));
-  add("--mu", o.mu, "momentum")->check(command_line::within(-1, 1));
-  add("--gamma", o.gamma, "step along the momentum")->check(command_line::above_zero());
-  add("--blocks", o.blocks, "attention and mixture, so often")->check(positive);
+  add("--update", o.update, "residual update rule of the mixtures")->check(CLI::IsMember(language::updates()));
+  add("--mu", o.mu, "momentum μ of heavy-ball, adam and nesterov")->check(command_line::within(-1, 1));
+  add("--gamma", o.gamma, "step size γ of heavy-ball, adam, nesterov and time-varying")
+      ->check(command_line::above_zero());
+  add("--blocks", o.blocks, "number of blocks, each with attention and a mixture")->check(positive);
   add("--dim", o.dim, "width of a token")->check(positive);
   add("--heads", o.heads, "heads of attention, a divisor of dim")->check(positive);
   add("--experts", o.experts, "experts per mixture")->check(positive);
   add("--k", o.k, "experts per token")->check(positive);
   add("--hidden", o.hidden, "hidden width of an expert")->check(positive);
-  add("--dropout", o.dropout, "of attention and of what mixtures give")->check(command_line::within(0, 0.99));
-  add("--expert-dropout", o.expert_dropout, "of the hidden values of experts")->check(command_line::within(0, 0.99));
-  add("--length", o.length, "tokens of a sequence, and as far as attention reaches")->check(positive);
+  add("--dropout", o.dropout, "dropout rate of attention probabilities and of outputs of mixtures")
+      ->check(command_line::within(0, 0.99));
+  add("--expert-dropout", o.expert_dropout, "dropout rate of the hidden values of experts")
+      ->check(command_line::within(0, 0.99));
+  add("--length", o.length, "tokens of a sequence and of the attention window")->check(positive);
   add("--batch", o.batch, "sequences per step")->check(positive);
-  add("--accumulate", o.accumulate, "parts of a batch, one after the other: less memory, a divisor of batch")
+  add("--accumulate", o.accumulate, "parts of a batch, computed one after another to save memory; a divisor of batch")
       ->check(positive);
-  app.add_flag("--recompute", o.recompute, "blocks run again in backward: less memory, the same bits");
+  app.add_flag("--recompute", o.recompute, "run blocks again in backward; needs less memory and gives the same bits");
   add("--steps", o.steps, "steps of the run")->check(steps);
-  add("--stop", o.stop, "leave after this step, to go on later (0: no)")->check(any);
-  add("--warmup", o.warmup, "steps in which the learning rate rises; then it falls as a cosine")->check(any);
+  add("--stop", o.stop, "stop after this step; a later run continues (0: do not stop)")->check(any);
+  add("--warmup", o.warmup, "warm-up steps, in which the learning rate rises; then it falls as a cosine")->check(any);
   add("--lr", o.lr, "learning rate after warm-up")->check(command_line::above_zero());
+  add("--floor", o.floor, "learning rate at the end, divided by --lr (1: constant after the warm-up)")
+      ->check(command_line::within(0, 1));
   add("--decay", o.decay, "weight decay")->check(command_line::above_zero(true));
-  add("--decayed", o.decayed, "what decays: all, weights (no bias, no gain) or those but the embedding")
+  add("--decayed", o.decayed, "tensors that decay: all, weights (no biases, no gains) or no-embedding (other weights)")
       ->check(CLI::IsMember({"all", "weights", "no-embedding"}));
   add("--clip", o.clip, "largest norm of the gradient")->check(command_line::above_zero());
   add("--balance", o.balance, "weight of the balance loss")->check(command_line::above_zero(true));
-  add("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->check(command_line::seed());
-  add("--log", o.log, "steps between lines of metrics")->check(steps);
+  add("--seed", o.seed, "seed; the same seed gives the same bits with any number of threads")
+      ->check(command_line::seed());
+  add("--log", o.log, "steps between two training losses in the metrics")->check(steps);
   add("--validate", o.validate, "steps between validations")->check(steps);
-  add("--valid-tokens", o.valid_tokens, "tokens of valid that they read")->check(steps);
-  add("--save", o.save, "steps between states")->check(steps);
-  add("--shards", o.shards, "parts of a batch that mpirun -n 1 … shards processes share: the same bits (0: no parts)")
+  add("--valid-tokens", o.valid_tokens, "tokens of the validation text that a validation reads")->check(steps);
+  add("--save", o.save, "steps between two saves of the state of the run")->check(steps);
+  add("--shards", o.shards,
+      "shards (parts of a batch); 1 to SHARDS processes of mpirun give the same bits (0: no shards)")
       ->check(CLI::Range(language::Index(0), language::Index(4096)));
-  add("--rebalance", o.rebalance, "steps after which experts move to where their loads are even (0: they stay)")
+  add("--rebalance", o.rebalance, "steps between moves of experts that balance the load of the shards (0: no moves)")
       ->check(any);
-  add("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024));
+  add("--threads", o.threads, "number of threads (0: one for each processor)")->check(CLI::Range(0, 1024));
   add("--weights", o.weights, "for evaluate and generate: pack the weights in this type")
       ->check(CLI::IsMember(command_line::forms_of_weights()));
-  add("--prompt", o.prompt, "what the model goes on from");
-  add("--tokens", o.tokens, "tokens that it writes")->check(any);
-  app.add_flag("--no-cache", o.no_cache, "read all again for each token, instead of keeping keys and values");
-  add("--temperature", o.temperature, "of its choices (0: the likeliest)")->check(command_line::above_zero(true));
-  add("--top-p", o.top_p, "probability of the tokens that it chooses among")->check(command_line::within(0, 1));
-  add("--draw", o.draw, "seed of its choices")->check(command_line::seed());
-  add("--log-probabilities", o.log_probabilities, "where to write ln p of every token of test but the first");
+  add("--prompt", o.prompt, "text that the generated text continues");
+  add("--tokens", o.tokens, "number of generated tokens")->check(any);
+  app.add_flag("--no-cache", o.no_cache, "read all tokens again for each new token instead of caching keys and values");
+  add("--temperature", o.temperature, "temperature of sampling (0: the most probable token)")
+      ->check(command_line::above_zero(true));
+  add("--top-p", o.top_p, "sample only among the fewest tokens with at least this total probability")
+      ->check(command_line::within(0, 1));
+  add("--draw", o.draw, "seed of sampling")->check(command_line::seed());
+  add("--log-probabilities", o.log_probabilities, "file for ln p of each token of the test text except the first");
 }
 
 /// @throws ArgumentError if two options contradict each other; the message names both
@@ -108,6 +120,8 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   expect(o.rebalance == 0 || o.shards > 0, "options", "rebalance", "0 without shards", o.rebalance);
   expect(o.rebalance == 0 || !o.recompute, "options", "rebalance",
          "0 with recompute, which does not count the slots of an expert", o.rebalance);
+  expect(!o.dry_run || (o.shards == 0 && o.command == "train"), "options", "dry-run",
+         "false with shards and for the commands evaluate and generate", "true");
   expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
   expect(is_text(o.prompt), "options", "prompt", "UTF-8", "other bytes");
   expect(o.command != "train" || o.weights == "float", "options", "weights", "float for the command train", o.weights);
@@ -120,7 +134,7 @@ int main(int argc, char** argv) {
   Options o;
   o.run = training::from_program("language_model.run");
   o.data = training::from_program("../../text/bible");
-  CLI::App app("A language model of attention and mixtures of experts");
+  CLI::App app("Train or evaluate a language model with mixtures of experts, or generate text with it");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, o);
   return command_line::run("language_model", app, argc, argv, [&] {

@@ -54,7 +54,7 @@ auto trainer(ContextT& ctx, const Options& o, Index vocabulary, const RuleT& rul
   return Trainer{
       ctx, network(o, s, rule, place, o.recompute), place.loss(s.loss()),
       place.optimizer(optim::Scheduled{optim::Clipped{InGroups{decays(o), decaying, others}, o.clip},
-                                       optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = 0.02}}),
+                                       optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = o.floor}}),
       Seed{o.seed}};
 }
 

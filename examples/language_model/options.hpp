@@ -25,12 +25,12 @@ struct Options {
   bool recompute = false;
   Index shards = 0, rebalance = 0;
   std::string decayed = "weights";
-  double lr = 3e-3, decay = 0.01, clip = 1, balance = 0.01;
+  double lr = 3e-3, floor = 0.02, decay = 0.01, clip = 1, balance = 0.01;
   std::uint64_t seed = 1;
   // Intervals and limits.
   Index log = 10, validate = 500, valid_tokens = 32768, save = 250, stop = 0;
   int threads = 0;
-  bool fresh = false;
+  bool fresh = false, dry_run = false;
   // Evaluation and generation.
   std::string weights = "float";
   std::string prompt{}, log_probabilities{};
@@ -64,6 +64,7 @@ struct Options {
     f("steps", o.steps);
     f("warmup", o.warmup);
     f("lr", o.lr);
+    f("floor", o.floor);
     f("decay", o.decay);
     f("decayed", o.decayed);
     f("clip", o.clip);

@@ -22,7 +22,7 @@ other_run() {
 other_run base
 runs=1
 for options in "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" \
-  "--accumulate 2" \
+  "--accumulate 2" "--floor 1" \
   "--dropout 0.2" "--expert-dropout 0.2" "--decay 1" "--decay 1 --decayed all" "--decay 1 --decayed no-embedding"; do
   other_run "other${options// /}" $options
   ((++runs))
@@ -50,6 +50,14 @@ for folder in whole parts; do
   done
 done
 cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch, gone on: another state"
+
+# --dry-run writes nothing. The files of configs/ are valid; smaller sizes on the command line make them fast.
+for file in "$dir/small.json" "$(dirname "$0")"/configs/*.json; do
+  "$program" --config "$file" "${data[@]}" --run "$dir/dry" --dry-run --blocks 1 --dim 16 --heads 2 --hidden 16 \
+    --length 8 --batch 2 >"$dir/out" 2>"$dir/err" &&
+    grep -qE "^a step of 16 tokens takes [0-9.e-]+ s, [0-9]+ steps take [0-9.e-]+ hours$" "$dir/out" &&
+    [ ! -e "$dir/dry" ] || fail "$file, dry run: $(cat "$dir/out" "$dir/err")"
+done
 
 check_resume "bits per"
 check_signals
@@ -174,6 +182,7 @@ refused "backend: expected cpu or cuda for the update adam, got cpu-bf16" --back
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "backend: expected cpu or cpu-bf16, as this program was built without CUDA, got cuda" --backend cuda
 refused "shards: expected the backend cpu, got cpu-bf16" --backend cpu-bf16 --shards 2
+refused "dry-run: expected false with shards" --dry-run --shards 2
 refused "rebalance: expected 0 without shards, got 3" --rebalance 3
 refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recompute
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3

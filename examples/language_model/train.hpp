@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -57,7 +58,24 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
                               validate, routing, say, role);
 }
 
-/// Begins or continues a run.
+/// Prints the time of a training step and of all steps, from three steps after a first one.
+inline void estimate(Model& model, const Options& o, const Text& text) {
+  constexpr Index steps = 3;
+  const gatefold::data::Corpus corpus = corpus_of(o, text);
+  Ids x(static_cast<std::size_t>(o.batch * o.length)), next(x.size());
+  std::chrono::duration<double> taken{};
+  for (Index i = 0; i <= steps; ++i) {
+    corpus.batch(i, x, next);
+    const auto begin = std::chrono::steady_clock::now();
+    model.step(x, next);
+    if (i > 0) taken += std::chrono::steady_clock::now() - begin;  // the first step allocates memory
+  }
+  const double seconds = taken.count() / steps;
+  std::printf("a step of %zu tokens takes %.3g s, %lld steps take %.3g hours\n", x.size(), seconds,
+              static_cast<long long>(o.steps), static_cast<double>(o.steps) * seconds / 3600);
+}
+
+/// Begins or continues a run. With the option `dry_run`, prints an estimate instead.
 /// @param make  make(options, size of the vocabulary) returns the model to train
 template <class Make>
 void train(const Options& o, const training::Role& role, const Make& make) {
@@ -68,11 +86,24 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   expect_tokens(o, "valid-tokens", validation_of(o, text));
   expect_tokens(o, "test", text.test);
   expect_ngrams(o, text);
-  if (role.reports) {
+  if (role.reports && !o.dry_run) {
     expect_writable(o.log_probabilities);
     folder.make();
   }
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
+  const auto print_sizes = [&] {
+    const auto parameters = static_cast<long long>(model->parameters());  // all shards add up their numbers
+    if (!role.reports) return;
+    if (role.alone) std::cout << model->summary() << std::flush;
+    std::printf("%zu %ss to learn from, %lld different ones; %lld parameters; step %lld of %lld\n", text.train.size(),
+                o.unit.c_str(), static_cast<long long>(text.vocabulary.size()), parameters,
+                static_cast<long long>(model->steps()), static_cast<long long>(o.steps));
+    std::fflush(stdout);
+  };
+  if (o.dry_run) {
+    print_sizes();
+    return estimate(*model, o, text);
+  }
   role.any(false);  // waits until the folder of the run exists
   Metrics metrics(folder.metrics());
   if (!o.fresh && std::filesystem::exists(folder.state())) {
@@ -84,13 +115,7 @@ void train(const Options& o, const training::Role& role, const Make& make) {
       load(*model, folder.state(), text, o);
     }
   }
-  const auto parameters = static_cast<long long>(model->parameters());
-  if (role.reports && role.alone) std::cout << model->summary() << std::flush;
-  if (role.reports)
-    std::printf("%zu %ss to learn from, %lld different ones; %lld parameters; step %lld of %lld\n", text.train.size(),
-                o.unit.c_str(), static_cast<long long>(text.vocabulary.size()), parameters,
-                static_cast<long long>(model->steps()), static_cast<long long>(o.steps));
-  std::fflush(stdout);
+  print_sizes();
   const bool ended = take_steps(*model, o, text, folder, metrics, role);
   training::write_shards(folder, model->shards());
   if (!ended || !role.reports) return;

@@ -123,10 +123,10 @@ struct Recipe {
 inline void add_recipe(CLI::App& app, Recipe& r, WholeTransformer& net) {
   const auto positive = CLI::Range(Index(1), Index(1) << 20);
   app.add_option("--epochs", r.epochs, "T: passes over the training items")->check(positive)->capture_default_str();
-  app.add_option("--t1", r.first, "T1: the last epoch of stage I, in which the experts learn without their attention")
+  app.add_option("--t1", r.first, "T1: last epoch of stage I, in which the experts learn without their attention")
       ->check(CLI::Range(Index(0), Index(1) << 20))
       ->capture_default_str();
-  app.add_option("--t2", r.second, "T2: the last epoch of stage II, in which their attention learns")
+  app.add_option("--t2", r.second, "T2: last epoch of stage II, in which the attention of the experts learns")
       ->check(CLI::Range(Index(0), Index(1) << 20))
       ->capture_default_str();
   app.add_option("--batch", r.batch, "items per step")->check(positive)->capture_default_str();

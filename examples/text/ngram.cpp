@@ -55,15 +55,18 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) {
   Options o;
-  CLI::App app("Interpolated Kneser-Ney n-grams of a text");
+  CLI::App app("Count interpolated Kneser-Ney n-grams in a text and evaluate them on other texts");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("train", o.train, "file to count in")->required();
-  app.add_option("--evaluate", o.evaluate, "files to foresee")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--unit", o.unit, "character or word")
+  app.add_option("train", o.train, "text file in which n-grams are counted")->required();
+  app.add_option("--evaluate", o.evaluate, "text files on which the n-grams are evaluated")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--unit", o.unit, "what a token is: character or word")
       ->transform(
           CLI::CheckedTransformer(std::map<std::string, Unit>{{"character", Unit::character}, {"word", Unit::word}}));
-  app.add_option("--order", o.order, "tokens of an n-gram")->check(CLI::Range(1, 63))->capture_default_str();
-  app.add_option("--threshold", o.threshold, "tokens seen less often are one unknown token")
+  app.add_option("--order", o.order, "number of tokens of the longest n-grams")
+      ->check(CLI::Range(1, 63))
+      ->capture_default_str();
+  app.add_option("--threshold", o.threshold, "tokens that occur less often are replaced by the unknown token")
       ->check(CLI::Range(Index(1), Index(1) << 40))
       ->capture_default_str();
   return command_line::run("ngram", app, argc, argv, [&] {

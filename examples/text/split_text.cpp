@@ -93,13 +93,14 @@ void cut(const std::filesystem::path& text, const std::filesystem::path& folder,
 int main(int argc, char** argv) {
   std::string text, folder;
   Split split;
-  CLI::App app("Cut a text into lines to learn from, to choose by and to test on");
+  CLI::App app("Split the lines of a text into a training, a validation and a test file");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("text", text, "file in UTF-8")->required();
-  app.add_option("folder", folder, "where train.txt, valid.txt and test.txt go")->required();
-  app.add_option("--valid", split.valid, "share of the lines to choose by")->capture_default_str();
-  app.add_option("--test", split.test, "share of the lines to test on")->capture_default_str();
-  app.add_option("--stretches", split.stretches, "parts of neighbouring lines, each of which is cut")
+  app.add_option("text", text, "text file in UTF-8")->required();
+  app.add_option("folder", folder, "folder to which train.txt, valid.txt and test.txt are written")->required();
+  app.add_option("--valid", split.valid, "share of the lines for validation")->capture_default_str();
+  app.add_option("--test", split.test, "share of the lines for the test")->capture_default_str();
+  app.add_option("--stretches", split.stretches,
+                 "number of contiguous pieces of the text; each piece is split separately")
       ->check(CLI::Range(Index(1), Index(1) << 20))
       ->capture_default_str();
   return command_line::run("split_text", app, argc, argv, [&] { cut(text, folder, split); });

@@ -32,22 +32,25 @@ void add_options(CLI::App& app, Options& o) {
   const auto add = [&](const char* name, auto& value, const char* text) {
     return app.add_option(name, value, text)->capture_default_str();
   };
-  add("command", o.command, "train or evaluate")->check(CLI::IsMember({"train", "evaluate"}));
-  add("--config", o.config, "file of JSON with options, which the command line goes before");
-  add("--run", o.run, "folder of the run: its state, its best model, metrics, a picture");
-  app.add_flag("--fresh", o.fresh, "begin the run again, forget what is in its folder");
+  add("command", o.command, "what to do: train or evaluate")->check(CLI::IsMember({"train", "evaluate"}));
+  add("--config", o.config, "JSON file with options; options on the command line override it");
+  add("--run", o.run, "folder of the run: state, best model, metrics, pictures, report");
+  app.add_flag("--fresh", o.fresh, "start a new run; deletes the files of the previous run in the folder");
   add("--data", o.data, "folder of the IDX files of Fashion-MNIST, .gz or plain");
-  add("--train-images", o.train_images, "learn from the first so many images (0: all but those of validation)")
+  add("--train-images", o.train_images,
+      "number of training images, the first of the file (0: all except the validation images)")
       ->check(any);
-  add("--backend", o.backend, "where it computes")->check(CLI::IsMember(images::backends()));
-  add("--router", o.router, "who goes where")->check(CLI::IsMember({"vmoe", "similarity", "attention", "soft"}));
-  add("--update", o.update, "how a mixture enters the residual stream")
+  add("--backend", o.backend, "backend that computes")->check(CLI::IsMember(images::backends()));
+  add("--router", o.router, "router of the mixtures")
+      ->check(CLI::IsMember({"vmoe", "similarity", "attention", "soft"}));
+  add("--update", o.update, "residual update rule of the mixtures")
       ->check(CLI::IsMember({"plain", "heavy-ball", "robust"}));
-  add("--mu", o.mu, "momentum of heavy-ball")->check(command_line::within(-1, 1));
-  add("--gamma", o.gamma, "step of heavy-ball")->check(command_line::above_zero());
-  add("--tau", o.tau, "temperature of similarity")->check(command_line::above_zero());
+  add("--mu", o.mu, "momentum μ of heavy-ball")->check(command_line::within(-1, 1));
+  add("--gamma", o.gamma, "step size γ of heavy-ball")->check(command_line::above_zero());
+  add("--tau", o.tau, "temperature τ of the router similarity")->check(command_line::above_zero());
   add("--patch", o.patch, "side of a patch, a divisor of 28")->check(CLI::IsMember({1, 2, 4, 7, 14, 28}));
-  add("--depth", o.depth, "layers, every second a mixture (soft: those of the second half)")->check(positive);
+  add("--depth", o.depth, "even number of layers; every second has a mixture (soft: all layers of the second half)")
+      ->check(positive);
   add("--dim", o.dim, "width of a token")->check(positive);
   add("--heads", o.heads, "heads of attention, a divisor of dim")->check(positive);
   add("--experts", o.experts, "experts per mixture")->check(positive);
@@ -55,24 +58,29 @@ void add_options(CLI::App& app, Options& o) {
   add("--hidden", o.hidden, "hidden width of an expert")->check(positive);
   add("--batch", o.batch, "images per step")->check(positive);
   add("--steps", o.steps, "steps of the run")->check(steps);
-  add("--stop", o.stop, "leave after this step, to go on later (0: no)")->check(any);
-  add("--warmup", o.warmup, "steps in which the learning rate rises; then it falls as a cosine")->check(any);
+  add("--stop", o.stop, "stop after this step; a later run continues (0: do not stop)")->check(any);
+  add("--warmup", o.warmup, "warm-up steps, in which the learning rate rises; then it falls as a cosine")->check(any);
   add("--lr", o.lr, "learning rate after warm-up")->check(command_line::above_zero());
   add("--decay", o.decay, "weight decay")->check(command_line::above_zero(true));
   add("--clip", o.clip, "largest norm of the gradient")->check(command_line::above_zero());
-  add("--dropout", o.dropout, "share of the values of mixtures and dense layers that is dropped")
+  add("--dropout", o.dropout, "dropout rate of the outputs of mixtures and dense layers")
       ->check(command_line::within(0, 0.99));
-  add("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->check(command_line::seed());
-  add("--log", o.log, "steps between lines of metrics")->check(steps);
+  add("--seed", o.seed, "seed; the same seed gives the same bits with any number of threads")
+      ->check(command_line::seed());
+  add("--log", o.log, "steps between two training losses in the metrics")->check(steps);
   add("--validate", o.validate, "steps between validations")->check(steps);
-  add("--valid-images", o.valid_images, "training images that are kept for validation")->check(positive);
-  add("--save", o.save, "steps between states")->check(steps);
-  add("--threads", o.threads, "threads (0: all)")->check(CLI::Range(0, 1024));
-  add("--test-images", o.test_images, "test images that are corrupted and attacked")->check(positive);
-  add("--epsilon", o.epsilon, "how far an attack moves a pixel, which is between 0 and 1")
+  add("--valid-images", o.valid_images,
+      "number of training images, the last of the file, that are used only for validation")
+      ->check(positive);
+  add("--save", o.save, "steps between two saves of the state of the run")->check(steps);
+  add("--threads", o.threads, "number of threads (0: one for each processor)")->check(CLI::Range(0, 1024));
+  add("--test-images", o.test_images, "number of test images that are corrupted and attacked")->check(positive);
+  add("--epsilon", o.epsilon, "largest change of a pixel by an attack; pixels are between 0 and 1")
       ->check(command_line::above_zero());
-  add("--attack-steps", o.attack_steps, "steps of pgd, each of epsilon / 4")->check(positive);
-  add("--baseline-steps", o.baseline_steps, "steps of the linear classifier beside")->check(positive);
+  add("--attack-steps", o.attack_steps, "steps of the attack PGD, each of size epsilon / 4")->check(positive);
+  add("--baseline-steps", o.baseline_steps,
+      "training steps of the linear classifier, the baseline of the corruption errors")
+      ->check(positive);
 }
 
 /// @throws ArgumentError if two options contradict each other; the message names both
@@ -98,7 +106,7 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
 int main(int argc, char** argv) {
   Options o;
   o.run = training::from_program("vision.run");
-  CLI::App app("A vision transformer of mixtures of experts on Fashion-MNIST");
+  CLI::App app("Train or evaluate a vision transformer with mixtures of experts on Fashion-MNIST");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, o);
   return command_line::run("vision", app, argc, argv, [&] {

@@ -59,8 +59,8 @@ class Numbers(unittest.TestCase):
 class Cells(unittest.TestCase):
     """The programs print mean ± deviation of the differences with two decimals."""
 
-    def check(self, interval, mean, deviation, of):
-        half = 4.302653 * deviation / math.sqrt(3)
+    def check(self, interval, mean, deviation, of, seeds=3):
+        half = {3: 4.302653, 5: 2.776445}[seeds] * deviation / math.sqrt(seeds)
         self.assertLess(abs(interval.mean - 100 / of * mean), 0.51 / of)
         self.assertLess(abs(interval.half - 100 / of * half), 1.3 / of)
 
@@ -73,12 +73,12 @@ class Cells(unittest.TestCase):
             self.check(graph.percent(case, baseline, graph.CLEAN), mean, deviation, of)
         momentum = Momentum()
         for case, baseline, mean, deviation, of in (
-                ("heavy_ball", "smoe", -0.02, 0.52, 39.19), ("learned_gamma", "smoe", -0.23, 0.71, 39.19),
                 ("glam_adam", "glam", 16.84, 0.33, 38.71), ("half_heavy_ball", "half_smoe", 0.11, 0.44, 39.85),
                 ("reference_initial_heavy_ball", "reference_initial", 0.66, 0.14, 36.72)):
             self.check(momentum.percent(case, baseline, momentum.CLEAN), mean, deviation, of)
-        # 39.06 − 39.33, 38.93 − 39.51, 39.16 − 38.74.
-        self.check(momentum.percent("adam_epsilon_0.1", "smoe", momentum.CLEAN), -0.15, 0.51, 39.19)
+        for case, mean, deviation in (
+                ("heavy_ball", 0.07, 0.42), ("learned_gamma", -0.08, 0.55), ("adam_epsilon_0.1", -0.03, 0.42)):
+            self.check(momentum.percent(case, "smoe", momentum.CLEAN), mean, deviation, 39.12, 5)
         # 76.16 − 74.60, 75.31 − 74.17, 75.20 − 74.28, after 500 steps.
         self.check(graph.percent("smoe_attention_weights_500", "smoe_500", graph.CLEAN), 1.21, 0.33, 74.35)
         self.assertIn("| SMoE, attention | 47.29 ± 0.03 |", graph.tables())
@@ -89,7 +89,7 @@ class Cells(unittest.TestCase):
         self.assertIn("| SMoE | 1.555 ± 0.078 | 1.670 ± 0.082 | 1.784 ± 0.231 | 1.847 ± 0.135 |", Graph().tables())
         # Layer 2 of the seeds: 0.871, 0.875, 0.889.
         self.assertIn("| τ 1 | 100.0 ± 0.0 | 87.8 ± 0.9 |", Graph().tables())
-        self.assertIn("| SMoE | 34.4 ± 0.6 | 48.5 ± 0.3 | 49.6 ± 1.6 | 50.4 ± 0.4 | 51.7 ± 1.4 | 50.5 ± 0.8 |",
+        self.assertIn("| SMoE | 34.3 ± 0.8 | 47.9 ± 1.2 | 49.5 ± 1.2 | 50.4 ± 1.1 | 51.2 ± 1.4 | 50.7 ± 0.7 |",
                       Momentum().tables())
 
     def test_gates_with_rules(self):

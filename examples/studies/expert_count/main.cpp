@@ -105,7 +105,7 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("How the number of experts matters: paper 003 and the code behind it");
+  CLI::App app("Repeat paper 003 on the number of experts, and the code of Chen et al. whose setup the paper uses");
   Options options;
   add_options(app, options);
   return study_main("expert_count", app, argc, argv, [&] {

@@ -52,59 +52,71 @@ inline void add_options(CLI::App& app, Options& o) {
   const auto positive = CLI::Range(Index(1), Index(1) << 24);
   as_list(app.add_option(
               "--study", o.studies,
-              "what to show: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference, "
+              "studies to run: sweep (figures 1 and 2), theorem, init, lemma1, top-k, unequal, choices, reference, "
               "data-sets, parts or all"))
       ->check(CLI::IsMember({"sweep", "theorem", "init", "lemma1", "top-k", "unequal", "choices", "reference",
                              "data-sets", "parts", "all"}));
-  as_list(app.add_option("--reference", o.references, "settings of the code of Chen et al.: s1, s2, s3, s4 or all"))
+  as_list(app.add_option("--reference", o.references,
+                         "settings of the code of Chen et al. to repeat: s1, s2, s3, s4 or all"))
       ->check(CLI::IsMember({"s1", "s2", "s3", "s4", "all"}));
-  app.add_option("--expert", o.expert, "mlp (a router per patch), cnn (shared) or both")
+  app.add_option("--expert", o.expert, "experts: mlp (a router per patch), cnn (one router for all patches) or both")
       ->check(CLI::IsMember({"mlp", "cnn", "both"}))
       ->capture_default_str();
-  app.add_option("--activation", o.base.activation, "cubic (the proofs'), linear or relu; the main text names none")
+  app.add_option("--activation", o.base.activation,
+                 "activation: cubic (as in the proofs), linear or relu; the main text of the paper names none")
       ->check(CLI::IsMember({"cubic", "linear", "relu"}))
       ->capture_default_str();
-  as_list(app.add_option("--experts", o.experts,
-                         "M: experts of a layer; top-k, unequal and choices take 8 and 16 of several"))
+  as_list(
+      app.add_option("--experts", o.experts,
+                     "M: numbers of experts; top-k and unequal use only 8 and 16 (if absent: the first), choices the "
+                     "last of these"))
       ->check(CLI::Range(Index(2), Index(4096)));
-  as_list(app.add_option("--patches", o.patches, "P: patches of an item; all studies but sweep take the first"))
+  as_list(app.add_option("--patches", o.patches,
+                         "P: numbers of patches of an item; studies other than sweep use only the first"))
       ->check(CLI::Range(Index(3), Index(1024)));
-  as_list(app.add_option("--picks", o.picks, "k of the study top-k, where M is no less"))->check(positive);
-  as_list(app.add_option("--decay", o.decays, "of the study unequal: cluster k has a share ∝ decay^k"))
+  as_list(app.add_option("--picks", o.picks, "k: picks per item in the study top-k; values above M are skipped"))
+      ->check(positive);
+  as_list(app.add_option("--decay", o.decays,
+                         "decays in the study unequal: the share of cluster k is proportional to decay^k"))
       ->check(above_zero());
-  app.add_option("--filters", o.base.filters, "J: neurons per patch of an MLP, of a CNN in all")
+  app.add_option("--filters", o.base.filters, "J: neurons of an expert, per patch in an MLP, in total in a CNN")
       ->check(positive)
       ->capture_default_str();
-  app.add_option("--train", o.base.train, "items to learn from; the paper is silent, Chen et al. take 16000")
+  app.add_option("--train", o.base.train, "number of training items (not in the paper; Chen et al.: 16000)")
       ->check(positive)
       ->capture_default_str();
-  app.add_option("--test", o.base.test, "items to test with; as --train")->check(positive)->capture_default_str();
-  app.add_option("--iterations", o.base.iterations, "T; the paper is silent, Chen et al. take 501")
+  app.add_option("--test", o.base.test, "number of test items (not in the paper; Chen et al.: 16000)")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--iterations", o.base.iterations, "T: training iterations (not in the paper; Chen et al.: 501)")
       ->check(positive)
       ->capture_default_str();
   app.add_option("--sigma0", o.base.sigma0,
-                 "of the weights at the start; the paper is silent, Chen et al. have 0.001 U(±1/√50)")
+                 "standard deviation of the initial weights (not in the paper; Chen et al.: 0.001 U(±1/√50))")
       ->check(above_zero(true))
       ->capture_default_str();
-  app.add_option("--scale", o.base.scale, "of all inputs; the paper is silent, Chen et al. take 10")
+  app.add_option("--scale", o.base.scale, "factor of all inputs (not in the paper; Chen et al.: 10)")
       ->check(above_zero())
       ->capture_default_str();
   app.add_option("--eta", o.base.eta, "learning rate of the experts")->check(above_zero())->capture_default_str();
   app.add_option("--eta-router", o.eta_router,
-                 "learning rate of the router (0: the paper's, 0.1 to M = 16, 0.25 to 32, then 0.4)")
+                 "learning rate of the router (0: as in the paper, 0.1 up to M = 16, 0.25 up to 32, otherwise 0.4)")
       ->check(above_zero(true))
       ->capture_default_str();
   app.add_flag("--test-noise", o.base.test_noise,
-               "route with noise in tests too, as Chen et al.; the paper's eq. (1) does not");
-  app.add_option("--trials", o.trials, "of lemma 1: pairs of scores")->check(positive)->capture_default_str();
-  app.add_option("--draws", o.draws, "of lemma 1: noise draws that check the exact probabilities")
+               "add noise to the router also in tests, as Chen et al. do; eq. (1) of the paper has no noise");
+  app.add_option("--trials", o.trials, "pairs of score vectors in the study lemma1, for each size of their difference")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--draws", o.draws, "draws of the noise in the study lemma1, which check the exact probabilities")
       ->check(positive)
       ->capture_default_str();
   app.add_option("--data-sets", o.data_sets,
-                 "of the study data-sets: on each, --seeds runs of --reference's linear mixture")
+                 "data sets in the study data-sets, with --seeds runs of the linear mixture of --reference on each")
       ->check(positive)
       ->capture_default_str();
-  app.add_flag("--self-check", o.self_check, "check the program's own loss, selection and probabilities, and stop");
+  app.add_flag("--self-check", o.self_check,
+               "check the loss, selection and probabilities that this program computes, and exit");
 }
 
 /// Sets the options that depend on other options. If --quick is given, also makes the options smaller that are not on

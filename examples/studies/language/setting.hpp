@@ -28,18 +28,18 @@ struct Setting {
   /// Calls f(option, value, description) for all options except the backend.
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("--depth", s.depth, "layers of attention and a mixture of experts");
+    f("--depth", s.depth, "number of layers, each with attention and a mixture of experts");
     f("--dim", s.dim, "width of the model");
-    f("--heads", s.heads, "heads of an attention, a divisor of the width");
-    f("--experts", s.experts, "experts of a mixture");
-    f("--k", s.k, "experts that a word goes to");
-    f("--hidden", s.hidden, "width of an expert inside; the papers': that of the model");
+    f("--heads", s.heads, "attention heads, a divisor of --dim");
+    f("--experts", s.experts, "experts per mixture");
+    f("--k", s.k, "experts per word");
+    f("--hidden", s.hidden, "hidden width of an expert; in the papers, it equals the width of the model");
     f("--length", s.length, "words of a sequence");
-    f("--batch", s.batch, "sequences of a step");
-    f("--steps", s.steps, "steps of training");
-    f("--warmup", s.warmup, "of them, until the learning rate is reached; then it falls to a tenth as a cosine");
-    f("--threshold", s.threshold, "words seen less often are unknown");
-    f("--lr", s.lr, "learning rate of Adam, without decay");
+    f("--batch", s.batch, "sequences per step");
+    f("--steps", s.steps, "training steps");
+    f("--warmup", s.warmup, "warm-up steps, in which the learning rate rises; then it falls to a tenth as a cosine");
+    f("--threshold", s.threshold, "words that occur less often are replaced by the unknown word");
+    f("--lr", s.lr, "learning rate of Adam, without weight decay");
     f("--clip", s.clip, "largest norm of a gradient");
   }
 

@@ -41,11 +41,13 @@ void add_options(CLI::App& app, Options& o) {
   add_setting(app, o.setting);
   app.add_option_function<std::string>(
       "--data", [&o](const std::string& folder) { o.data = folder; },
-      "folder of train.txt, valid.txt and test.txt, words between spaces\n(default: build/text/bible_words, which "
+      "folder with train.txt, valid.txt and test.txt, words separated by spaces\n(default: build/text/bible_words, "
+      "which "
       "examples/text/prepare.sh makes)");
-  as_list(app.add_option("--only", o.only, "these cases alone; those they are compared with are not added"));
-  app.add_flag("--tables", o.tables, "compute nothing: tables and pictures of the cases that are done");
-  app.add_flag("--costs", o.costs, "time and memory of each case, in turn, and nothing else");
+  as_list(
+      app.add_option("--only", o.only, "compute only these cases; cases that they are compared with are not added"));
+  app.add_flag("--tables", o.tables, "compute nothing; print tables and draw pictures of the finished cases");
+  app.add_flag("--costs", o.costs, "only measure and print time and memory of each case");
 }
 
 /// Returns the runs of all cases in the order of the list, one per seed. The most important cases come first, so that

@@ -16,18 +16,19 @@ using namespace studies;
 
 lm::Comparison comparison(const lm::Setting& setting, Index vocabulary) {
   const momentum::Cases cases(setting, vocabulary);
-  return {cases.all,
-          cases.groups,
-          {"smoe", "heavy_ball", "adam", "robust", "negative", "complex"},
-          {{"Mean norm of the mixture's output (figures 2 and 3)", "/norm", 1, 2, true},
-           {"Picks whose expert answers with the largest norm of all, in % (figure 5)", "/rank/0", 100, 1, true},
-           {"Eigenvalues σ of −∂u/∂x at which the plain sum settles, in % (lemma 1, μ = 0)", "/plain/stable", 100, 1},
-           {"The same with μ = 0.7", "/momentum/stable", 100, 1},
-           {"Mean of the larger |λ|, μ = 0", "/plain/radius", 1, 3},
-           {"The same with μ = 0.7", "/momentum/radius", 1, 3},
-           {"Mean cosine of the mixture's output and the direction v of definition 1", "/direction/cosine", 1, 3},
-           {"Mean norm of v", "/direction/least", 1, 3},
-           {"Mean norm of the experts' unit vectors with the gate's weights", "/direction/normalised", 1, 3}}};
+  return {
+      cases.all,
+      cases.groups,
+      {"smoe", "heavy_ball", "adam", "robust", "negative", "complex"},
+      {{"Mean norm of the mixture's output (figures 2 and 3)", "/norm", 1, 2, true},
+       {"Picks whose expert answers with the largest norm of all, in % (figure 5)", "/rank/0", 100, 1, true},
+       {"Eigenvalues σ of −∂u/∂x for which the plain sum is stable, in % (lemma 1, μ = 0)", "/plain/stable", 100, 1},
+       {"Eigenvalues σ of −∂u/∂x for which heavy ball is stable, in % (lemma 1, μ = 0.7)", "/momentum/stable", 100, 1},
+       {"Spectral radius of lemma 1 (the larger |λ|), mean over σ, μ = 0", "/plain/radius", 1, 3},
+       {"Spectral radius of lemma 1 (the larger |λ|), mean over σ, μ = 0.7", "/momentum/radius", 1, 3},
+       {"Mean cosine of the mixture's output and the direction v of definition 1", "/direction/cosine", 1, 3},
+       {"Mean norm of v", "/direction/least", 1, 3},
+       {"Mean norm of the experts' unit vectors with the gate's weights", "/direction/normalised", 1, 3}}};
 }
 
 }  // namespace

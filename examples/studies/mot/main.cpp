@@ -62,7 +62,7 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Mixture of transformers on the data of paper 000");
+  CLI::App app("Test the claims of paper 000 on mixtures of transformers, on the data of the paper");
   Options options;
   add_options(app, options);
   return study_main("mot", app, argc, argv, [&] {

@@ -23,36 +23,41 @@ struct Setting {
   /// the list for `--defaults`, and the stored options of the runs.
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("--classes", s.classes, "N", "kinds of items", "as paper 003 and Chen et al. 2022, whose data these are");
-    f("--dim", s.dim, "d", "values of a token, at least 2 N", "as they; N centers and N signals need 2N <= d");
-    f("--length", s.length, "L", "tokens of an item, at least 3", "three signals among more tokens of noise");
-    f("--experts", s.experts, "M", "experts, and heads of the transformer without a router",
+    f("--classes", s.classes, "N", "number of classes",
+      "as in paper 003 and Chen et al. 2022, which have the same data");
+    f("--dim", s.dim, "d", "width of a token, at least 2 N",
+      "as in paper 003 and Chen et al. 2022; N centers and N signals need 2N <= d");
+    f("--length", s.length, "L", "tokens of an item, at least 3",
+      "the three tokens of center and signals are among more tokens of noise");
+    f("--experts", s.experts, "M", "number of experts, and of heads of the transformer without a router",
       "about 3 N ln N: algorithm 1 asks for Ω(N ln N)");
-    f("--samples", s.samples, "K", "items to learn from",
-      "64 N²: of the order N² of lemma 10, and 5 d items of every class");
-    f("--test", s.test, "", "items to test with",
-      "fresh items for the expected loss: an accuracy of 0.98 is known to 0.004");
-    f("--noise", s.noise, "σ_ξ", "length of a token of noise",
+    f("--samples", s.samples, "K", "number of training items",
+      "64 N²: of the order N² of lemma 10, and about 5 d items of every class");
+    f("--test", s.test, "", "number of test items",
+      "fresh items for the expected loss; the standard error of an accuracy of 0.98 is 0.004");
+    f("--noise", s.noise, "σ_ξ", "length (norm) of a noise token",
       "O(1); the L − 3 tokens of noise together are about as long as a signal");
-    f("--start", s.start, "σ₀", "scale of the weights at the start",
-      "O(1), and σ₀, √σ₀ = 0.32 and 1, which the claims tell apart, are apart");
+    f("--start", s.start, "σ₀", "scale of the initial weights",
+      "O(1); the claims distinguish between σ₀, √σ₀ = 0.32 and 1, and these values are far enough apart");
     f("--eta", s.eta, "η", "learning rate in stages I and III",
-      "a third of √σ₀, the margin that steps of this length make in stage I; the rate of stage III too");
+      "a third of √σ₀, which is the margin that steps of this length reach in stage I; stage III has the same rate");
     f("--eta-attention", s.eta_attention, "η_a", "learning rate in stage II",
-      "M, not the paper's O(1): eq. (9) averages over all K items, of which an expert gets K / M. Heads without a "
-      "router, and an attention of all experts, see all K and have the same rate");
+      "M, not the paper's O(1), because eq. (9) averages over all K items, but an expert gets only K / M of them. "
+      "The transformer without a router, and the attention for all experts, get all K items and have the same rate");
     f("--eta-router", s.eta_router, "η_r", "learning rate of the router",
-      "M² η, not the paper's Θ(η) or O(1): the router's gradient is O(1 / M²) (lemma 12). Scores are then M² times "
-      "those of the proof, of order M instead of 1 / M");
-    f("--eta-multi-head", s.eta_multi_head, "", "learning rate in stages I and III without a router (0: η / (M √M))",
-      "0: η / (M √M), whose step in stage I moves f as far as that of MoT: heads are summed");
+      "M² η, not the paper's Θ(η) or O(1), because the router's gradient is O(1 / M²) (lemma 12). With this rate, "
+      "scores are M² times as large as in the proof: of order M instead of 1 / M");
+    f("--eta-multi-head", s.eta_multi_head, "",
+      "learning rate in stages I and III of the model without a router (0: η / (M √M))",
+      "0: η / (M √M), with which a step of stage I moves the output f as far as a step of MoT, because the outputs of "
+      "the heads are summed");
     f("--t1", s.t1, "T₁", "last epoch of stage I, in which experts learn without their attention",
       "η⁻¹ √σ₀ M = 51 (end of appendix C; proposition 1 prints 1 / √σ₀)");
-    f("--t2", s.t2, "T₂", "last epoch of stage II, in which their attention learns",
-      "T₁ + 200: a score grows by η_a |ℓ'| p (1 − p) √σ₀ / M = 0.014 an epoch, by 2 to lift p from 1/8 to 1/2; "
-      "proposition 2 prints M / (η_a N √σ₀) = 0.8");
-    f("--epochs", s.epochs, "T", "last epoch of stage III, in which the rest learns again",
-      "stage III is more than twice as long as the others together");
+    f("--t2", s.t2, "T₂", "last epoch of stage II, in which the attention of the experts learns",
+      "T₁ + 200: an attention score grows by η_a |ℓ'| p (1 − p) √σ₀ / M = 0.014 per epoch, and p rises from 1/8 to "
+      "1/2 if the score grows by 2; proposition 2 prints M / (η_a N √σ₀) = 0.8");
+    f("--epochs", s.epochs, "T", "last epoch of stage III, in which the weights outside attention learn again",
+      "stage III is more than twice as long as stages I and II together");
     f("--every", s.every, "", "epochs between two measurements", "epochs between two measurements");
   }
 
@@ -94,23 +99,23 @@ inline void add_options(CLI::App& app, Options& o) {
       added->check(command_line::within(0, 1e6));
     }
   });
-  as_list(app.add_option("--noises", o.noises, "lengths of noise σ_ξ to compare (lemma 1)"))
+  as_list(app.add_option("--noises", o.noises, "lengths σ_ξ of noise tokens to compare (lemma 1)"))
       ->check(command_line::within(0, 1e6));
   as_list(app.add_option("--counts", o.counts, "numbers of experts M to compare"))
       ->check(CLI::Range(Index(1), Index(1) << 16));
-  as_list(app.add_option("--grid", o.grid, "what T₁ and T₂ − T₁ are multiplied by in their grid"))
+  as_list(app.add_option("--grid", o.grid, "factors of T₁ and of T₂ − T₁; each pair of factors is one case"))
       ->check(command_line::within(0, 1e6));
   as_list(app.add_option("--router-rates", o.router_rates,
-                         "rates η_r of the router to compare: MoT alone at each, and nothing else; without values "
-                         "from η to 4 M² η"))
+                         "train only MoT, with each of these learning rates η_r of the router (without values: η to "
+                         "4 M² η)"))
       ->check(above_zero())
       ->expected(0, 1 << 10)
       ->default_str("0.1,0.4,1.6,6.4,25.6,102.4");
   app.add_option("--floor", o.floor,
-                 "epochs of the model without attention, alone at each of --noises, and nothing else (0: the study)")
+                 "train only the model without attention, for this many epochs with each of --noises (0: full study)")
       ->check(CLI::Range(Index(0), Index(1) << 24))
       ->capture_default_str();
-  app.add_flag("--defaults", o.defaults, "print the defaults with their reasons, and stop");
+  app.add_flag("--defaults", o.defaults, "print the defaults with their reasons, and exit");
 }
 
 /// Applies --quick to options that were not given. Call it after parsing.
@@ -146,10 +151,10 @@ inline void print_defaults() {
                               Json(value).dump().c_str(), why);
                 });
   std::puts(
-      "\nThe orders of M, K, σ₀ and T₁ are the paper's, those of η_a, η_r and T₂ − T₁ are not. Constants were settled\n"
-      "after a look at some thirty single runs of other noise, starts, sizes, rates and T₁, with seeds 1 and 2; in "
-      "none\n"
-      "did more than 54 % of the items go to an expert that is specialised in their class.");
+      "\nThe orders of M, K, σ₀ and T₁ are from the paper; the orders of η_a, η_r and T₂ − T₁ are not. The constants\n"
+      "were chosen after about thirty single runs with other noise, initial weights, sizes, rates and T₁, and with\n"
+      "seeds 1 and 2. In none of them did more than 54 % of the items go to an expert that is specialised in their\n"
+      "class.");
 }
 
 }  // namespace studies::mot

@@ -102,7 +102,7 @@ void study(const Common& common, const Options& o) {
 int main(int argc, char** argv) {
   using namespace studies;
   CLI::App app(
-      "Mixtures of whole transformers on the verses of the King James Bible, in three stages, and their baselines");
+      "Train mixtures of whole transformers on verses of the King James Bible in three stages, and their baselines");
   Common common{.seeds = 3};
   mot_text::Options o;
   add_common(app, common);
@@ -113,15 +113,19 @@ int main(int argc, char** argv) {
   app.add_option("--test", o.test, "test verses of each task, a multiple of 10")
       ->check(positive)
       ->capture_default_str();
-  app.add_option("--length", o.net.length, "words of a verse that are read")->check(positive)->capture_default_str();
-  app.add_option("--word-dim", o.net.token_dim, "values of a word's vector")->check(positive)->capture_default_str();
-  app.add_option("--vocabulary", o.vocabulary, "words that bag_of_words counts")
+  app.add_option("--length", o.net.length, "largest number of words of a verse that models read")
       ->check(positive)
       ->capture_default_str();
-  as_list(app.add_option("--experts", o.experts, "experts of the mixtures of transformers"))
+  app.add_option("--word-dim", o.net.token_dim, "width of the vector of a word")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--vocabulary", o.vocabulary, "number of words that the baseline bag_of_words counts")
+      ->check(positive)
+      ->capture_default_str();
+  as_list(app.add_option("--experts", o.experts, "numbers of experts of the mixtures of transformers"))
       ->check(CLI::Range(Index(1), Index(1024)));
   add_recipe(app, o.recipe, o.net);
-  app.add_option("--linear-lr", o.linear_lr, "learning rate of the linear maps (AdamW)")
+  app.add_option("--linear-lr", o.linear_lr, "learning rate of the baselines linear and bag_of_words (AdamW)")
       ->check(above_zero())
       ->capture_default_str();
   return study_main("mot_text", app, argc, argv, [&] {

@@ -109,7 +109,7 @@ void study(const Common& common, const Options& o) {
 
 int main(int argc, char** argv) {
   using namespace studies;
-  CLI::App app("Mixtures of whole vision transformers on Fashion-MNIST, in three stages, and their baselines");
+  CLI::App app("Train mixtures of whole vision transformers on Fashion-MNIST in three stages, and their baselines");
   Common common{.seeds = 3};
   mot_vision::Options o;
   add_common(app, common);
@@ -117,10 +117,11 @@ int main(int argc, char** argv) {
   const auto list = [&](const char* name, std::vector<Index>& value, const char* what) {
     as_list(app.add_option(name, value, what))->check(CLI::Range(Index(1), Index(1024)));
   };
-  app.add_option("--train", o.train, "training images")->check(positive)->capture_default_str();
-  app.add_option("--test", o.test, "test images")->check(positive)->capture_default_str();
-  list("--experts", o.experts, "experts of the mixtures of transformers");
-  list("--baseline-experts", o.baseline_experts, "experts of the mixtures with one attention, and with none");
+  app.add_option("--train", o.train, "number of training images")->check(positive)->capture_default_str();
+  app.add_option("--test", o.test, "number of test images")->check(positive)->capture_default_str();
+  list("--experts", o.experts, "numbers of experts of the mixtures of transformers");
+  list("--baseline-experts", o.baseline_experts,
+       "numbers of experts of the mixtures with one shared attention, and without attention");
   add_recipe(app, o.recipe, o.net);
   app.add_option("--replaced", o.corruption.replaced, "share of the patches that come from another class")
       ->check(command_line::within(0, 1))
@@ -128,7 +129,7 @@ int main(int argc, char** argv) {
   app.add_option("--noisy", o.corruption.noisy, "share of the patches that are noise")
       ->check(command_line::within(0, 1))
       ->capture_default_str();
-  app.add_option("--noise", o.corruption.deviation, "standard deviation of that noise")
+  app.add_option("--noise", o.corruption.deviation, "standard deviation of the noise of --noisy")
       ->check(above_zero(true))
       ->capture_default_str();
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();

@@ -10,7 +10,7 @@
 namespace studies {
 
 inline void add_backend(CLI::App& app, std::string& backend) {
-  app.add_option("--backend", backend, "where models are trained")
+  app.add_option("--backend", backend, "backend that trains the models")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
 }

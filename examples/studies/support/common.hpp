@@ -47,11 +47,11 @@ inline void add_common(CLI::App& app, Common& common) {
   app.add_option("--threads", common.threads, "runs computed at once, each on one thread (0: all cores)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_flag("--quick", common.quick, "a small version, in under a minute");
-  app.add_flag("--fresh", common.fresh, "compute anew what lies in the folder from before");
+  app.add_flag("--quick", common.quick, "run a small version in under a minute");
+  app.add_flag("--fresh", common.fresh, "compute all runs again, even if the folder has their results");
   app.add_option_function<std::string>(
       "--out", [&common](const std::string& folder) { common.out = folder; },
-      "folder of results.json, results.csv, pictures and finished runs\n(default: results/<program> beside the "
+      "folder of results.json, results.csv, pictures and finished runs\n(default: results/<program> next to the "
       "program, results/<program>.quick with --quick)");
   app.parse_complete_callback([&common] {
     if (common.out.empty()) common.out = default_folder(common.quick);

@@ -75,7 +75,7 @@ inline void study(const Common& common, const images::Options& o) {
 
 int main(int argc, char** argv) {
   using namespace studies;
-  CLI::App app("Vision transformers of mixtures of experts on Fashion-MNIST, clean, corrupted and attacked");
+  CLI::App app("Compare vision transformers with mixtures of experts on clean, corrupted and attacked Fashion-MNIST");
   Common common{.seeds = 3};
   bool only_costs = false;
   images::Options o = vision::defaults();
@@ -89,21 +89,23 @@ int main(int argc, char** argv) {
   add("--dim", o.dim, "width of a token");
   add("--hidden", o.hidden, "hidden width of an expert");
   add("--heads", o.heads, "heads of attention, a divisor of dim");
-  add("--depth", o.depth, "layers, an even number");
+  add("--depth", o.depth, "even number of layers");
   add("--experts", o.experts, "experts per mixture");
   add("--k", o.k, "experts per token (Soft MoE: slots per expert)");
-  add("--train-images", o.train_images, "training images (default: all)");
-  add("--test-images", o.test_images, "test images that are corrupted and attacked");
-  add("--attack-steps", o.attack_steps, "steps of PGD, each of epsilon / 4");
+  add("--train-images", o.train_images, "number of training images (default: all)");
+  add("--test-images", o.test_images, "number of test images that are corrupted and attacked");
+  add("--attack-steps", o.attack_steps, "steps of the attack PGD, each of size epsilon / 4");
   app.add_option("--patch", o.patch, "side of a patch, a divisor of 28")
       ->check(CLI::IsMember({1, 2, 4, 7, 14, 28}))
       ->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate (AdamW)")->check(above_zero())->capture_default_str();
   app.add_option("--mu", o.mu, "momentum of heavy ball")->check(command_line::within(-1, 1))->capture_default_str();
-  app.add_option("--epsilon", o.epsilon, "how far attacks move a pixel")->check(above_zero())->capture_default_str();
+  app.add_option("--epsilon", o.epsilon, "largest change of a pixel by an attack; pixels are between 0 and 1")
+      ->check(above_zero())
+      ->capture_default_str();
   add_backend(app, o.backend);
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
-  app.add_flag("--costs", only_costs, "time and memory of each case, in turn, and nothing else");
+  app.add_flag("--costs", only_costs, "only measure and print time and memory of each case");
   return study_main("vision", app, argc, argv, [&] {
     if (common.quick) {
       for (const auto& [name, value, small] : {std::tuple{"--steps", &o.steps, 120},
