@@ -73,6 +73,17 @@ int main() {
     all = learns("GlobalBalance", ctx, branch) && all;
   }
   {
+    // [snippet random_second]
+    const Mixture branch{published::gshard({.experts = 8}), Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    Trainer trainer{ctx, branch, MeanSquaredError{}, optim::AdamW{}, Seed{1}};
+    const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 64, 8),
+               target = uniform_tensor<float>(ctx, Seed{3}, 1.0, 64, 8);
+    decltype(trainer)::Extra extra;
+    extra.selection.random = trainer.noise();  // the random numbers of this step
+    trainer.step(x, target, extra);
+    // [/snippet]
+  }
+  {
     // [snippet capacity]
     using Gate = ComposedGate<LinearScores, Independent, Capacity<TopK>>;
     const Gate gate{.scores = {.experts = 8}, .selection = {.selection = {.k = 2}, .factor = 1, .renormalise = true}};

@@ -15,7 +15,7 @@ namespace fashion {
 struct Outcome {
   double accuracy = 0, loss = 0;
   std::vector<std::vector<Index>> picks{};  // [layers][experts]
-  /// [layers][experts][classes] the share of a class's picks that the expert has
+  /// [layers][experts][classes] the share of expert e in the picks of all items of class c, or 0 without picks
   std::vector<std::vector<std::vector<double>>> routing{};
 };
 

@@ -34,8 +34,8 @@ void in_world(const char* name, gatefold::Index shards, const F& program,
   try {
     gatefold::dist::run(world, shards, program, options);
   } catch (const std::exception& error) {
-    // The error is printed before the destructor of World, because a launcher ends all processes as soon as one has
-    // ended.
+    // The error is printed before the destructor of World runs. The destructor waits for the other processes, so all
+    // processes end at about the same time, and a launcher ends all processes as soon as one has ended.
     if (world.size() > 1) std::fprintf(stderr, "%s: rank %d: %s\n", name, world.rank(), error.what());
     throw;
   }

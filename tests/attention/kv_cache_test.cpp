@@ -130,7 +130,7 @@ TEST_CASE("KvCache: wrong sizes and lengths are refused") {
   CHECK(message_of([&] { cache.of(3); }) ==
         "KvCache.of: length: expected at most 2, because a sequence has at most 5 items, got 3");
   CHECK(message_of([&] { cache.of(1).at(2); }) ==
-        "CacheView.at: cache: layers of each attention: expected at least 3, because layer 2 reads its cache, got 2");
+        "CacheView.at: cache: expected at least 3 layers, because a layer with index 2 reads it, got 2");
   const auto says = [&](const CacheView<double, Cpu>& view, Index count, Index length, Index parts, Index row,
                         Index least) {
     return message_of([&] { view.validate("f", count, length, parts, row, "numbers", least); });

@@ -144,8 +144,7 @@ TEST_CASE("memory: wrong shapes and options throw") {
   Memory memory(ctx, {.layers = 2, .sequences = 3, .width = 4, .most = 5});
   CHECK(message_of([&] { memory.begin(ctx, 6); }) == "SegmentMemory.begin: zeros: expected 0 to 5, got 6");
   CHECK(message_of([&] { memory.of(1).at(2); }) ==
-        "AttentionMemory.at: memory: layers of each attention: expected at least 3, because layer 2 reads its memory, "
-        "got 2");
+        "AttentionMemory.at: memory: expected at least 3 layers, because a layer with index 2 reads it, got 2");
   const Window window{2, 0, 6};
   const auto fits = [&](const Window& w, Index dim, bool wide) {
     return message_of([&] { memory.of(2).validate("f", w, 3, dim, wide, false); });

@@ -294,7 +294,7 @@ TEST_CASE("cuBLAS: an unsupported compute type throws Fault with its number") {
   CHECK_THROWS_WITH_AS(gemm(CUBLAS_COMPUTE_32I), "cuBLAS: compute type 72 is not modelled", Fault);
 }
 
-TEST_CASE("cuBLAS: matrices outside memory, misaligned or overlapping fault") {
+TEST_CASE("cuBLAS: a matrix outside memory, misaligned or overlapping throws Fault") {
   const Array<float> a(std::vector<float>(6, 1)), b(std::vector<float>(6, 1)), c(std::vector<float>(4, 7));
   const Library library;
   const float one = 1;

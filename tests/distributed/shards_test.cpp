@@ -149,7 +149,7 @@ TEST_CASE("Shard: a failure during overlapped work reaches other processes") {
   }
 }
 
-TEST_CASE("run: an exception ends all shards with the first message") {
+TEST_CASE("run: rethrows the first exception after all shards have ended") {
   CHECK(message_of(3, [](auto& shard) {
           if (shard.index() == 1) throw ArgumentError("TopK: k: expected 1");
           shard.barrier();

@@ -312,7 +312,7 @@ TEST_CASE("MultiGate: experts draw random numbers once for all tasks") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("MultiGate: an infinite expert reaches only tasks that picked it") {
+TEST_CASE("MultiGate: infinite outputs reach only tasks that picked the expert") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, top_k(3, 1, 2), 5);
   fill(ctx, p.params.branch.gate[0].scores.bias, 0);

@@ -10,8 +10,8 @@
 namespace gatefold::test {
 
 /// Compares experts on both backends: the initial parameters, forward and infer, and every gradient (0 for
-/// experts without slots). Also checks that spare slots are not touched. The saved values are compared only if there
-/// are no spare slots.
+/// experts without slots). Also checks that spare slots (the slots after the slots of the last expert) are not touched.
+/// The saved values are compared only if there are no spare slots.
 /// @param saved_is_whole  false if the expert does not fill all of its saved values, which are then not compared
 template <class T, class E>
 void expect_same_bank(Backends& on, const E& expert, const Slots& slots, const Expected& expected = {},

@@ -6,7 +6,8 @@
 
 namespace gatefold::naive {
 
-/// Computes f_o(x) = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}) of one item, by loops.
+/// Computes the outputs f_o(x) = Σ_j Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p}) of one item x, by loops. The sums are over the
+/// patches x^(p) [dim] and over the filters j of output o: output 0 has the first filters / outputs filters, and so on.
 /// @param w  function (p, d, j) that returns a weight
 /// @param b  function (p, j) that returns a bias
 template <class W, class Bias, class Act>

@@ -179,7 +179,8 @@ namespace {
 const char* const not_zeroed =
     "backward: dcarry: expected zeros, or the adjoint of the carry, got the carry that forward wrote";
 const char* const used_before =
-    "backward: dcarry: expected zeros, or the adjoint of the carry, got the adjoint that the previous backward wrote";
+    "backward: dcarry: expected zeros at the start of a backward pass, or the adjoint of the carry, got the adjoint "
+    "that the last backward pass wrote";
 
 /// Checks two errors that are found before anything is written: passing forward's carry as dcarry, and using a dcarry
 /// for two backward passes.

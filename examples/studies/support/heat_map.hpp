@@ -27,7 +27,8 @@ struct HeatMap {
 namespace pictures {
 
 /// Formats a value of the map. All cells have the same number of decimals: fewer if the largest value is large, one
-/// more if the values differ little.
+/// more if the values differ little. If the colours have a logarithmic scale, or if the largest value is positive and
+/// below 0.01 or is at least 1e4, the cells have scientific notation without decimals.
 /// @param spread  largest minus smallest value of the map
 inline std::string cell_text(double value, double largest, double spread, bool log) {
   std::ostringstream out = gnuplot::stream();

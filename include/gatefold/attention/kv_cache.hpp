@@ -180,8 +180,8 @@ struct CacheView {
   /// Returns the part of the cache that belongs to layer l of a stack.
   /// @throws ArgumentError if the cache has no layer l
   CacheView at(Index l) const {
-    expect(!rows.data() || l < rows.extent(0), "CacheView.at", "cache: layers of each attention",
-           Joined{"at least ", l + 1, ", because layer ", l, " reads its cache"}, rows.extent(0));
+    expect(!rows.data() || l < rows.extent(0), "CacheView.at", "cache",
+           Joined{"at least ", l + 1, " layers, because a layer with index ", l, " reads it"}, rows.extent(0));
     CacheView of_layer = *this;
     of_layer.rows = rows_if_any(rows, l, 1);
     return of_layer;

@@ -111,8 +111,8 @@ struct AttentionMemory {
   /// @throws ArgumentError if the memory has no layer l
   AttentionMemory at(Index l) const {
     const auto of_layer = [&](const auto& all) {
-      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "memory: layers of each attention",
-             Joined{"at least ", l + 1, ", because layer ", l, " reads its memory"}, all.extent(0));
+      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "memory",
+             Joined{"at least ", l + 1, " layers, because a layer with index ", l, " reads it"}, all.extent(0));
       return rows_if_any(all, l, 1);
     };
     return {of_layer(past), of_layer(next), valid, next_valid, sequences, position};

@@ -58,8 +58,8 @@ using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK<>>, Impo
 /// Source: Fedus et al. 2021, arXiv:2101.03961. The defaults have K = 2 with renormalised weights;
 /// `published::switch_transformer` has the paper's settings.
 using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
-/// A gate that picks the two best experts, drops the second one at random in training, limits the picks of each expert
-/// (capacity), and has the balance loss of GShard.
+/// A gate that picks the two best experts, drops the second one at random if it gets noise, limits the picks of each
+/// expert (capacity), and has the balance loss of GShard.
 ///
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668. The defaults have the capacity of V-MoE; `published::gshard` has the
 /// paper's settings.

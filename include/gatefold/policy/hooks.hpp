@@ -64,7 +64,8 @@ namespace gatefold::detail_::hook {
     GATEFOLD_FITS(                                                                 \
         whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; }) \
   }
-// GATEFOLD_ALL defines all<P, T, B>() of a family, which looks up each member of the family.
+// GATEFOLD_ALL defines all<P, T, B>() of a family (for example all gates). The function looks up in the policy P every
+// optional member that its arguments name, so that a wrong signature is reported. It always returns true.
 #define GATEFOLD_ALL(...)                                      \
   template <class P, class T, class B>                         \
   constexpr bool all() {                                       \

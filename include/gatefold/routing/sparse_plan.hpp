@@ -32,8 +32,8 @@ struct Dispatched {
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
 /// A gate calls `resize`, writes item, expert and weight of every pick in any order, and then calls `build`. If a pick
-/// of expert e is dropped because the expert is full, the gate writes ~e (a negative number); `functor::chosen` returns
-/// e. For an entry that no pick uses, the gate writes `no_pick`.
+/// of expert e is dropped, for example because the expert is full, the gate writes ~e (a negative number);
+/// `functor::chosen` returns e. For an entry that no pick uses, the gate writes `no_pick`.
 /// @throws ArgumentError from `resize` if a size is negative; from `build` if a pick has an expert or item that does
 ///         not exist; from `build_complete` if a pick is dropped or unused; from `dispatch` unless the plan was built
 ///         after the last `resize`. On a device, negative items and dropped picks are not detected

@@ -118,7 +118,8 @@ void expect_whole(const char* where, const R& run) {
          "a run that holds all its experts (on shards use dist::save_checkpoint and dist::load_checkpoint)",
          "a run that holds only some of its experts");
 }
-/// Returns the caller's metadata together with the counters of a run, for example the number of steps.
+/// Returns the caller's metadata together with the version of the checkpoint format, the counters of a run, for example
+/// the number of steps, and the names of the tensors that are not trained.
 /// @throws ArgumentError if a name in the caller's metadata begins with `gatefold.`
 template <class R>
 io::Metadata with_counters(io::Metadata metadata, const R& run) {

@@ -43,7 +43,8 @@ class NotTrained {
   }
   NotTrained(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
   /// Selects the tensors for whose names a function returns true.
-  /// @param function  a function of the name of a tensor, or a lambda without captures
+  /// @param function  a pointer to a function of the name of a tensor
+  /// @throws ArgumentError if `function` is null
   NotTrained(bool (*function)(const Name&)) : selects_(function) {
     expect(function, "NotTrained", "function", "a function of names", "null");
   }

@@ -71,7 +71,8 @@ struct Pass {
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",
            "the carry that forward wrote");
     expect(!unchanged || of_params != params_of_call || of_saved != saved || dx == dy, "backward", "dcarry",
-           "zeros, or the adjoint of the carry", "the adjoint that the previous backward wrote");
+           "zeros at the start of a backward pass, or the adjoint of the carry",
+           "the adjoint that the last backward pass wrote");
     if (!unchanged) of_params = params_of_call, of_saved = saved;
     left = now;
   }

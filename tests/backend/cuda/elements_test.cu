@@ -108,7 +108,7 @@ TEST_CASE("cuda: Elements: moves count neighbours, aligned or not") {
   check_moves<2, float, float>();
 }
 
-TEST_CASE("cuda: Elements: arithmetic has the bits of single values") {
+TEST_CASE("cuda: Elements: arithmetic gives the same bits as single values") {
   Cuda::Context ctx;
   auto a = test::random_vector<float>(8, 1);
   a[3] = -0.f;

@@ -9,7 +9,8 @@
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A clock for short times: the time stamp counter on x86, elsewhere std::chrono::steady_clock. Reading the counter
-/// took 10 ns, reading steady_clock 25 ns (Zen 4). A parallel loop with little work can be as short as that.
+/// took 10 ns, reading steady_clock 25 ns (Zen 4). The difference matters, because a parallel loop with little work can
+/// take as little time as one reading.
 class Ticks {
  public:
   static std::int64_t now() {

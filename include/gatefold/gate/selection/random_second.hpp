@@ -14,8 +14,9 @@ GATEFOLD_FUNCTORS((class T, class B), PickRandomSecond);
 ///
 /// The elements of r are independent random numbers, uniform in [0, 1). A second pick is therefore kept with
 /// probability min(1, w[n,e₂] / certain). A pick that is not kept is stored as ~e in the plan and contributes 0 to the
-/// output. The weight of the first pick does not change. Without noise in the extra input, all second picks are kept,
-/// and the result is that of TopK. The choice has no gradient, so backward is that of TopK.
+/// output. The weight of the first pick does not change, except in a Capacity with `renormalise`. Without noise in the
+/// extra input, all second picks are kept, and the result is that of TopK. The choice has no gradient, so backward is
+/// that of TopK.
 /// Source: GShard, Lepikhin et al. 2020, arXiv:2006.16668, sec. 2.2 and algorithm 1 (certain = 1/2). `certain` is the
 /// threshold of second_policy_train = "random" in the code of Mesh TensorFlow.
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
