@@ -405,7 +405,8 @@ class Graph(Language):
         attending = sorted(set(all_of(lambda c: whole(c) and ("attention" in c or "sigma" in c))))
         decided = [case for case, baseline in similar if not self.percent(case, baseline, clean).contains(0)]
         worse = [case for case, baseline in attending if self.percent(case, baseline, clean).low > 0]
-        ahead = sum(a > b for a, b in zip(self.study.values("k_1_similarity", clean), self.study.values("k_1", clean)))
+        of_one = self.study.common(["k_1_similarity", "k_1"])
+        ahead = sum(a > b for a, b in zip(of_one.values("k_1_similarity", clean), of_one.values("k_1", clean)))
         confident = self.study.difference("smoe_attention_confident", "smoe_attention", clean)
         narrow = self.study.difference("smoe_sigma_root", "smoe_sigma_0.1", clean)
         flow = [between(self.mean_of_layers(f"smoe_{kind}", "smoe", "/fluctuation", 100), 1)
@@ -424,7 +425,7 @@ class Graph(Language):
             f"**Similarity.** In {len(similar) - len(decided)} of {len(similar)} cases, the interval of the change by "
             f"similarity contains 0. The narrowest interval is that of τ = 2: {percent('smoe_tau_2', 'smoe')}. If K = "
             f"1, similarity is worse for {ahead} "
-            f"of {self.study.seeds()} seeds: {percent('k_1_similarity', 'k_1')}.",
+            f"of {of_one.seeds()} seeds: {percent('k_1_similarity', 'k_1')}.",
             f"**A learned W_s** changes the perplexity of SMoE by {percent('smoe_similarity_learned', 'smoe')}. "
             "Compared with similarity in which W_s is the identity, it changes the perplexity by "
             f"{percent('smoe_similarity_learned', 'smoe_similarity')}.",

@@ -74,7 +74,7 @@ def of_language(options, case, result):
     return {name: rounded(of) if name in ("curve", "layers") else of for name, of in result.items()}
 
 
-REDUCED = {"momentum": of_language, "mot": of_mot, "expert_count": of_expert_count,
+REDUCED = {"momentum": of_language, "graph_of_tokens": of_language, "mot": of_mot, "expert_count": of_expert_count,
            "expert_count_scale1": of_expert_count}
 
 

@@ -66,11 +66,11 @@ class Cells(unittest.TestCase):
 
     def test_perplexities(self):
         graph = Graph()
-        self.assertEqual(graph.study.seeds(), 3)
         for case, baseline, mean, deviation, of in (
-                ("smoe_attention", "smoe", 2.38, 0.19, 44.91), ("glam_similarity", "glam", 0.37, 0.59, 45.19),
+                ("glam_similarity", "glam", 0.37, 0.59, 45.19),
                 ("k_1_attention", "k_1", 5.40, 1.56, 48.85), ("smoe_tau_2", "smoe", 0, 0.06, 44.91)):
             self.check(graph.percent(case, baseline, graph.CLEAN), mean, deviation, of)
+        self.check(graph.percent("smoe_attention", "smoe", graph.CLEAN), 2.26, 0.37, 45.02, 5)
         momentum = Momentum()
         for case, baseline, mean, deviation, of in (
                 ("glam_adam", "glam", 16.84, 0.33, 38.71), ("half_heavy_ball", "half_smoe", 0.11, 0.44, 39.85),
@@ -81,12 +81,12 @@ class Cells(unittest.TestCase):
             self.check(momentum.percent(case, "smoe", momentum.CLEAN), mean, deviation, 39.12, 5)
         # 76.16 − 74.60, 75.31 − 74.17, 75.20 − 74.28, after 500 steps.
         self.check(graph.percent("smoe_attention_weights_500", "smoe_500", graph.CLEAN), 1.21, 0.33, 74.35)
-        self.assertIn("| SMoE, attention | 47.29 ± 0.03 |", graph.tables())
-        self.assertIn("| 46.65 ± 0.07 |", graph.tables())
-        self.assertIn("5.20 ± 0.11 | −0.04 [", graph.tables())
+        self.assertIn("| SMoE, attention | 47.28 ± 0.22 |", graph.tables())
+        self.assertIn("| 46.66 ± 0.21 |", graph.tables())
+        self.assertIn("5.17 ± 0.09 | −0.10 [", graph.tables())
 
     def test_layers(self):
-        self.assertIn("| SMoE | 1.555 ± 0.078 | 1.670 ± 0.082 | 1.784 ± 0.231 | 1.847 ± 0.135 |", Graph().tables())
+        self.assertIn("| SMoE | 1.548 ± 0.068 | 1.739 ± 0.114 | 1.813 ± 0.169 | 1.779 ± 0.144 |", Graph().tables())
         # Layer 2 of the seeds: 0.871, 0.875, 0.889.
         self.assertIn("| τ 1 | 100.0 ± 0.0 | 87.8 ± 0.9 |", Graph().tables())
         self.assertIn("| SMoE | 34.3 ± 0.8 | 47.9 ± 1.2 | 49.5 ± 1.2 | 50.4 ± 1.1 | 51.2 ± 1.4 | 50.7 ± 0.7 |",
