@@ -1,4 +1,4 @@
-// expect: gatefold: step takes items and their target, trainer\.step\(x, target\); for outputs without a target use trainer\.infer\(x, y\); see docs/how-to/your_data\.md
+// expect: gatefold: step takes items and their target, trainer\.step\(x, target\), and optionally extra inputs such as noise, a decltype\(trainer\)::Extra; for outputs without a target use trainer\.infer\(x, y\); see docs/how-to/your_data\.md
 // expect: gatefold: accumulate takes items and their target, trainer\.accumulate\(x, target\); see docs/how-to/your_data\.md
 // expect: gatefold: evaluate takes items and their target, trainer\.evaluate\(x, target\); for outputs without a target use trainer\.infer\(x, y\); see docs/how-to/your_data\.md
 // expect: gatefold: infer writes its result to y, which must exist before the call: Tensor<float, 2, Cpu> y\(N, out_dim\); trainer\.infer\(x, y\); see docs/how-to/serving\.md

@@ -1,4 +1,4 @@
-// expect: gatefold: these extra inputs belong to another model, element type or backend: use decltype\(trainer\)::Extra; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: these extra inputs belong to another model, element type or backend: use decltype\(trainer\)::Extra; see docs/reference/inputs\.md
 #include <gatefold/gatefold.hpp>
 
 int main() {

@@ -190,8 +190,9 @@ class Trainer {
   }                                                                                             \
   void function(detail_::policy::Misuse<missing>)
   GATEFOLD_REFUSE_BATCH(step, (Target), Y,
-                        "gatefold: step takes items and their target, trainer.step(x, target); for outputs without a "
-                        "target use trainer.infer(x, y); see docs/how-to/your_data.md");
+                        "gatefold: step takes items and their target, trainer.step(x, target), and optionally extra "
+                        "inputs such as noise, a decltype(trainer)::Extra; for outputs without a target use "
+                        "trainer.infer(x, y); see docs/how-to/your_data.md");
   GATEFOLD_REFUSE_BATCH(accumulate, (Target), Y,
                         "gatefold: accumulate takes items and their target, trainer.accumulate(x, target); see "
                         "docs/how-to/your_data.md");
@@ -296,7 +297,7 @@ class Trainer {
     };
     GATEFOLD_REQUIRE((std::is_convertible_v<const E&, const Extra&>),
                      "gatefold: these extra inputs belong to another model, element type or backend: use "
-                     "decltype(trainer)::Extra; see docs/reference/inputs.md#inputs-of-its-own");
+                     "decltype(trainer)::Extra; see docs/reference/inputs.md");
     GATEFOLD_REQUIRE(
         !one_target,
         "gatefold: a MultiTask takes one target for each of its tasks, in braces: trainer.step(x, {prices, "
