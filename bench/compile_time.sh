@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures the processor time in seconds to compile the program of the README, a small language model and the networks
-# of examples/language_model (all seven, and one of them), header-only and with gatefold::kernels. Also measures the
-# library itself, and the slowest of the largest test files built in build/test.
+# Measures the processor time in seconds to compile the program of the README, a small language model, and
+# examples/language_model with all seven networks and with one. Each is compiled header-only and with gatefold::kernels.
+# Also measures the library itself, and the slowest of the largest test files built in build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -67,7 +67,7 @@ if [[ -n $peers ]]; then
 fi
 
 export PYTHONDONTWRITEBYTECODE=1
-# Prints the first Python interpreter here that imports the modules.
+# Prints the first Python interpreter of this machine that can import the modules.
 python_with() {  # MODULE[, MODULE]...
   local python
   for python in "$out/venv/bin/python3" python3 /usr/bin/python3; do
@@ -75,7 +75,7 @@ python_with() {  # MODULE[, MODULE]...
   done
   return 1
 }
-# Exports where quantised.cpp finds its peers.
+# Sets the environment variables in which quantised.cpp finds its peers.
 whole_layer_peers() {
   echo "== ggml in build/bench/ggml"
   bash bench/peers/ggml.sh || echo "skipped: ggml could not be downloaded or built"

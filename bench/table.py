@@ -152,7 +152,7 @@ def main():
     processor, threads, bytes_ = (context.get(k, "?") for k in ("processor", "threads", "vector_bytes"))
     print(f"{processor}, {threads} threads, vectors of {bytes_} bytes, {context.get('compiler', '')}, {date.today()}, "
           f"commit {commit()}; load at the start {context.get('load_avg', ['?'])[0]}.\n")
-    # Products of bfloat16 can exceed 1, because their share is also of the peak of floats.
+    # Products of bfloat16 can exceed 1, because they are also divided by the peak of float products.
     if any(counters.get("peak_share", 0) > 1 for row, counters in rows.items() if "_bf16" not in row):
         print("**Something else ran meanwhile: a share of the peak is above 1. Do not quote these numbers.**\n")
     print("Every ratio and share is the median of ratios taken in turn in one program; see bench/README.md.\n")

@@ -6,11 +6,11 @@
 #   gatefold::mpi      needs MPI
 #   gatefold::cuda     needs CUDAToolkit
 #   gatefold::nccl     needs CUDAToolkit and NCCL (NCCL_ROOT names its folder)
-#   gatefold::kernels  is compiled in the tree of the project that finds it
+#   gatefold::kernels  is compiled in the build of the project that finds it
 cmake_policy(VERSION 3.25)  # the project can require an older version
 include(${CMAKE_CURRENT_LIST_DIR}/gatefold_dependencies.cmake)
 
-# Does its work in a function, because every variable of this file is a variable of the project that finds the package.
+# This is a function, because variables that this file sets would be variables of the project that finds the package.
 function(gatefold_find_components)
   set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
   gatefold_find_eigen(reason)

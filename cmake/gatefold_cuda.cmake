@@ -40,7 +40,8 @@ if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GAT
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   enable_language(CUDA)
-  # If there is no GPU, there is no native architecture, and CMake would stop. Uses PTX that any driver can compile.
+  # CMake would stop without a GPU, because there is then no native architecture. Our programs then contain PTX for
+  # compute_80, which a driver compiles for its GPU.
   if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND NOT CMAKE_CUDA_ARCHITECTURES_NATIVE MATCHES "^[0-9]")
     message(STATUS "gatefold: no GPU found, our CUDA programs are compiled for compute_80")
     set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
@@ -67,7 +68,7 @@ function(gatefold_fast_device_code target)
   endif()
 endfunction()
 
-# gatefold_cuda_example_test(<program> COMMAND <command>...): a test of an example, cuda/examples/<program>.
+# gatefold_cuda_example_test(<program> COMMAND <command>...): adds cuda/examples/<program>, the test of an example.
 function(gatefold_cuda_example_test program)
   if(GATEFOLD_BUILD_TESTS)
     add_test(NAME cuda/examples/${program} ${ARGN})

@@ -1,10 +1,10 @@
-# Finds the packages behind the targets of gatefold. Included by our CMakeLists.txt and by gatefoldConfig.cmake.
-# A target that the project has already, for example from FetchContent, is used as it is.
+# Finds the packages that the targets of gatefold link. Our CMakeLists.txt and gatefoldConfig.cmake include this file.
+# If the project already has a target, for example from FetchContent, gatefold uses that target.
 include_guard(GLOBAL)
 
 # gatefold_find_package(<argument of find_package>...)
-# Calls find_package, for the CUDA toolkit too: the module of CMake 3.25 stops at CUDA 13, which has no nvToolsExt any
-# more, if the project requires CMake 3.25 or newer.
+# Calls find_package as if the project required CMake 3.24. If it requires CMake 3.25 or newer, the module
+# FindCUDAToolkit of CMake 3.25 stops at CUDA 13, because CUDA 13 does not contain nvToolsExt any more.
 macro(gatefold_find_package)
   set(gatefold_cmake_asked_for ${CMAKE_MINIMUM_REQUIRED_VERSION})
   set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
@@ -27,8 +27,9 @@ function(gatefold_find_eigen reason)
   if(TARGET Eigen3::Eigen)
     return()
   endif()
-  # The version file of Eigen 5 refuses a request for 3.4, and that of Eigen 3.4.0 refuses every range that includes 5.
-  # A request for a version that does not exist lists the packages in the order of the search and loads none of them.
+  # No request finds both versions: the version file of Eigen 5 refuses 3.4, and the version file of Eigen 3.4.0 refuses
+  # every range that includes 5. So we request a version that does not exist. find_package then lists the packages in
+  # the order of its search and loads none of them.
   set(CMAKE_REQUIRE_FIND_PACKAGE_Eigen3 FALSE)
   find_package(Eigen3 0.0.0.1 EXACT QUIET NO_MODULE ${ARGN})
   if(TARGET Eigen3::Eigen)  # FetchContent or a dependency provider answers every request

@@ -1,6 +1,6 @@
-# Links tests and examples like release builds of other programs, in which functions and constants with identical bytes
-# share one address (the default of link.exe, /OPT:ICF; here lld). Code that identifies an object by the address of a
-# constant or a function fails in these programs.
+# Links our programs with lld, which gives functions and constants with identical bytes one address. Release builds of
+# other projects can do the same, for example with link.exe, whose default is /OPT:ICF. Code that identifies an object
+# by the address of a constant or a function fails in these programs.
 include(CheckCXXSourceCompiles)
 set(options -fuse-ld=lld LINKER:--icf=all LINKER:--ignore-data-address-equality)
 set(CMAKE_REQUIRED_LINK_OPTIONS ${options})

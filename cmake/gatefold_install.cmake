@@ -1,5 +1,5 @@
-# Installs headers, CMake package and pkg-config file. All files are independent of the machine, so they are in share/
-# instead of lib/.
+# Installs the headers, the CMake package and the pkg-config file. The package and the pkg-config file do not depend on
+# the architecture, so they are in share/ instead of lib/.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/gatefold)
@@ -15,13 +15,13 @@ foreach(component io data mpi cuda nccl)
   install(EXPORT gatefold_${component}Targets NAMESPACE gatefold:: DESTINATION ${package_dir})
 endforeach()
 
-# Before 1.0 a minor version can break users.
+# Before version 1.0, a new minor version can be incompatible.
 write_basic_package_version_file(gatefoldConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/gatefold_dependencies.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_nccl.cmake
         DESTINATION ${package_dir})
-# gatefold::kernels is built in the project that uses it.
+# The sources of gatefold::kernels are installed, because the project that uses it builds it.
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cpp
               ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels_io.cpp
         DESTINATION ${package_dir})

@@ -1,6 +1,6 @@
 # gatefold::kernels is gatefold::gatefold with a static library of the code that every program instantiates. The project
 # that links it builds the library for several instruction sets, each in a separate namespace
-# (backend/cpu/instruction_set.hpp). A file uses the instruction set of its own flags.
+# (backend/cpu/instruction_set.hpp). A file of the project uses the code for the instruction set that its flags select.
 #
 # Needs gatefold::gatefold; included by our CMakeLists.txt and by gatefoldConfig.cmake (COMPONENTS kernels). If the
 # compiler accepts no instruction set, there is no gatefold::kernels, and the global property gatefold_no_kernels
@@ -9,11 +9,12 @@ include_guard(GLOBAL)
 cmake_policy(VERSION 3.25)
 
 # gatefold_write_probe(<out> <configuration>)
-# Sets <out> to the CMakeLists.txt of a project that compiles a file with the flags of this directory's files that link
-# gatefold::gatefold: once for each word of the list `marches`, which must be set before.
+# Sets <out> to the text of a CMakeLists.txt. Its project compiles one file for each word of the list `marches`, with
+# the flags of those files of this directory that link gatefold::gatefold. The caller puts set(marches ...) before it.
 #
-# It is a project, because only CMake evaluates the generator expressions of targets and adds the flags of a toolchain.
-# try_compile accepts only targets of find_package, and stops the whole project if this one is not configured.
+# The probe is a project, because only CMake evaluates generator expressions of targets and adds the flags of a
+# toolchain. try_compile does not fit: it accepts only imported targets, and it stops the whole project if the probe
+# cannot be configured.
 function(gatefold_write_probe out configuration)
   string(TOUPPER "${configuration}" type)
   set(flags CMAKE_CXX_FLAGS CMAKE_CXX_FLAGS_${type} CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES)
@@ -43,8 +44,8 @@ function(gatefold_write_probe out configuration)
       list(APPEND texts "${value}")
     endif()
   endforeach()
-  # Adds every target that is named, also inside a generator expression, and recursively the targets that its properties
-  # name.
+  # Adds each target whose name occurs in `texts`, also inside a generator expression. Then adds the targets whose names
+  # occur in the properties of these targets, and so on.
   set(known)
   while(texts)
     string(REGEX MATCHALL "[A-Za-z0-9_.+-]+(::[A-Za-z0-9_.+-]+)*" words "${texts}")
@@ -84,8 +85,8 @@ endforeach()
 endfunction()
 
 # gatefold_run_probe(<out> <project> <configuration> <march>...)
-# Builds the project of gatefold_write_probe and sets <out> to the name of the instruction set of every <march>, or to
-# the empty list if one of them is refused.
+# Builds the project of gatefold_write_probe. Sets <out> to the names of the instruction sets of all <march>, or to the
+# empty list if that fails, for example because the compiler refuses one <march>.
 function(gatefold_run_probe out project configuration)
   set(${out} "" PARENT_SCOPE)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/gatefold_probe)
@@ -145,8 +146,8 @@ endfunction()
 # gatefold_instruction_sets(<out> <configuration> <march>...)
 # Sets <out> to the name of the instruction set of each <march>: the set that a file of this directory has if it is
 # compiled with -march=<march>, or only with the project's flags if <march> is `own`. The name is `none` if the compiler
-# refuses that march; <out> is empty if it does not compile anything. The first call takes 1 s for five marches, a later
-# call reads the cache.
+# refuses the <march>. <out> is empty if the probe does not compile with the project's flags either. The first call
+# takes 1 s for five marches; later calls read the cache.
 function(gatefold_instruction_sets out configuration)
   gatefold_write_probe(project "${configuration}")
   get_property(folders TARGET gatefold::gatefold PROPERTY HEADER_DIRS)
@@ -192,8 +193,8 @@ function(gatefold_add_kernels)
       "How gatefold::kernels is optimised, whatever the project's flags say")
 
   # The instruction set of a march depends on the configuration, because the flags of Debug and Release can differ. If
-  # several marches have the same set, only the first is built: marches that many processors support come before this
-  # machine's.
+  # several marches have the same instruction set, only the first march is built. `native` comes after the portable
+  # marches, so that the code runs on many processors.
   set(configurations only)
   get_property(several GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
   if(several)

@@ -26,11 +26,11 @@ compile() {
     -cubin "$root/tests/cuda_build/layer_kernels.cu" -o "$work/$arch/kernels.cubin" 2>"$work/$arch/log" ||
     { grep error "$work/$arch/log" | cut -c -300; return 2; }
   awk -v arch="$arch" '
-    # the PTX: threads of a block
+    # Reads the threads of a block from the PTX.
     FNR == NR && /\.entry / { name = $0; sub(/.*\.entry +/, "", name); sub(/[( ].*/, "", name) }
     FNR == NR && /^\.(maxntid|reqntid)/ { threads[name] = $2 + 0 }
     FNR == NR { next }
-    # the messages of ptxas
+    # Reads the messages of ptxas.
     /Compiling entry function/ { split($0, part, "\x27"); name = part[2] }
     /bytes spill stores/ { spilled = $5 + $9 }
     /Used [0-9]+ registers/ {
@@ -68,8 +68,8 @@ BEGIN {
   for (i in known) { max_threads[known[i]] = t[i]; max_blocks[known[i]] = b[i]; max_shared[known[i]] = 1024 * k[i] }
 }
 function least(a, b) { return a < b ? a : b }
-# Returns which percentage of the threads of a multiprocessor fit. It has 65536 registers, allocated in units of 256 for
-# a warp, and in units of 4 warps.
+# Returns the percentage of the threads of a multiprocessor that can run at once. A multiprocessor has 65536 registers.
+# It allocates them in units of 256 for a warp, and in units of 4 warps.
 function occupancy(arch, threads, registers, shared,  warps, blocks) {
   arch += 0  # 90a is equal to 90
   warps = int((threads + 31) / 32)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tidy.sh --format | --check-format | --lint: format the C++ and CUDA files, check their format, or run clang-tidy.
-# CMake has targets `format` and `lint` for the first and the last. Installs clang-format and clang-tidy if needed.
+# The CMake targets `format` and `lint` run --format and --lint. Installs clang-format and clang-tidy if needed.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"

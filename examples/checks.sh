@@ -1,5 +1,5 @@
-# Sourced by the tests of programs. Sets $dir, a temporary folder, and defines `fail`, after which a test continues.
-# Tests end with exit $failed.
+# Sourced by the tests of programs. Sets $dir, a temporary folder, and defines `fail`, which prints a message and sets
+# failed=1. The test then continues, and ends with exit $failed.
 set -u
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

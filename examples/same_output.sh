@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# same_output.sh PROGRAM...: all of them print the same, on 1 thread and on 2.
+# same_output.sh PROGRAM...: checks that all programs print the same text, with 1 thread and with 2 threads.
 set -u
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

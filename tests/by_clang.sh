@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # by_clang.sh WORD... instead_of COMPILER ARGUMENT...: runs WORD... ARGUMENT...
-# CMake has one compiler per language and passes its command line to a launcher, which this script is.
+# CMake has one compiler per language. This script is the compiler launcher, which gets the whole command line.
 words=()
 while [[ $1 != instead_of ]]; do
   words+=("$1")

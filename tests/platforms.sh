@@ -56,7 +56,7 @@ for package in libeigen3-dev nlohmann-json3-dev libcli11-dev doctest-dev; do
 done
 for tool in ar ranlib; do printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$tool" >"$work/bin/$tool"; done
 
-# Newer clang warns of the __COUNTER__ of doctest.
+# -Wno-c2y-extensions: newer versions of clang warn about __COUNTER__ in doctest.
 # system TARGET CMAKE_SYSTEM_NAME WHETHER-IT-RUNS-HERE EMULATOR [CMAKE_OPTION...]
 system() {
   local target=$1 name=$2 runs=$3 emulator=$4 begin=$SECONDS build=$work/$1 state=compiled
@@ -76,7 +76,7 @@ system() {
     return
   fi
   if [[ $runs == yes ]]; then
-    # Scripts that start a program themselves cannot pass it to an emulator.
+    # Leaves out scripts that start a program, because they do not start it with the emulator.
     local scripts=()
     [[ -z $emulator ]] || scripts=(-E '^examples/(same_output/|studies/[^/]+$|studies/mot/router_rates)')
     if ctest --test-dir "$build" --output-on-failure --timeout 3600 "${scripts[@]}" >"$work/$target.log" 2>&1; then

@@ -170,9 +170,9 @@ else
     cuda=(-DGATEFOLD_SLOW_TESTS=ON -DCMAKE_CUDA_HOST_COMPILER=g++ -DCMAKE_CUDA_FLAGS=
       "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
   else
-    # A header's own test is built once, with the sanitizers, except if cases are left out there (slow_build). The tests
-    # of backend/ run in both. The tests of MPI do too, because mpirun also runs them, and those that name --icf=all,
-    # because preset test links that way.
+    # The own test of a header is built once, with the sanitizers. These tests are built in preset test too: those with
+    # cases that are left out with the sanitizers (slow_build), those of backend/, those of MPI, because mpirun also
+    # runs them, and those that name --icf=all, because preset test links that way.
     mapfile -t folders < <(cd include/gatefold && find . -mindepth 1 -maxdepth 1 -type d ! -name backend)
     once=$(cd tests && find "${folders[@]}" -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
       -exec grep -LE 'slow_build|__OPTIMIZE__|icf=all' {} + | sed 's|^\./||' | tr '\n' '|')

@@ -6,10 +6,12 @@ set(GATEFOLD_UNITY_BYTES 0 CACHE STRING
     "Compile the test files of a folder together, up to so many bytes (0: each file alone)")
 set(alone "counted_allocations|operator (new|delete)|^(namespace [a-z_:]+ {|template <>|extern|#error)")
 set(made_at_once 9)
-# Compiled separately and with -O2 in a release build, because their loops take longer than their compilation.
+# In a release build, files with these names are compiled separately and with -O2, because their loops take longer than
+# their compilation.
 set(optimised "backend/cpu/differential_test\\.cpp$")
 
-# unity(<out> <target> <source>...): the sources of a target, as translation units of at most GATEFOLD_UNITY_BYTES.
+# unity(<out> <target> <source>...): sets <out> to translation units of at most GATEFOLD_UNITY_BYTES that contain the
+# sources of a target.
 function(unity out target)
   set(units)
   set(batch)

@@ -1,4 +1,4 @@
-# An overlay port, untested, because vcpkg downloads from hosts that the project's machines cannot reach.
+# This overlay port has not been run, because vcpkg downloads from hosts that the project's machines cannot reach. Only
 # tests/package/vcpkg.sh checks its fields.
 #   vcpkg install gatefold --overlay-ports=<repository>/cmake/vcpkg
 set(SOURCE_PATH "${CURRENT_PORT_DIR}/../..")

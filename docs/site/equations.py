@@ -164,7 +164,7 @@ class Formula:
         if is_letter(c):
             self.at += 1
             if self.peek() and self.peek() in ACCENTS:
-                # One text and no <mover>, because without a font for mathematics the accent would touch the letter.
+                # Not <mover>, because without a font for mathematics its accent would touch the letter.
                 node = f'<mi class="accented">{c}{self.peek()}</mi>'
                 self.at += 1
                 if self.peek() and is_letter(self.peek()):
@@ -364,7 +364,8 @@ def block(lines):
 
 def table(rows):
     margin = min(len(text) - len(text.lstrip()) for text, _ in rows)
-    # Where cells begin: after two or more spaces, except after a comma. A column is a place where two lines have one.
+    # A cell begins after two or more spaces, except after a comma or semicolon. A position is a column if cells of two
+    # lines begin there.
     cells = []
     for text, _ in rows:
         text = text[margin:]
@@ -398,7 +399,7 @@ def blocks(text):
     for i, line in enumerate(lines + [""]):
         inside = re.match(r"///     \s*\S", line)
         if inside and start is None:
-            # A block is preceded by an empty line of the comment. Other indented lines continue a command.
+            # A block follows an empty line of the comment. Other indented lines continue a command of Doxygen.
             start = i if i and lines[i - 1].strip() == "///" else None
         elif not inside and start is not None:
             yield start, [line[4:] for line in lines[start:i]]

@@ -125,7 +125,7 @@ def page():
         if line.lstrip().startswith("```"):
             fenced = not fenced
         elif not fenced and not line.startswith("    "):
-            # Doxygen does not find the end of code or of a link in another line.
+            # Joins lines, because Doxygen does not find the end of code or of a link on the next line.
             if joined and line.strip():
                 line, joined = joined + " " + line, ""
             if line.count("`") % 2 or re.search(r"\[[^\[\]]*$", line):

@@ -83,7 +83,7 @@ def three(title, name, plain, similarity, attention):
 
 SMOE_500 = ("smoe_500", "SMoE", ())  # trained for 500 steps, as all cases whose names end in _500
 
-# The same: paper 002, tables 1, 6 and 9. Table 9 has only clean text.
+# Perplexities of paper 002: tables 1, 6 and 9. Table 9 has only clean text.
 GRAPH_OF_TOKENS = [
     three("SMoE", "smoe", (34.84, 43.59), (32.03, 39.92), (32.23, 40.91)),
     ("Similarity that sees the words that follow", "smoe", [
@@ -146,8 +146,8 @@ VISION = [
         ("soft_heavy_ball", "Soft MoE, heavy ball", ((75.47,), (73.52,)))]),
 ]
 
-# Paper 000 draws curves and prints no numbers. A row is (name of the case, label). In the orders, the paper finds the
-# first model of a pair better than the second one.
+# Paper 000 draws curves and prints no numbers. A row is (name of the case, label). An order is a list of pairs of
+# models. The paper finds the first model of a pair better than the second one.
 MOT = [("mot", "MoT"), ("ffn_level", "one attention for all experts"), ("attention_absent", "without attention"),
        ("multi_head", "transformer without a gate")]
 MOT_ORDER = [("mot", "multi_head"), ("mot", "ffn_level"), ("mot", "attention_absent")]

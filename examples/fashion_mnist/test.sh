@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM [LAUNCHER FLAG]: tests fashion_mnist on a small made-up data set.
-# - The bits are the same on any number of threads and, on shards, of processes that LAUNCHER FLAG R starts (mpirun -n
-#   R).
+# - The bits are the same on any number of threads. On shards, they are also the same on any number of processes, which
+#   LAUNCHER FLAG R starts (for example mpirun -n R).
 # - Checkpoints work.
 # - Wrong options and files give one clear line and exit code 2.
 program=$1
@@ -27,8 +27,8 @@ for update in plain heavy-ball; do
     cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "$update $gate: other metrics on 2 threads"
   done
 done
-# Experts that multiply bfloat16 give other numbers than float, the same on any number of threads, and a checkpoint of
-# floats.
+# Experts that multiply bfloat16 give other numbers than float, but the same on any number of threads. Their checkpoint
+# stores floats, so that `cpu` can continue from it.
 run --backend cpu-bf16 --threads 1 --json "" --save "$dir/half1.st" || fail "cpu-bf16: $(cat "$dir/err")"
 run --backend cpu-bf16 --threads 2 --json "" --save "$dir/half2.st" || fail "cpu-bf16 on 2 threads"
 run --json "" --save "$dir/float.st" || fail "cpu"
@@ -47,8 +47,8 @@ run --epochs 0 --load "$dir/base.st" --json "$dir/again.json" --save "" || fail 
 [ "$accuracy" = "$(grep '"test_accuracy":' "$dir/again.json")" ] || fail "a loaded checkpoint evaluates differently"
 run --epochs 3 --load "$dir/base.st" --json "" --save "$dir/more.st" || fail "continue: $(cat "$dir/err")"
 cmp -s "$dir/base.st" "$dir/more.st" && fail "continuing changed nothing"
-# 20 steps at once give the same as runs stopped within an epoch, at its end, or twice, and continued with other threads
-# and another seed on the command line.
+# 20 steps at once give the same bits as runs that are stopped within an epoch, at its end, or twice. They continue with
+# another number of threads and another seed on the command line.
 for stops in 1 7 10 "13 19"; do
   load=()
   for stop in $stops 0; do
@@ -60,7 +60,7 @@ for stops in 1 7 10 "13 19"; do
   cmp -s "$dir/base.st" "$dir/part.st" || fail "stopped at $stops, then gone on: other bits than at once"
 done
 
-# A run on three shards in 1 to 3 processes, also if it is stopped and continued.
+# A run on three shards has the same bits in 1 to 3 processes, also if it is stopped and continued.
 on_shards() {
   local processes=()
   (($1 > 0)) && processes=("${launcher[@]}" "$1")

@@ -120,7 +120,7 @@ cmp "$dir/whole/model.safetensors" "$dir/parts/model.safetensors" || fail "a con
 cmp "$dir/whole/config.json" "$folders/mixtral/config.json" || fail "the saved config.json differs"
 run --model "$dir/whole" --tokens 40 --stop-ids -1
 [ "$(cat "$dir/out")" = "$whole" ] || fail "the saved decoder: expected $whole, got $(cat "$dir/out")"
-# A folder with quantised weights is saved in its form.
+# A folder with quantised weights is saved with the same quantisation.
 mkdir "$dir/four_bits"
 cp "$folders/gpt_oss_mxfp4/model.safetensors" "$dir/four_bits"
 sed '2i\  "quantization_config": {"quant_method": "mxfp4"},' "$folders/gpt_oss_mxfp4/config.json" \
@@ -132,7 +132,7 @@ done
 before=$(cat "$dir/out")
 run --model "$dir/again"
 expect_line "$before"
-# Only the gates are trained: the bytes that change are in the two tensors of 40 floats each.
+# Trains only the gates: only bytes of their two tensors of 40 floats may change.
 train gates --steps 3 --only block_sparse_moe.gate
 run --model "$folders/mixtral" --train "$dir/ids" --steps 1 --only lm_head --save "$dir/same" --lr 1e-30 --tokens 0
 changed=$(cmp -l "$dir/gates/model.safetensors" "$dir/same/model.safetensors" | wc -l)

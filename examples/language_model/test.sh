@@ -15,7 +15,7 @@ check_threads
 check_page 2
 check_few
 grep -q '"best_test_bits":.*"ngram_test_bits":' "$dir/1/metrics.jsonl" || fail "metrics lack what came out"
-# other_run FOLDER OPTION...: a short run.
+# other_run FOLDER OPTION...: makes a short run.
 other_run() {
   run --run "$dir/$1" "${@:2}" --steps 8 --warmup 2 --valid-tokens 100 --tokens 1 || fail "$1: $(cat "$dir/err")"
 }
@@ -35,8 +35,8 @@ other_run half1 --backend cpu-bf16 --threads 1
 other_run half2 --backend cpu-bf16 --threads 2
 cmp -s "$dir/half1/state.safetensors" "$dir/half2/state.safetensors" || fail "cpu-bf16: another state on 2 threads"
 cmp -s "$dir/half1/state.safetensors" "$dir/base/state.safetensors" && fail "cpu-bf16: the state of cpu"
-# Recomputation gives the same bits and metrics with less memory, also if only some steps recompute. Parts of a batch
-# with dropout, continued on another number of threads.
+# Recomputation gives the same bits and metrics, also if only some steps recompute. A run with parts of a batch and
+# dropout gives the same bits if another number of threads continues it.
 other_run recompute --recompute
 other_run sometimes --stop 3
 other_run sometimes --recompute
@@ -71,7 +71,7 @@ again generate --tokens 40 --draw 2 --threads 1
 cmp -s <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" && fail "another seed writes the same"
 again generate --tokens 5 --temperature 0 --prompt "The "
 grep -q "^The " "$dir/out" && [ "$(head -c -1 "$dir/out" | wc -m)" -eq 9 ] || fail "a prompt: $(cat "$dir/out")"
-# Generating needs no text. With the cache no token is read again, and the tokens are the same.
+# generate needs no text. It gives the same tokens with and without the cache.
 for cache in "" --no-cache; do
   "$program" generate --run "$dir/1" --data "$dir/nowhere" --tokens 40 $cache >"$dir/cache$cache" 2>"$dir/err" ||
     fail "$cache: $(cat "$dir/err")"
@@ -86,7 +86,7 @@ cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Knese
 awk -v told="$(awk '/^this model/ { print $NF }' "$dir/out")" '
   { sum -= $1 / log(2) } END { d = sum / NR - told; exit !(NR > 100 && d < 1e-4 && d > -1e-4) }' "$dir/log_p" ||
   fail "log-probabilities are not those of the bits"
-# Packed weights change the bits per token a little, and other forms differently.
+# Packed weights change the bits per token by less than 0.3, and most forms give different bits.
 bits_of() { again evaluate "$@"; awk '/^this model/ { print $NF }' "$dir/out"; }
 exact=$(bits_of) all=$exact
 for form in bfloat16 int8 int4 mxfp4; do
@@ -111,7 +111,7 @@ for part in train valid test; do cp "$dir/short.txt" "$dir/words/$part.txt"; don
   >"$dir/out" 2>"$dir/err" &&
   grep -q "^perplexity" "$dir/out" && [ -e "$dir/words/ngram_word_3.json" ] || fail "words: $(cat "$dir/err")"
 
-# on_shards FOLDER PROCESSES OPTION...: three shards, of a model with dropout.
+# on_shards FOLDER PROCESSES OPTION...: runs a model with dropout on three shards.
 on_shards() {
   local processes=()
   (($2 > 0)) && processes=("${launcher[@]}" "$2")
@@ -148,7 +148,7 @@ grep -q "^this model" "$dir/shards.out" && [ "$(grep -c "^step 60:" "$dir/shards
 "$program" generate --run "$dir/shards${counts[0]}" --text "$text" --tokens 5 >"$dir/out" 2>"$dir/err" ||
   fail "generates from a run on shards: $(cat "$dir/err")"
 if ((${#launcher[@]} > 0)); then
-  # One of three processes is killed, several times; then two and then one continue.
+  # Kills one of three processes, several times. Then two processes continue the run, and then one.
   for kill in 1 2 3; do
     on_shards lost 3 &
     sleep "0.$((RANDOM % 9))"

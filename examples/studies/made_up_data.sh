@@ -1,5 +1,5 @@
-# Sourced by the tests of studies: writes made-up data for $program into $dir, so that tests need no package of data.
-# Sets `data`, the options that name them.
+# Sourced by the tests of studies. Writes made-up data for $program into $dir, so that tests need no package of data.
+# Sets `data`, the options that name the data.
 data=()
 case $(basename "$program") in
   mot_vision | vision)
@@ -9,7 +9,7 @@ case $(basename "$program") in
     data=(--data "$dir")
     ;;
   mot_text)
-    # As many verses as the Bible has, in books with different words.
+    # Writes as many verses as the Bible has, in books with different words.
     awk 'BEGIN {
       srand(1)
       for (i = 0; i < 31102; ++i) {
@@ -25,7 +25,7 @@ case $(basename "$program") in
     PATH=$dir/bin:$PATH
     ;;
   momentum | graph_of_tokens)
-    # Lines in which some words follow each other more often than by chance.
+    # Writes lines in which some words follow each other more often than by chance.
     for part in train:300 valid:60 test:60; do
       awk -v lines="${part#*:}" -v seed="${#part}" 'BEGIN {
         srand(seed)

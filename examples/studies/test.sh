@@ -40,7 +40,7 @@ done
 [ "$(wc -l <"$dir/1/results.csv")" -eq $((count + 1)) ] || fail "results.csv has not as many rows as results.json"
 ! command -v gnuplot >/dev/null || compgen -G "$dir/1/*.svg" >/dev/null || fail "no picture"
 
-# A router that looks ahead has other perplexities if the words ahead are cut off; the others do not.
+# A router that looks ahead gives another perplexity if the later words are cut off. The other routers do not.
 if [[ $program == */graph_of_tokens ]]; then
   differs() {
     sed -E 's/.*"whole":([^,}]*),"prefixes":([^,}]*).*/\1 \2/' "$dir/1/runs/$1.seed1.json" |
@@ -53,7 +53,7 @@ fi
 run "$dir/2" --threads 2 || fail "on 2 threads: $(tail -n 1 "$dir/err")"
 same "$dir/2" || fail "other results on 2 threads"
 
-# Killed after its first run: finished runs are kept, one file each, and only the others are computed.
+# Kills the program after its first run. The finished runs are kept, each in a file, and only the others are computed.
 for _ in 1 2 3 4 5; do  # on a busy machine it can finish before it is noticed
   rm -rf "$dir/3"
   "$program" "${small[@]}" "${data[@]}" --out "$dir/3" --threads 1 >/dev/null 2>&1 &
@@ -80,7 +80,7 @@ if command -v gnuplot >/dev/null; then
   grep -q "svg: cannot draw" "$dir/err" && same "$dir/4" || fail "no picture, no results: $(tail -n 1 "$dir/err")"
 fi
 
-# Files that cannot be used: cut, empty, garbage, or valid but with other options. Each must be computed anew.
+# Stored runs that are cut, empty or garbage, or that have other options, must be computed again.
 first=$dir/3/runs/${runs[0]} last=$dir/3/runs/${runs[-1]}
 truncate -s $(($(stat -c %s "$first") / 2)) "$first"
 head -c 3000 /dev/urandom >"$last"
@@ -117,8 +117,8 @@ for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is 
 ! "$program" --help | grep -q -- "--mu " || refused "no momentum" "mu: Value nan is no number from -1 to 1" --mu nan
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] || ! "$program" --help | grep -q -- --backend ||
   refused "a GPU" "--backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
-# Tests running out of memory in the threads that compute runs. Only this program is used, because it allocates its
-# memory first.
+# Checks the message if the threads that compute runs have too little memory. Only `mot` is tested, because it allocates
+# its memory first.
 [[ $(basename "$program") != mot ]] ||
   (ulimit -v 2000000; refused "too large" "not enough memory for these sizes" --samples 16777216; exit $failed) ||
     failed=1
@@ -138,7 +138,7 @@ case $(basename "$program") in
     run "$dir/close" --test 20 --study unequal --decay 0.7,0.7000001 || fail "close values: $(tail -n 1 "$dir/err")"
     [ "$(results "$dir/close" | grep -cE '"name": ".*\.decay0\.7(000001)?\.accuracy"')" -eq 4 ] &&
       [ "$(find "$dir/close/runs" -name '*.decay0.7000001.*' | wc -l)" -eq 4 ] || fail "close values are one"
-    # Unknown numbers are not printed as numbers: clusters without items, outputs that are NaN.
+    # Unknown results are printed as nan: those of clusters without items, or if outputs are NaN.
     run "$dir/few" --test 2 --study theorem,unequal --expert both --eta 0.1 --decay 0.01 &&
       grep -qE "\.smallest_cluster_accuracy +nan ± nan" "$dir/out" && grep -qE "\.own_error +nan ± nan" "$dir/out" ||
       fail "clusters without items: $(cat "$dir/out" "$dir/err")"

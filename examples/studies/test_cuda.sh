@@ -24,9 +24,9 @@ grep -q '"backend": "cuda"' "$dir/second/results.json" || fail "results.json doe
 for of_case in "$dir"/second/runs/*; do
   grep -q '"backend":"cuda"' "$of_case" || fail "$(basename "$of_case") does not say where it was computed"
 done
-# Stored runs of the CPU do not name a backend, so older ones stay valid.
+# Stored runs of the CPU name no backend, so that runs of older versions stay valid.
 grep -rq backend "$dir/first" && fail "runs of the CPU name a backend"
-# Float on both, but sums have another order.
+# Both compute in float, but sum in another order.
 join -t , <(results first) <(results second) | awk -F , '
   { apart = $2 - $3; if (apart < 0) apart = -apart; most = $2 < 0 ? -$2 : $2
     if (!(apart <= 1e-5 * most + 1e-9)) { print "of the CPU and others: " $0; bad = 1 } }

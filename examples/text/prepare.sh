@@ -20,8 +20,8 @@ for text in "${@:3}"; do
   [[ $text == bible || $text == gcide ]] ||
     { echo "prepare.sh: expected the text bible or gcide, got $text" >&2; exit 2; }
 done
-# The end of a sorted or mixed book is not a fair test, so stretches of about 1,500 verses and 2,500 paragraphs are
-# used.
+# The parts alternate in stretches of about 1,500 verses or 2,500 paragraphs, because the end of a sorted or mixed book
+# is not a fair test.
 bible_stretches=20 gcide_stretches=100
 
 if [[ $texts == *" bible "* ]]; then install_packages bible-kjv; fi
@@ -33,10 +33,10 @@ if [[ -z $split ]]; then
 fi
 mkdir -p "$folder"
 
-# verses: without the place at the beginning of each line.
+# verses: prints the verses without chapter and verse number at the beginning of each line.
 verses() { bible -f Ge1:1-Rev22:21 2>/dev/null | sed -E 's/^[^ ]+ //'; }
 
-# The package of the dictionary depends on a dictionary server, so only its file is extracted, unless it is installed.
+# Extracts only the file of the dictionary if the package is not installed, because it depends on a dictionary server.
 dictionary() {
   local file=/usr/share/dictd/gcide.dict.dz
   if [[ ! -e $file ]]; then
@@ -51,15 +51,15 @@ dictionary() {
   fi
   gunzip -c <"$file"
 }
-# paragraphs: one paragraph per line, from the first entry on, without pronunciations, \Pro*nun`ci*a"tion\ (...), and
-# without names of sources, [1913 Webster]. Three bytes that are not UTF-8 are dropped.
+# paragraphs: prints one paragraph per line, from the first entry on. Removes pronunciations, \Pro*nun`ci*a"tion\ (...),
+# and names of sources, [1913 Webster]. Drops the three bytes that are not UTF-8.
 paragraphs() {
   iconv -c -f UTF-8 -t UTF-8 |
     awk 'BEGIN { RS = "" } /^[^ ][^\n]*\\/ { begun = 1 } begun { gsub(/[ \n]+/, " "); print }' |
     sed -E -e 's/ *\\[^\\]*\\( \([^()]*\))?//g; s/ ?\[[^][]*(Webster|WordNet|PJC)[^][]*\]//g' \
       -e 's/[{}]//g; s/  +/ /g; s/^ //; /^$/d'
 }
-# apart: punctuation marks between spaces.
+# apart: puts spaces around punctuation marks.
 apart() { sed -E 's/([][().,:;!?"])/ \1 /g; s/  +/ /g; s/^ | $//g'; }
 
 # cut_text NAME STRETCHES: splits FOLDER/NAME.txt unchanged, and with separate punctuation.

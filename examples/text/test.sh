@@ -17,19 +17,19 @@ printf 'a\nb\na\nb\n' >"$dir/twice"
 "$split" "$dir/twice" "$dir/cut" --valid 0.25 --test 0.25 | grep -qE "^valid.txt .* 1$" ||
   fail "a repeated line is not counted"
 
-# a b a b c of support/kneser_ney_test.cpp as words of a line, followed by <eos>; a is followed by b twice.
+# The text "a b a b c" of support/kneser_ney_test.cpp as words of a line, followed by <eos>. "b" follows "a" twice.
 printf 'a b a b c\n' >"$dir/train"
 printf 'a b\n' >"$dir/test"
 "$ngram" "$dir/train" --evaluate "$dir/test" --unit word --order 2 >"$dir/out" || fail "ngram: exit code $?"
-# Pairs: ab 2, ba, bc and c<eos> 1, D_2 = 3/5; each of a, b, c and <eos> follows one word, D_1 = 1: p_1 = 1/5 with
-# <unk>.
-# p(b | a) = (2 - 0.6 + 0.6 / 5) / 2 = 0.76, p(<eos> | b) = 0.6 * 2 / 5 / 2 = 0.12: 1.7274 bits.
+# The counts of pairs are 2 for ab, 1 for ba, bc and c<eos>, so D_2 = 3/5. Each of a, b, c and <eos> follows one word,
+# so D_1 = 1 and p_1 = 1/5 (with <unk>). p(b | a) = (2 - 0.6 + 0.6 / 5) / 2 = 0.76 and p(<eos> | b) = 0.6 * 2 / 5 / 2 =
+# 0.12, which gives 1.7274 bits.
 same "$dir/out" "$dir/train: 6 tokens, vocabulary 5, order 2, discounts 1.0000 0.6000" \
   "$dir/test: 3 tokens, bits 1.7274, perplexity 3.3113"
 "$ngram" "$dir/train" --evaluate "$dir/test" --evaluate "$dir/train" --order 1 >"$dir/out"
 [[ $(grep -c bits "$dir/out") == 2 ]] || fail "two files are to be foreseen"
 
-# prepare.sh with a program and a file in place of the packages.
+# Runs prepare.sh with a program and a file instead of the packages.
 mkdir -p "$dir/bin" "$dir/text/dict-gcide/usr/share/dictd"
 {
   echo 'Ge1:1 In the beginning: "God," (he) said.'

@@ -1,11 +1,11 @@
-# Sourced by the tests of programs that train: checks that hold for all their runs. The tests set
+# Sourced by the tests of programs that train. The checks hold for all these programs. Before sourcing, the test sets
 #   program   the program                  data   options that name its data
 #   items     the unit of its steps        end    options of the small run that only its final report needs
-# before, and write $dir/small.json, a run of 60 steps in which each step is a line of the metrics.
+# After sourcing, it writes $dir/small.json, a run of 60 steps in which each step is a line of the metrics.
 source "$(dirname "${BASH_SOURCE[0]}")/../checks.sh"
 # run OPTION...: runs the small configuration; its output goes to out and err.
 run() { "$program" --config "$dir/small.json" "${data[@]}" "$@" >"$dir/out" 2>"$dir/err"; }
-# Removes the last lines, which contain the folder and the time.
+# Removes the lines that contain the folder, the time or the step.
 said() { grep -vE "^[0-9]+ steps in .* $items/s|^in .*: state|; step [0-9]+ of " "$1"; }
 same_run() {
   local file
@@ -30,7 +30,8 @@ check_threads() {
     fail "the loss falls: from $(loss 1) to $(loss 60)"
 }
 
-# The page of a run: load, entropy and fluctuation of each layer over the steps, in one file.
+# check_page LAYERS: checks the metrics of each layer (load, entropy, fluctuation) and the page of a run, which must not
+# refer to other files.
 check_page() {
   local layers=$1 key
   for key in entropy load picks fluctuation; do
@@ -41,7 +42,7 @@ check_page() {
   ! grep -qE "(src|href)=['\"]?[^#'\"]" "$dir/1/report.html" || fail "the page refers to another file"
   ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] ||
     fail "no two pictures in the page"
-  # The numbers of experts on a map are whole, with a word next to them.
+  # The axis of experts has a label, and its numbers are whole.
   ! command -v gnuplot >/dev/null || { grep -q ">expert<" "$dir/1/routing.svg" &&
     ! grep -qE "> *-0.5<" "$dir/1/routing.svg"; } || fail "the axis of experts"
 }
@@ -52,7 +53,7 @@ check_files() {
   named=$(sed -nE '$s/^in .*: //p' "$dir/out" | tr -d ' ' | tr , '\n' | sort)
   [ -n "$named" ] && [ "$named" = "$(ls "$dir/$1" | sort)" ] || fail "$1: names the files $named"
 }
-# Pictures with few points: of one validation, of one reported step, of one expert; gnuplot prints no message.
+# Draws pictures with few points: one or two reported steps, and one or two experts. gnuplot must print no message.
 check_few() {
   local experts steps
   for experts in 1 2; do
@@ -64,7 +65,7 @@ check_few() {
     done
   done
 }
-# If the output cannot be written: exit code 1, and one line with the reason.
+# Checks that the exit code is 1 and that one line gives the reason if standard output cannot be written.
 check_full() {
   [ -e /dev/full ] || return
   "$program" "$@" --run "$dir/1" >/dev/full 2>"$dir/err"
@@ -73,8 +74,9 @@ check_full() {
     fail "a full disk: $*: exit code $code: $(cat "$dir/err")"
 }
 
-# A run that is killed at random moments, or stopped, and continued has the bytes of run 1, and the same output from the
-# line of report on. It takes its options from the run, and works with any number of threads.
+# check_resume REPORT: a run that is killed at random moments or stopped, and then continued, must have the bytes of run
+# 1. From the line that begins with REPORT on, its output must be that of run 1. A continued run takes its options from
+# its folder, and may have another number of threads.
 check_resume() {
   local report=$1 kill stop
   run --run "$dir/killed" --stop 3 || fail "stop: $(cat "$dir/err")"
@@ -97,7 +99,7 @@ check_resume() {
   same_run 1 stopped "stopped, then gone on"
 }
 
-# Ctrl-C and SIGTERM: the state of the reported step is saved.
+# Ctrl-C and SIGTERM must save the state of the step that the program prints.
 check_signals() {
   local signal i step
   for signal in INT TERM; do
@@ -122,7 +124,7 @@ refused() {
   [ $code -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qE "^$(basename "$program"): .*$pattern" "$dir/err" ||
     fail "$*: exit code $code: $(head -c 300 "$dir/err")"
 }
-# refused_json PATTERN TEXT: the same for a configuration.
+# refused_json PATTERN TEXT: calls refused with a configuration file that contains TEXT.
 refused_json() {
   printf '%s' "$2" >"$dir/bad.json"
   refused "bad.json: $1" --config "$dir/bad.json"
@@ -147,7 +149,7 @@ check_refused() {
   refused "metadata: lr: expected 0.01, as in the run, got 0.02$" evaluate --run "$dir/1" --lr 0.02
   run --run "$dir/forgot" --stop 25 && rm "$dir/forgot/metrics.jsonl"
   refused "forgot/metrics.jsonl: cannot open" --run "$dir/forgot"
-  # Missing lines of metrics, at the end, in the middle or all, and a best model that is missing or cut.
+  # Lines of the metrics are missing: all, all from line 5 on, or line 40. The best model is missing or cut.
   local lines
   cp -r "$dir/1" "$dir/lost_lines"
   for lines in 1,\$ 5,\$ 40; do

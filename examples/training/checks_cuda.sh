@@ -1,7 +1,7 @@
 # Sourced by the tests of programs with a CUDA backend, after they set `program`.
 source "$(dirname "${BASH_SOURCE[0]}")/../checks.sh"
 
-# losses RUN: one line for each step.
+# losses RUN: prints the loss of each step on a line.
 losses() { grep -o '"loss":[0-9.]*' "$dir/$1/metrics.jsonl" | cut -d : -f 2; }
 # close_losses STEPS TOLERANCE RUN: compares the losses of RUN.cpu and RUN.cuda. Both are float, but sums have another
 # order, and the difference grows with each step.

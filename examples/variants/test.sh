@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: the variants that this machine can run, according to its dynamic loader, compute the same up to
-# rounding. The newest is the default. A variant that the machine cannot run, or that does not exist, is refused by one
-# sentence.
+# test.sh PROGRAM: checks the variants of PROGRAM for instruction sets. Variants that this machine can run, according to
+# its dynamic loader, compute the same up to rounding, and the newest of them is the default. Other variants are refused
+# with one line and exit code 2.
 set -u
 program=$1 failed=0 best="" first=""
 fail() { echo "FAILED: $*"; failed=1; }

@@ -28,12 +28,12 @@ done
   fail "no picture, or two in a file"
 ! command -v gnuplot >/dev/null || [ "$(grep -c ">accuracy on validation<" "$dir/1/accuracy.svg")" -eq 2 ] ||
   fail "accuracy.svg: the right axis has no label"
-# Attacks with more steps and a larger distance leave less accuracy.
+# Both attacks reduce the accuracy.
 told() { awk -v what="$1" '$1 == what { print $2 }' "$dir/1.out"; }
 awk -v clean="$(told clean)" -v fgsm="$(told fgsm)" -v pgd="$(told pgd)" \
   'BEGIN { exit !(clean > 40 && fgsm < clean && pgd < clean) }' || fail "attacks: $(cat "$dir/1.out")"
 
-# Every router and rule gives other results.
+# Five pairs of router and update rule give five different models.
 for of in "vmoe plain" "vmoe robust" "similarity heavy-ball" "attention heavy-ball" "soft plain"; do
   read -r router update <<<"$of"
   run --run "$dir/$router.$update" --router "$router" --update "$update" --steps 12 || fail "$of: $(cat "$dir/err")"
@@ -45,7 +45,7 @@ done
 check_resume accuracy
 check_signals
 
-# The report on the best model, from the run's folder only.
+# evaluate repeats the report on the best model, without a configuration.
 "$program" evaluate --run "$dir/1" "${data[@]}" "${end[@]}" >"$dir/out" 2>"$dir/err" ||
   fail "evaluate: $(cat "$dir/err")"
 cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p' "$dir/out") ||

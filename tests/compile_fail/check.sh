@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# check.sh [--fails] SOURCE COMPILER FLAG...: SOURCE compiles without GATEFOLD_FAIL (with --fails nobody looks) and
-# fails with it as its first lines say. One of them stands within the first five lines of what the compiler prints and,
-# where they are sentences of the library, in the first error.
+# check.sh [--fails] SOURCE COMPILER FLAG...: checks that SOURCE compiles without GATEFOLD_FAIL (not checked with
+# --fails) and does not compile with it. The compiler must print each text that the first lines (// expect: <regex>)
+# give, and one of them within its first five lines. If the first text is a message of the library (gatefold: ...), the
+# first error must also contain one of the texts.
 twin=1
 [[ $1 == --fails ]] && twin="" && shift
 source=$1
@@ -18,7 +19,7 @@ output=$("$@" -DGATEFOLD_FAIL "$source" 2>&1) && fail "compiles with GATEFOLD_FA
 for expect in "${expected[@]}"; do
   grep -Eq -- "$expect" <<<"$output" || fail "fails, but nothing matches '$expect'"
 done
-# Whether one of what is expected stands in a text.
+# Returns whether a text contains one of the expected texts.
 one_in() {
   for expect in "${expected[@]}"; do
     grep -Eq -- "$expect" <<<"$1" && return

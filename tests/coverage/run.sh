@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# How much of the CPU engine the differential tests walk: at least so many of a hundred lines of
-# include/gatefold/backend/cpu.
+# Checks how many lines of include/gatefold/backend/cpu the differential tests run: at least LEAST percent (98).
 # usage: run.sh ROOT EIGEN_INCLUDE [LEAST]
 set -euo pipefail
 root=$1 eigen=$2 least=${3:-98}
@@ -8,7 +7,7 @@ command -v gcovr >/dev/null || { echo "coverage: gcovr is not installed (Debian:
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 cd "$build"
-# Without __OPTIMIZE__ the tests take few cases: counters that threads share are slow.
+# -U__OPTIMIZE__ makes the tests run fewer cases, because the atomic counters of gcov are slow.
 flags=(-std=c++20 -O1 -U__OPTIMIZE__ --coverage -fprofile-update=atomic -march=native -I"$root/include"
   -I"$root/tests" -isystem "$eigen")
 objects=()

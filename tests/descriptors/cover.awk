@@ -1,18 +1,19 @@
-# awk -v want=WANT -f rows.awk -f cover.awk HEADER...: compositions, one a line: scores mixing selection auxiliary layer
-# rule expert, "-" for what a composition does without; a whole gate stands in the place of a selection. WANT is
-#   pairs        any two rows of different families that may meet do
-#   each         every row is in one
-#   each_policy  every row is but options of others
-#   experts      every expert is, in the plainest layer
-# Greedy (Cohen et al. 1997, "The AETG system"): always the row that makes most new pairs, so not far above the least
-# number, rules × experts.
+# awk -v want=WANT -f rows.awk -f cover.awk HEADER...: prints compositions of rows, one per line. The columns are:
+# scores mixing selection auxiliary layer rule expert. "-" means that the composition has no row for this column. A row
+# of gate.hpp takes the column of the selection. WANT is
+#   pairs        any two rows of different families that can meet are together in a composition
+#   each         every row is in a composition
+#   each_policy  every row is in a composition, except rows with .once
+#   experts      every expert is in a composition with the simplest other rows
+# The algorithm is greedy (Cohen et al. 1997, "The AETG system"): it chooses the row that adds the most new pairs.
+# The number of compositions is therefore not far above the minimum, rules × experts.
 END {
   if (bad || !count) exit 1
   for (i = 1; i <= count; ++i) {
     mine[i] = want == "each" || !once[i]
     for (j = 1; j < i; ++j) apart[i, j] = apart[j, i] = conflict(i, j)
   }
-  # Experts and rules first: theirs are the most pairs, and files go by them.
+  # Experts and rules come first, because they have the most pairs and the files are named after them.
   split("7 6 3 5 4 2 1", order, " ")
   if (want == "experts") {
     for (i = 1; i <= count; ++i)
@@ -36,7 +37,7 @@ function fits(i, p) {
   for (p = 1; p <= places; ++p) if (chosen[p] && apart[i, chosen[p]]) return 0
   return 1
 }
-# Whether place p can be filled, or is done without.
+# Returns whether place p can still get a row, or whether a chosen row excludes this place.
 function can_fill(p, i) {
   for (i = 1; i <= places; ++i) if (chosen[i] && does_without(chosen[i], p)) return 1
   for (i = 1; i <= count; ++i) if (place[i] == p && fits(i)) return 1

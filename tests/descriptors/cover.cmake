@@ -1,10 +1,11 @@
-# Tests and lists made of the rows of this folder (cover.sh).
+# Calls cover.sh, which generates tests and lists from the descriptor rows in this folder.
 set(descriptors ${CMAKE_CURRENT_LIST_DIR})
 find_program(GATEFOLD_BASH bash REQUIRED)
 file(GLOB rows CONFIGURE_DEPENDS ${descriptors}/*)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${rows})
 
-# cover(KIND OUT [MOST]): the tests of that kind, their paths in OUT.
+# cover(KIND OUT [MOST]): generates the tests of a kind, with at most MOST compositions in a file, and sets OUT to the
+# paths of the files. cover.sh lists the kinds.
 function(cover kind out)
   set(folder ${CMAKE_BINARY_DIR}/tests/${kind})
   make_from_rows(${kind} ${folder} ${ARGN})
@@ -12,7 +13,7 @@ function(cover kind out)
   set(${out} ${made} PARENT_SCOPE)
 endfunction()
 
-# list_rows(FOLDER): FOLDER/<family>.inc with a line ROW(row) for each.
+# list_rows(FOLDER): writes FOLDER/<family>.inc for each family, with a line ROW(row) for each row.
 function(list_rows folder)
   make_from_rows(list ${folder})
 endfunction()

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# cover.sh KIND OUT [MOST]: write the tests made of the rows of this folder into OUT/, at most MOST (12) compositions a
-# file, and say what they cover. KIND is
-#   pairwise       any two rows of different families that may meet: gradients and bits  OUT/<rule>_test.cpp
-#   bitwise        every row: bits of many, on shards; saved; seeds  OUT/policies_<experts>_test.cpp
-#   bfloat16       every row: values and bits on CpuBf16                                 OUT/policies_<experts>_test.cpp
-#   bfloat16_pairwise  any two rows that may meet, on CpuBf16                            OUT/<rule>_test.cpp
-#   cuda           every row but options of others, on the device                        OUT/policies_<experts>_test.cu
-#   cuda_bfloat16  every expert in the plainest layer, on CudaBf16                       OUT/bfloat16_<experts>_test.cu
-#   cuda_pairwise  any two rows that may meet, on the device                             OUT/<rule>_test.cu
-# and where slow tests run those of cuda and cuda_pairwise are run on CudaBf16 too.
-#   list           every row as ROW(row), for benchmarks                                 OUT/<family>.inc
-# Files that would not change are left alone, others in OUT removed.
+# cover.sh KIND OUT [MOST]: writes the tests made from the rows of this folder into OUT/, with at most MOST (12)
+# compositions per file, and prints what they cover. KIND is
+#   pairwise           any two rows of different families that can meet: gradients and bits   OUT/<rule>*_test.cpp
+#   bitwise            every row: bits of batches of many items and on shards, saved
+#                      parameters, initial values                            OUT/policies_<experts>_test.cpp
+#   bfloat16           every row: values and bits on CpuBf16                 OUT/policies_<experts>_test.cpp
+#   bfloat16_pairwise  any two rows that can meet, on CpuBf16                OUT/<rule>*_test.cpp
+#   cuda               every row without .once, on the device                OUT/policies_<experts>_test.cu
+#   cuda_bfloat16      every expert with the simplest other rows, on CudaBf16   OUT/bfloat16_<experts>_test.cu
+#   cuda_pairwise      any two rows that can meet, on the device             OUT/<rule>*_test.cu
+#   list               every row as ROW(row), for benchmarks                 OUT/<family>.inc
+# With GATEFOLD_SLOW_TESTS, the tests of cuda and cuda_pairwise also run on CudaBf16. Test files that would not change
+# keep their time. Other test files in OUT are removed.
 set -euo pipefail
 kind=$1 out=$2 most=${3:-12}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -50,7 +51,7 @@ trap 'rm -rf "$made"' EXIT
 awk -v want=$want -f "$here/rows.awk" -f "$here/cover.awk" "${headers[@]}" >"$made/compositions" ||
   { cat "$made/compositions" >&2; exit 1; }
 awk -v by=$by -v kind="$kind" -v most="$most" -v include="$include" -v call="$call" -v ending=$ending -v made="$made" '
-# The experts stand in the order of their header.
+# Reads the order of the experts in their header.
 FILENAME ~ /\.hpp$/ { if (/^GATEFOLD_ROW/) { split($0, part, /[(,]/); rank[part[2]] = ++rows } next }
 {
   key = by == "rule" ? ($6 == "-" ? "no_rule" : $6) : "every"

@@ -1,5 +1,5 @@
-# awk -v kind=KIND -f rows.awk -f covered.awk HEADER... COMPOSITIONS: what compositions cover, and (exit 1) what they do
-# not, whoever made them.
+# awk -v kind=KIND -f rows.awk -f covered.awk HEADER... COMPOSITIONS: prints what the compositions cover. If they do not
+# cover everything or have a mistake, prints this and exits with 1. The compositions can have any author.
 FILENAME !~ /\.hpp$/ {
   ++compositions
   if (NF != places) row_error("wrong-number", $0)

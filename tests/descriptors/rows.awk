@@ -1,6 +1,6 @@
-# Reads the rows of the headers given, `count` of them: name[i], family[i] (the header's), place[i] in a composition,
-# policy[i], kinds[i] (the text of a row of Experts), and the facts cannot_meet[i] and once[i]. conflict(i, j): whether
-# two cannot be in one composition.
+# Reads the rows of the given headers. For row i of `count`: name[i], family[i] (the name of its header), place[i] in a
+# composition, policy[i], kinds[i] (the text of a row of Experts), and the facts cannot_meet[i] and once[i]. conflict(i,
+# j) returns whether rows i and j cannot be in one composition.
 BEGIN {
   places = split("scores mixing selection auxiliary layer rule expert", place_name, " ")
   for (p = 1; p <= places; ++p) place_of[place_name[p]] = p
@@ -52,5 +52,5 @@ function take_row(of, words, n, i) {
 }
 function bans(i, j) { return index(cannot_meet[i], " " name[j] " ") || index(cannot_meet[i], " " family[j] " ") }
 function conflict(i, j) { return place[i] == place[j] || bans(i, j) || bans(j, i) }
-# Whether a composition with row i does without this place altogether.
+# Returns whether row i excludes the place p: a composition with row i then has "-" there.
 function does_without(i, p) { return index(cannot_meet[i], " " place_name[p] " ") > 0 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# run.sh WORK COMPILER INCLUDE...: objects compiled with different -march, or with -ffast-math, are linked in every
-# order, run, and compared with programs of one of them; what a linker merges of two objects is on the list shared.txt.
+# run.sh WORK COMPILER INCLUDE...: compiles the same source with several -march and with -ffast-math, and links every
+# two of the objects in both orders, and all of them. Each linked program must print the same as the programs that
+# contain only one object. Of the names of gatefold and Eigen, the linker may merge only those that shared.txt lists.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$1 compiler=$2
@@ -11,7 +12,8 @@ rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
 
-# Instruction sets that this machine has, each with a name of its own in the library.
+# Prints the library's name for an instruction set. Below, each instruction set of this machine that has a different
+# name is one of the parts.
 abi() {
   echo GATEFOLD_CPU_ABI |
     "$compiler" -std=c++20 "-march=$1" "${includes[@]}" -include gatefold/backend/cpu/instruction_set.hpp \
@@ -55,7 +57,8 @@ grep -v '^#' "$here/shared.txt" >allowed.txt
 for a in "${parts[@]}"; do
   for b in "${parts[@]}"; do
     if [[ $a < $b ]]; then
-      # A function's own name, for a type of the standard library may have one of ours as its argument.
+      # Lists every shared name that contains gatefold:: or Eigen::. Functions of the standard library contain it, too,
+      # if a type of gatefold is one of their arguments; shared.txt allows some of them.
       comm -12 <(weak "$a.o") <(weak "$b.o") | c++filt | grep -E 'gatefold::|Eigen::' |
         grep -vEf allowed.txt >shared.out || true
       if [[ -s shared.out ]]; then

@@ -1,5 +1,8 @@
-# Tests that need several processes: the tests of distributed/mpi* with 1 to 4 processes, runs in which one process
-# fails, the bits of training, and checkpoints of a run in which one process is killed.
+# Tests with several processes:
+# - the tests of distributed/mpi* with 1 to 4 processes
+# - runs in which one process fails
+# - training, which must compute the same bits with every number of processes
+# - checkpoints of a run in which one process is killed
 target_link_libraries(test_distributed PRIVATE gatefold::mpi)
 set(runs)
 foreach(processes RANGE 1 4)
@@ -10,8 +13,8 @@ foreach(processes RANGE 1 4)
   list(APPEND runs distributed/mpi_${processes})
 endforeach()
 
-# Left out with sanitizers, which are slow here. The tests of distributed/expert_parallel, distributed/checkpoint and
-# others check the same code with sanitizers.
+# These tests are left out with sanitizers, which make them slow, unless slow tests run. The tests of
+# distributed/expert_parallel, distributed/checkpoint and others check the same code with sanitizers.
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
   add_executable(mpi_failures mpi/failures.cpp)
   target_link_libraries(mpi_failures PRIVATE gatefold::mpi gatefold_warnings)

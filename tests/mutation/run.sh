@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# run.sh ROOT EIGEN LIST...: every seeded fault of the lists (tests/mutation/*.txt) must make one of the tests that its
-# row names fail, each of which passes without a fault.
+# run.sh ROOT EIGEN LIST...: puts each fault of the lists (tests/mutation/*.txt) into the library. One of the tests that
+# the row of the fault names must then fail. Without a fault, all these tests must pass.
 #
-# A row:  FILE under include/gatefold | text that occurs there once | what it becomes | tests under tests/, by a space
-# Lines that begin with # and empty lines are none. A STALE row names a text that is gone: find the line that does now
-# what it did, put its words into the row, and run the list again; a fault that no line can have any more is deleted. A
-# MISSED one lacks a test: write it, in the test file that the row names. GATEFOLD_MUTATION_COMPILER: instead of g++.
+# A row is: FILE | OLD | NEW | TESTS
+# FILE is below include/gatefold, OLD occurs exactly once in it, NEW replaces OLD, and TESTS are files below tests/,
+# separated by spaces. Empty lines and lines that begin with # are skipped. The output has one line per fault:
+#   caught            a test fails.
+#   STALE             the header no longer contains OLD once. Write the code that replaced it into the row, and run the
+#                     list again. Delete the row if the fault is no longer possible.
+#   MISSED            no test fails. Add a test to the test file that the row names.
+#   DOES NOT COMPILE  the header with NEW does not compile. Correct the row.
+# GATEFOLD_MUTATION_COMPILER is the compiler (g++ if not set), GATEFOLD_MUTATION_FLAGS are more flags for it, and
+# GATEFOLD_MUTATION_TIMEOUT is the time limit of a test in seconds.
 set -u
 root=$1 eigen=$2
 shift 2
@@ -17,7 +23,7 @@ flags+=("${more[@]}")  # of a processor that rows are about
 compiler=${GATEFOLD_MUTATION_COMPILER:-g++}
 limit=${GATEFOLD_MUTATION_TIMEOUT:-100}  # seconds of one test: a fault may make it go on for ever
 
-# What the tests include of others is read once.
+# Headers of other libraries are read once, in a precompiled header.
 printf '#include <%s>\n' doctest/doctest.h Eigen/Core algorithm array atomic cmath cstdint filesystem fstream \
   functional map memory numeric random sstream string thread vector >"$dir/others.hpp"
 "$compiler" "${flags[@]}" -x c++-header "$dir/others.hpp" -o "$dir/others.hpp.gch" &
@@ -26,7 +32,8 @@ printf '#include "support/counted_allocations.hpp"\n' |
   "$compiler" "${flags[@]}" -I"$root/tests" -x c++ -c - -o "$dir/counted.o" || exit 1
 wait
 
-# FOLDER TEST: 0 passes, 3 does not compile, else fails; what FOLDER/gatefold holds goes before the tree's
+# build_and_run FOLDER TEST: returns 0 if the test passes, 3 if it does not compile, another number if it fails. The
+# compiler reads the headers in FOLDER/gatefold instead of those in ROOT/include.
 build_and_run() {
   local main=("$dir/main.o")
   grep -q counted_allocations.hpp "$root/tests/$2" || main+=("$dir/counted.o")  # one source of a program includes it

@@ -27,8 +27,9 @@ class Rows(unittest.TestCase):
         return measured.predict(ROW | changes, self.machine, self.network)
 
     def test_bytes_by_hand(self):
-        # Each of two shards: counts 8·(1 + 2), 4 numbers of 64 bits, logits 32·4 floats; of 32 items half go over:
-        # number 8, row 32, result 32, weight 4, adjoints 32 + 4 + 32; and half of 8·4 + 4 parameters twice.
+        # Each of two shards sends 8·(1 + 2) bytes of counts, 4 numbers of 64 bits, and 32·4 floats of logits. Half of
+        # its 32 items go to the other shard: index 8, row 32, result 32, weight 4 and adjoints 32 + 4 + 32 bytes. It
+        # sends half of the gradients of 8·4 + 4 parameters twice.
         each = 24 + 32 + 512 + 16 * (8 + 32 + 32 + 4 + 32 + 4 + 32) + 144
         self.assertAlmostEqual(self.predict()["bytes"], 2 * each, delta=1e-9)
         self.assertAlmostEqual(self.predict()["bytes_floor"], 2 * 16 * 4 * 32, delta=1e-9)

@@ -37,9 +37,10 @@ class OneRank(unittest.TestCase):
 
     def test_by_hand(self):
         parts = step(MODEL, MACHINE, NETWORK, 1).parts
-        # 3 passes: 2·(1e5 parameters) and the gate's 2·3·64·16 flop, of 512 items at 50e9.
+        # 3 passes of 512 items at 50e9 flop/s: 2·1e5 flop of dense parameters, and 2·3·64·16 flop of the gates.
         self.assertAlmostEqual(parts["dense"], 3 * 512 * (2e5 + 6144) / 50e9, delta=1e-15)
-        # 16 experts of 64 rows: √(8e9·… ) between 16 and 1024 rows, 4·64·128 flop a slot; 6 kernels a layer.
+        # 16 experts with 64 rows each. 64 is a third of the way from 16 to 1024 in logarithms, so the rate is
+        # 8e9·8^(1/3). A slot has 4·64·128 flop; a layer has 6 kernels.
         rate = 8e9 * 8 ** (1 / 3)
         self.assertAlmostEqual(parts["experts"], 3 * (3 * 1024 * 4 * 64 * 128 / rate + 6e-5), delta=1e-12)
         self.assertAlmostEqual(parts["selection"], 3 * 2 * 512 * 16 * 1e-9, delta=1e-15)
@@ -50,9 +51,9 @@ class OneRank(unittest.TestCase):
         model = replace(MODEL, sequence=100, attention_width=30, other_parameters=7e3, recompute=1)
         machine = replace(MACHINE, kernel=0, dim_moves=5, hidden_moves=2)
         parts, base = step(model, machine, NETWORK, 1).parts, step(MODEL, MACHINE, NETWORK, 1).parts
-        # Four passes; attention 2·100·30 flop an item.
+        # Four passes, and 2·100·30 flop of attention for each item.
         self.assertAlmostEqual(parts["dense"], 4 * 512 * (2e5 + 6144 + 6000) / 50e9, delta=1e-15)
-        # 1024 slots, 5·64 + 2·128 floats of each.
+        # 1024 slots move 5·64 + 2·128 floats each.
         products = (base["experts"] - 3 * 6e-5) / 3 + 3 * 1024 * 576 * 4 / 20e9
         self.assertAlmostEqual(parts["experts"], 4 * products, delta=1e-12)
         self.assertAlmostEqual(parts["optimizer"] - base["optimizer"], 28 * 7e3 / 20e9, delta=1e-15)
@@ -62,7 +63,7 @@ class SixteenRanks(unittest.TestCase):
     """An expert each, four ranks a node."""
 
     def test_experts(self):
-        # 512·16 items, 2 of 16 experts: 1024 rows.
+        # 512·16 items pick 2 of 16 experts, so each expert has 1024 rows.
         parts = step(MODEL, MACHINE, NETWORK, 16).parts
         self.assertAlmostEqual(parts["experts"], 3 * (3 * 1024 * 4 * 64 * 128 / 64e9 + 6e-5), delta=1e-12)
 
@@ -71,7 +72,7 @@ class SixteenRanks(unittest.TestCase):
         for sharded, values in ((0, replicated + own), (1, replicated / 16 + own)):
             parts = step(replace(MODEL, sharded_optimizer=sharded), MACHINE, NETWORK, 16).parts
             self.assertAlmostEqual(parts["optimizer"], 28 * values / 20e9, delta=1e-12)
-        # Two sets of experts: each rank has two, and steps half of them.
+        # With two sets of experts, each rank has two experts, and its optimizer updates half of their parameters.
         parts = step(replace(MODEL, sharded_optimizer=1), MACHINE, NETWORK, 16, Options(expert_ranks=8)).parts
         self.assertAlmostEqual(parts["optimizer"], 28 * (replicated / 16 + own) / 20e9, delta=1e-12)
 
@@ -85,7 +86,7 @@ class SixteenRanks(unittest.TestCase):
         """Counts are for ranks: those of a node's four cross together. No rows: K items of nobody."""
         planned = Planned(replace(MODEL, items=1e-9), MACHINE, NETWORK, 16, Options(exchange="forwarded"))
         counts, empty = 8 * 2, max(2e-6 + 3e-6, 5e-6 + 3 * 3e-6)
-        # 3 other nodes of 4 counts; within 3 others, of 4 nodes' items.
+        # A rank sends 4 counts to each of 3 other nodes. Within the node it sends the counts of 4 nodes to 3 ranks.
         first = max(2e-6 + 3e-6 + 12 * counts / 40e9, 5e-6 + 9e-6 + 12 * counts / 5e9)
         self.assertAlmostEqual(planned.dispatch()[0], first + 2 * empty, delta=1e-13)
 
@@ -108,12 +109,12 @@ class TwoRanks(unittest.TestCase):
         each = 1e-3 + 1e-4
         self.assertAlmostEqual(parts["logits"], 2 * each + (100 * 2 * 4 + 4 * 8) / 1e6, delta=1e-12)
         rows = 50 * 10 * 4 / 1e6
-        # Counts (1 and an expert's, 64 bits), which row a slot reads, rows; backward weights and rows.
+        # Forward: two counts of 64 bits, the row of each slot, and rows. Backward: weights and rows.
         self.assertAlmostEqual(parts["dispatch"], 5 * each + 16 / 1e6 + 50 * 8 / 1e6 + rows + 50 * 4 / 1e6 + rows,
                                delta=1e-12)
-        # Results; backward adjoints of weights and of slots.
+        # Forward: results. Backward: adjoints of the weights and of the slots.
         self.assertAlmostEqual(parts["combine"], 3 * each + rows + 50 * 4 / 1e6 + rows, delta=1e-12)
-        # 11·2 parameters of the gate, halves of 44 bytes, twice.
+        # The gate has 11·2 parameters. Each rank sends half of them, 44 bytes, twice.
         self.assertAlmostEqual(parts["gradients"], 2 * (each + 44 / 1e6), delta=1e-12)
 
 
@@ -132,7 +133,7 @@ class Volumes(unittest.TestCase):
         for kind, found in enumerate((flat.within, flat.between)):
             self.assertAlmostEqual(found, max(max(g[kind], t[kind]) for g, t in zip(gives, takes)), delta=1e-12)
 
-        # Forwarded: an item of rank (a, place) comes to (b, place) once if node b needs it, and goes on to b's ranks.
+        # Forwarded: if node b needs an item of rank (a, place), (b, place) gets it once and sends it to the ranks of b.
         gives, takes = [[0.0, 0.0] for _ in range(9)], [[0.0, 0.0] for _ in range(9)]
         for i in range(9):
             for b in range(3):
@@ -251,7 +252,7 @@ class Skew(unittest.TestCase):
         self.assertGreater(placed[1], placed[2])
 
     def test_measured_loads_by_hand(self):
-        # Rank 0 has experts 0 and 1 of four: 600 of 1000 picks, 1.2 of the mean.
+        # Rank 0 has experts 0 and 1 of four: 600 of 1000 picks, 1.2 times the mean.
         model = replace(MODEL, experts=4, k=1)
         s = step(model, MACHINE, NETWORK, 2, Options(loads=(400, 200, 300, 100)))
         self.assertAlmostEqual(s.busiest, 1.2, delta=1e-9)
@@ -263,7 +264,7 @@ class Groups(unittest.TestCase):
         alone, both = (step(MODEL, MACHINE, NETWORK, r, Options(gate="own", expert_ranks=8)).parts for r in (8, 16))
         for part in ("experts", "dispatch", "combine"):
             self.assertEqual(alone[part], both[part])
-        # 2 of 16 experts of 3 layers, 4 bytes: halves there and back between nodes.
+        # A rank has 2 of 16 experts in 3 layers, 4 bytes per gradient. It sends half of them to the other node, twice.
         own = 4 * 3 * 2 * 2 * 64 * 128
         more = Planned(MODEL, MACHINE, NETWORK, 16, Options(expert_ranks=8)).gradients() - NETWORK.all_reduce(
             16, 4 * (1e5 + 3 * 65 * 16))

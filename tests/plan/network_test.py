@@ -4,7 +4,7 @@ import unittest
 import paths  # noqa: F401
 from network import Link, Network, Volume
 
-# Round numbers: seconds, and bytes a second.
+# Round numbers, in seconds and bytes per second.
 FAST = Link(latency=1.0, message=0.25, bandwidth=100.0)
 SLOW = Link(latency=2.0, message=0.5, bandwidth=10.0)
 NETWORK = Network(4, FAST, SLOW)
@@ -24,12 +24,12 @@ class Exchanges(unittest.TestCase):
             self.assertEqual(of(4, volume), by_hand)
 
     def test_flat(self):
-        # 12 ranks: 3 messages within, 8 between.
+        # 12 ranks: a rank sends 3 messages within its node and 8 to other nodes.
         self.assertEqual(NETWORK.all_to_all(12, Volume(300, 80)), max(1 + 0.75 + 3, 2 + 4 + 8))
         self.assertEqual(NETWORK.all_to_all(12, Volume(3000, 80)), 1 + 0.75 + 30)
 
     def test_hierarchical(self):
-        # Within: what is for the node, and three of four of the others' rows; then 2 messages to other nodes.
+        # Within the node: the bytes for the node, and 3/4 of the bytes for other nodes. Then 2 messages to other nodes.
         self.assertEqual(NETWORK.hierarchical_all_to_all(12, Volume(300, 80)),
                          (1 + 0.75 + (300 + 60) / 100) + (2 + 1 + 8))
 
@@ -41,9 +41,9 @@ class Exchanges(unittest.TestCase):
         self.assertEqual(NETWORK.all_gather(12, 10, True), (2 + 1 + 2) + (1 + 0.75 + 3 * 30 / 100))
 
     def test_all_reduce(self):
-        # 120 bytes, parts of 10: two exchanges of 3 and 8 of them.
+        # 120 bytes in parts of 10: two exchanges, each with 3 parts within the node and 8 to other nodes.
         self.assertEqual(NETWORK.all_reduce(12, 120), 2 * max(1 + 0.75 + 0.3, 2 + 4 + 8))
-        # Parts of 30 within, then two of three of 30 between.
+        # Parts of 30 within the node, then two thirds of 30 between nodes.
         self.assertEqual(NETWORK.all_reduce(12, 120, True), 2 * ((1 + 0.75 + 0.9) + (2 + 1 + 2)))
 
     def test_nodes_are_full(self):
@@ -73,13 +73,14 @@ class FlatOrHierarchical(unittest.TestCase):
         return NETWORK.hierarchical_all_to_all(ranks, volume) - NETWORK.all_to_all(ranks, volume)
 
     def test_latency_bound(self):
-        # No bytes: 1 + 0.75 − (n − 1)·3·0.5: at two nodes a tie of 0.25 lost, from three on won.
+        # Without bytes, the difference is 1 + 0.75 − (n − 1)·3·0.5: 0.25 with two nodes, and negative from three nodes
+        # on.
         self.assertAlmostEqual(self.difference(2, Volume()), 0.25, delta=1e-12)
         self.assertAlmostEqual(self.difference(3, Volume()), -1.25, delta=1e-12)
         self.assertAlmostEqual(self.difference(100, Volume()), 1.75 - 148.5, delta=1e-12)
 
     def test_bandwidth_bound(self):
-        # 100 nodes and bytes without end: 1.75 − 148.5 + 0.75 B/100 is positive from B = 19,567 on.
+        # With 100 nodes and W = 0, the difference 1.75 − 148.5 + 0.75 B/100 is positive from B = 19,567 on.
         self.assertLess(self.difference(100, Volume(0, 19566)), 0)
         self.assertGreater(self.difference(100, Volume(0, 19568)), 0)
         self.assertGreater(self.difference(100, Volume(0, 1e6)), 0)

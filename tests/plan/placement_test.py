@@ -72,7 +72,7 @@ class Distinct(unittest.TestCase):
             places = placement.even(experts, ranks)
             here = len(places[0])
             law = ranks * (1 - math.comb(experts - here, k) / math.comb(experts, k))
-            # Sums of some thousand terms near 1, each with the rounding of thousands of factors.
+            # Each term comes from thousands of multiplications, and up to thousands of terms are added.
             self.assertAlmostEqual(distinct(placement.Picks([1.0] * experts, k), places) / law, 1, delta=1e-9)
 
     def test_too_many_picks(self):
@@ -108,7 +108,7 @@ class Placements(unittest.TestCase):
         self.assertEqual([len(p) for p in placement.even(2, 4)], [0, 1, 0, 1])
 
     def test_balanced_by_hand(self):
-        # 8 to rank 0; 5, 4 to rank 1; 3 to rank 0, which has room: 11 and 9.
+        # The largest first: 8 to rank 0, 5 and 4 to rank 1, which is then full, and 3 to rank 0. Loads 11 and 9.
         self.assertEqual([sorted(p) for p in placement.balanced([8, 3, 5, 4], 2)], [[0, 1], [2, 3]])
 
     def test_balanced_deals_each_once_and_no_rank_has_more_than_its_number(self):
@@ -120,12 +120,13 @@ class Placements(unittest.TestCase):
         self.assertLess(busiest[0], busiest[1])
 
     def test_replicated_by_hand(self):
-        # Two ranks of one place and one spare each: four places for 6, 1. Twice is as often as expert 0 can lie.
+        # Two ranks with one place and one spare place each: four places. An expert has at most one copy per rank, so
+        # each of the two experts has two copies.
         places = placement.replicated([6, 1], 2)
         self.assertEqual([placement.rank_load([6, 1], p) for p in places], [3.5, 3.5])
 
     def test_copies_by_load_of_a_copy(self):
-        # Four spare places: 12 → 6, 9 → 4.5, 6 → 4, 4.5 → 3.
+        # The four spare places go to the expert with the largest load per copy: 12 → 6, 9 → 4.5, 6 → 4, 4.5 → 3.
         places = placement.replicated([12, 9, 2, 2], 4)
         self.assertEqual([sum(e in p for p in places) for e in range(4)], [3, 3, 1, 1])
 

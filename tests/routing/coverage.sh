@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# coverage.sh ROOT COMPILER EIGEN DOCTEST: the differential test of routing, compiled by g++ for gcov, reaches 98 of 100
-# lines of what it is about, and says which lines it does not.
+# coverage.sh ROOT COMPILER EIGEN DOCTEST: compiles the differential test of routing with g++ and gcov. In each header
+# that it tests, the test must run at least 98 % of the lines. Prints the lines that it does not run.
 root=$1 compiler=$2 eigen=$3 doctest=$4
 at=$(mktemp -d) || exit 1
 trap 'rm -rf "$at"' EXIT
@@ -13,7 +13,7 @@ gcov routing-differential_test.gcda >/dev/null 2>&1 || { echo "no gcov for $comp
 bad=0 seen=0
 for header in "$root"/include/gatefold/{routing/*,backend/group*,gate/selection/capacity}.hpp; do
   [[ -f ${header##*/}.gcov ]] || { echo "${header##*/}: not reached at all"; bad=1; continue; }
-  # A line of a template stands in the report once for each instance: it is reached if one of them was.
+  # gcov lists a line of a template once for each instance. The line counts if one instance ran it.
   awk -F: -v name="${header##*/}" '
     { count = $1; line = $2 + 0; gsub(/[ \t]/, "", count) }
     line == 0 || count == "-" || count == "" { next }

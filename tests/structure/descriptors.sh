@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# descriptors.sh ROOT: check the rows of tests/descriptors/. Every policy of docs/reference/catalogue.md has a row. The
+# descriptors.sh ROOT: checks the rows of tests/descriptors/. Every policy of docs/reference/catalogue.md has a row. The
 # compositions made of the rows use every row, contain every pair of policies that may meet, and leave a pair out only
 # with a reason. Prints "file:line: rule: text" for each mistake and fails if there is one. If ROOT/compositions.txt
 # exists, the script reads it instead of the output of cover.awk.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# links.sh ROOT: check that links lead somewhere. Links are those of Markdown pages, and references to pages in the
+# links.sh ROOT: checks that links have targets. Links are those of Markdown pages, and references to pages in the
 # messages of headers, for example "see docs/how-to/extending.md#expert". A link names an existing file, and its anchor
 # a heading of that page. Prints "file:line: rule: text" for each mistake and fails if there is one.
 cd "$1" || exit 2

@@ -20,7 +20,7 @@ for umbrella in "${umbrellas[@]}"; do
       gsub(/^[^"]*"gatefold\/|".*/, "", text)
       return text
     }
-    # Returns the first header by name in `left` that needs none of the others in `left`.
+    # Returns the first header in `left`, by name, that includes no other header in `left`.
     function next_of(left, needs, name, first, pair, ends, waits) {
       for (pair in needs) {
         split(pair, ends, SUBSEP)

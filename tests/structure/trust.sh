@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# trust.sh ROOT: check that every test named in docs/reference/trust.md exists and that each row of its tables names
+# trust.sh ROOT: checks that every test named in docs/reference/trust.md exists and that each row of its tables names
 # one. A name is in backticks: `<file>` or `<file>: <case>`. The file is below tests/, or below ROOT if it begins with
 # examples/. If a case runs only with --full, its row must say so; a case that only the sanitizers skip
 # (support/slow_build.hpp) runs by default. Prints "file:line: rule: text" for each mistake and fails if there is one.

@@ -28,7 +28,7 @@ class Numbers(unittest.TestCase):
         for name, rest in re.findall(r'add\(make_\w+, "(\w+)", (.*?\));\n', source, flags=re.S):
             printed = re.search(r"\{\{([0-9.]+), ([0-9.]+)\}\}\)$", rest)
             found[name] = tuple(map(float, printed.groups())) if printed else ()
-        # The program may have more cases. It makes those of other μ and γ in a loop, without numbers.
+        # The program can have more cases, for example those of other μ and γ, which a loop makes without numbers.
         for _, _, rows in papers.MOMENTUM:
             for case, _, printed in rows:
                 self.assertEqual(found.get(case, ()), printed, case)
@@ -302,9 +302,10 @@ class StoredExperts(unittest.TestCase):
                                   "errors": [[0.25, 0.5, 0.75], [0.125, 0.5, 0.25], [0.5, 0.25, 0.75]]}}}
 
     def test_means_over_experts(self):
-        # Own clusters 0, 1, 1: errors 0.25, 0.5, 0.25. Best clusters 0, 0, 1: 0.25, 0.125, 0.25. The other errors are
-        # 1.25, 0.375 and 1.25, each over 2. Of cluster 0, 0.5 goes to its own expert 0, and 0.75 to experts 0 and 1,
-        # whose best cluster it is. Of cluster 1, 1 and 0.
+        # The own clusters are 0, 1, 1 with errors 0.25, 0.5, 0.25. The best clusters are 0, 0, 1 with errors 0.25,
+        # 0.125, 0.25. The sums of the other errors are 1.25, 0.375 and 1.25, each for 2 clusters. Of the items of
+        # cluster 0, 0.5 go to expert 0, whose own cluster it is, and 0.75 to experts 0 and 1, whose best cluster it is.
+        # For cluster 1, these shares are 1 and 0.
         self.assertEqual(store.of_expert_count({}, "", self.RESULT), {
             "accuracy": 80, "entropy": 0.5, "cluster_accuracy": [90, 70, None],
             "end": {"own_error": 1 / 3, "other_error": 2.875 / 6, "best_error": 0.625 / 3, "covered": 2},
