@@ -260,18 +260,15 @@ class Momentum(Language):
         study = self.study.common(cases)
         level = papers.MOMENTUM_LEVEL * statistics.mean(run["curve"]["valid"][-1] for run in study.runs["smoe"])
         steps = Measure("", lambda run: steps_until(run["curve"], level))
-        reached = [case for case in cases if None not in study.values(case, steps)]
-        rows, mean = [], study.summary("smoe", steps)[0]
+        rows = []
         for case, label in papers.MOMENTUM_SPEEDS:
-            row = [label, "not reached in all runs", "", "", ""]
-            if case in reached:
-                interval = study.difference(case, "smoe", steps).scaled(100 / mean)
-                row[1:3] = spread(study.summary(case, steps), 0), "" if case == "smoe" else between(interval, 1)
-                if case in minutes and case != "smoe":
-                    effect = 100 * (minutes[case] / minutes["smoe"] - 1)
-                    row[3:] = shown(effect, 1, True), verdict(interval, effect)
-            elif case in minutes:
-                row[3] = shown(100 * (minutes[case] / minutes["smoe"] - 1), 1, True)
+            effect = self.effect(minutes[case], minutes["smoe"], 0) if case in minutes and case != "smoe" else None
+            row = [label, "not reached in all runs", "", "" if effect is None else shown(effect, 1, True), ""]
+            if None not in study.values(case, steps):
+                row[1] = spread(study.summary(case, steps), 0)
+                if case != "smoe":
+                    interval = self.percent(case, "smoe", steps, study)
+                    row[2], row[4] = between(interval, 1), "" if effect is None else verdict(interval, effect)
             rows.append(row)
         return f"**Steps until a validation perplexity of {level:.1f}** ({study.seeds()} seeds)\n\n" + table(
             ["model", "steps", "Δ, %", "paper (time), %", "effect of the paper"], rows)

@@ -71,7 +71,7 @@ MOMENTUM_LAYERS = ["smoe", "heavy_ball", "adam", "robust", "negative", "complex"
 MOMENTUM_DIRECTIONS = ["smoe", "heavy_ball", "adam"]
 # Paper 001, table 12: minutes of training until the perplexity of the validation text is 38. SMoE ends at 33.76 (table
 # 1).
-MOMENTUM_MINUTES = {"smoe": 85.56, "heavy_ball": 81.77, "adam": 84.23}
+MOMENTUM_MINUTES = {"smoe": (85.56,), "heavy_ball": (81.77,), "adam": (84.23,)}
 MOMENTUM_LEVEL = 38 / 33.76
 MOMENTUM_SPEEDS = [row[:2] for row in MOMENTUM[0][2]] + [("adam_epsilon_0.1", "Adam first, ε = 0.1")]
 

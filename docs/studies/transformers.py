@@ -58,6 +58,10 @@ class Mixtures(Page):
                 f"better.\n\n{self.differences(self.pairs, ('the order of the paper', self.against))}")
 
 
+def loss_at(epoch):
+    return Measure("", lambda run: run["test_loss"][run["epoch"].index(epoch)])
+
+
 def last(curve, scale=1):
     return Measure(curve, lambda run: scale * run[curve][-1])
 
@@ -163,7 +167,7 @@ class Mot(Mixtures):
                   for case in ("mot", "multi_head")]
         epochs = self.study.runs["mot"][0]["epoch"]
         passed = next(t for at, t in enumerate(epochs) if all(a > b for a, b in list(zip(*curves))[at:]))
-        change = Interval.of(self.values(lambda run: run["test_loss"][-1] - run["test_loss"][run["epoch"].index(t2)]))
+        change = Interval.of(self.values(lambda run: run["test_loss"][-1] - loss_at(t2).of(run)))
         head = ["fit to stage III", "test loss: slope", "R²", "training loss: slope", "R²"]
         return table(head, rows) + "\n\n" + items(
             holds(min(power[1]) > max(exponential[1]), "The power law fits the test loss of the transformer without a "
@@ -210,21 +214,19 @@ class Mot(Mixtures):
 
     def experts(self):
         counts = sorted({options[0]["experts"] for options in self.study.options.values()})
+        case_of = {count: self.case(experts=count) for count in counts}
         classes, covered = self.options["classes"], lambda run: run["end"]["covered"]
-        by_chance = lambda count: classes * (1 - (1 - 1 / classes) ** count)
-        missing = {count: Interval.of([of - by_chance(count) for of in self.values(covered, self.case(experts=count))])
-                   for count in counts}
+        by_chance = {case: classes * (1 - (1 - 1 / classes) ** count) for count, case in case_of.items()}
+        missing = {count: Interval.of([of - by_chance[case] for of in self.values(covered, case)])
+                   for count, case in case_of.items()}
         apart = [count for count, of in missing.items() if of.half > 0 and not of.contains(0)]
-        few, many = self.case(experts=12), self.case(experts=16)
-        epochs, t2 = self.study.runs[many][0]["epoch"], self.options["t2"]
-        when = [t2, t2 + 100, t2 + 300, epochs[-1]]
-        loss_at = lambda epoch: Measure("", lambda run: run["test_loss"][run["epoch"].index(epoch)])
-        changes = [(epoch, self.study.difference(few, many, loss_at(epoch))) for epoch in when]
-        count_of = {self.case(experts=count): count for count in counts}
-        return self.changed("M", [(str(count), case) for case, count in count_of.items()],
+        t2 = self.options["t2"]
+        changes = [(epoch, self.study.difference(case_of[12], case_of[16], loss_at(epoch)))
+                   for epoch in (t2, t2 + 100, t2 + 300, self.study.runs["mot"][0]["epoch"][-1])]
+        return self.changed("M", [(str(count), case) for count, case in case_of.items()],
                             ("experts in use", lambda case: self.spread(lambda run: run["end"]["used"], 1, case)),
                             ("classes with an expert", lambda case: self.spread(covered, 1, case)),
-                            ("by chance", lambda case: shown(by_chance(count_of[case]), 2))) + "\n\n" + items(
+                            ("by chance", lambda case: shown(by_chance[case], 2))) + "\n\n" + items(
             "**Lemma 8.** The class of an expert is the n with the largest ⟨W_i, v_n⟩, here at the end. If each expert "
             f"has one of the N = {classes} classes, independently and with equal probability, N (1 − (1 − 1/N)^M) "
             "classes have an expert on average (column \"by chance\"). The number of such classes minus this mean has "

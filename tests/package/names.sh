@@ -16,13 +16,8 @@ for compiler; do
   if [[ $compiler == "$last" ]]; then
     kinds+=(VARIABLES NAMESPACES TYPES)
     # The headers are read once, in a precompiled header.
-    if "$compiler" --version | grep -q clang; then
-      "${compile[@]}" -x c++-header "$work/headers.hpp" -o "$work/headers.pch"
-      compile+=(-include-pch "$work/headers.pch")
-    else
-      "${compile[@]}" -x c++-header "$work/headers.hpp" -o "$work/headers.hpp.gch"
-      compile+=(-include "$work/headers.hpp" -Winvalid-pch)
-    fi
+    "${compile[@]}" -x c++-header "$work/headers.hpp" -o "$work/headers.hpp.gch"
+    compile+=(-include "$work/headers.hpp" -Winvalid-pch)
   fi
   for kind in "${kinds[@]}"; do
     "${compile[@]}" "-DAS_$kind" -fsyntax-only "$source/tests/package/names.cpp" ||

@@ -25,15 +25,14 @@ cat >"$work/unity.cpp" <<END
 #include "$source/examples/quickstart.cpp"
 #include "$source/tests/package/warnings.cpp"
 END
-if "$compiler" --version | grep -q clang; then
-  "$compiler" "${flags[@]}" -x c++-header -o "$work/umbrellas.pch" "$work/umbrellas.hpp"
-  flags+=(-include-pch "$work/umbrellas.pch")
+version=$("$compiler" --version)
+[[ $version == *clang* ]] || flags+=(-Wuseless-cast)
+"$compiler" "${flags[@]}" -x c++-header "$work/umbrellas.hpp" -o "$work/umbrellas.hpp.gch"
+flags+=(-include "$work/umbrellas.hpp" -Winvalid-pch)
+if [[ $version == *clang* ]]; then
   "$compiler" "${flags[@]}" -fsyntax-only "$work/unity.cpp"
   "$compiler" "${flags[@]}" -flto -fuse-ld=lld "$source/examples/own_rule.cpp" -o "$work/linked"
 else
-  flags+=(-Wuseless-cast)
-  "$compiler" "${flags[@]}" -x c++-header -o "$work/umbrellas.hpp.gch" "$work/umbrellas.hpp"
-  flags+=(-include "$work/umbrellas.hpp" -Winvalid-pch)
   "$compiler" "${flags[@]}" -flto=auto -c "$work/unity.cpp" -o "$work/unity.o"
   "$compiler" -O1 -march=native -flto=auto -r -flinker-output=nolto-rel "$work/unity.o" -o "$work/optimised.o"
 fi

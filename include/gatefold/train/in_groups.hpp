@@ -10,8 +10,8 @@ namespace gatefold {
 
 namespace detail_::in_groups {
 
-/// Placeholder for the type of the optimizer `first` in InGroups{belongs, first, rest}. If `belongs` is not a function
-/// of tensor names, a deduction guide of InGroups selects this placeholder, and a static_assert describes the mistake.
+/// The template argument that a deduction guide of InGroups{belongs, first, rest} selects for the type of `first` if
+/// `belongs` is not a function of tensor names. A static_assert then describes the mistake.
 struct NoFunction {};
 
 template <class O, class Pack, class Seen>
