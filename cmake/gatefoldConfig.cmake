@@ -30,7 +30,7 @@ function(gatefold_find_components)
   set(cuda CUDA::cublas CUDAToolkit)
   set(nccl CUDA::cublas CUDAToolkit)
   set(components ${gatefold_FIND_COMPONENTS})
-  if("kernels" IN_LIST components)  # the last: it holds functions of io, if io is found
+  if("kernels" IN_LIST components)  # kernels is last, because it contains functions of io if io is found
     list(REMOVE_ITEM components kernels)
     list(APPEND components kernels)
   endif()
@@ -45,7 +45,7 @@ function(gatefold_find_components)
       gatefold_find_target(${${component}})
       list(GET ${component} 0 dependency)
       if(component STREQUAL "nccl" AND TARGET ${dependency})
-        gatefold_find_package(CUDAToolkit QUIET)  # again, for its variables: NCCL can be in a folder of the toolkit
+        gatefold_find_package(CUDAToolkit QUIET)  # sets variables again, because NCCL can be in the toolkit's folder
         include(${folder}/gatefold_nccl.cmake)
         include(${folder}/gatefold_cudaTargets.cmake)
         set(dependency NCCL::nccl)

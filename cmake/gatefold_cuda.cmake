@@ -1,8 +1,7 @@
 # Finds the CUDA toolkit, for gatefold::cuda and for our own programs of device code. Sets CUDAToolkit_FOUND.
 
-option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not for the emulator of tests/cuda_emulator"
-       OFF)
-set(GATEFOLD_CUDA_ARCHITECTURES native CACHE STRING "Architectures of our CUDA programs on hardware")
+option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a GPU instead of the emulator of tests/cuda_emulator" OFF)
+set(GATEFOLD_CUDA_ARCHITECTURES native CACHE STRING "CUDA architectures of our programs that run on a GPU")
 
 set(CUDAToolkit_FOUND FALSE)
 if(GATEFOLD_CUDA STREQUAL "AUTO")
@@ -17,7 +16,7 @@ elseif(GATEFOLD_CUDA)
 endif()
 if(CUDAToolkit_FOUND AND NOT (CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cublas))
   message(STATUS
-          "gatefold: the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} lacks nvcc or cuBLAS, there is no gatefold::cuda")
+          "gatefold: the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} lacks nvcc or cuBLAS; gatefold::cuda is left out")
   set(CUDAToolkit_FOUND FALSE)
 endif()
 
@@ -43,7 +42,7 @@ if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GAT
   # CMake would stop without a GPU, because there is then no native architecture. Our programs then contain PTX for
   # compute_80, which a driver compiles for its GPU.
   if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND NOT CMAKE_CUDA_ARCHITECTURES_NATIVE MATCHES "^[0-9]")
-    message(STATUS "gatefold: no GPU found, our CUDA programs are compiled for compute_80")
+    message(STATUS "gatefold: no GPU was found, so our CUDA programs are compiled for compute_80")
     set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
   endif()
 endif()

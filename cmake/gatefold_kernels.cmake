@@ -162,7 +162,7 @@ function(gatefold_instruction_sets out configuration)
     gatefold_run_probe(names "${project}" "${configuration}" ${ARGN})
     if(NOT names)
       gatefold_run_probe(own "${project}" "${configuration}" own)
-      if(NOT own)  # another error, not remembered, because for example the headers can come later
+      if(NOT own)  # another error; not cached, because it can be temporary, for example if headers do not exist yet
         set(${out} "" PARENT_SCOPE)
         return()
       endif()
@@ -190,7 +190,7 @@ function(gatefold_add_kernels)
   set(GATEFOLD_KERNELS_FOR "${portable}" CACHE STRING
       "Values of -march that gatefold::kernels is built for, in addition to the project's own flags")
   set(GATEFOLD_KERNELS_OPTIMISATION -O3 CACHE STRING
-      "How gatefold::kernels is optimised, whatever the project's flags say")
+      "Optimisation flags of gatefold::kernels; they override those of the project")
 
   # The instruction set of a march depends on the configuration, because the flags of Debug and Release can differ. If
   # several marches have the same instruction set, only the first march is built. `native` comes after the portable
@@ -244,7 +244,7 @@ ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/gatefold_probe/log.txt")
     target_compile_options(gatefold_kernels_${march} PRIVATE ${GATEFOLD_KERNELS_OPTIMISATION})
     target_compile_definitions(gatefold_kernels_${march} PRIVATE "GATEFOLD_KERNELS=\" ${names} \"")
   endforeach()
-  if(TARGET gatefold::io)  # files are read and written the same way for all instruction sets
+  if(TARGET gatefold::io)  # compiled once, because io has the same code for all instruction sets
     gatefold_add_objects(gatefold_kernels_io gatefold_kernels_io.cpp gatefold::io)
     target_compile_definitions(gatefold_kernels INTERFACE GATEFOLD_KERNELS_IO)
   endif()

@@ -75,14 +75,14 @@ function occupancy(arch, threads, registers, shared,  warps, blocks) {
   warps = int((threads + 31) / 32)
   blocks = least(max_blocks[arch], int(max_threads[arch] / 32 / warps))
   blocks = least(blocks, int(int(65536 / (256 * int((registers * 32 + 255) / 256)) / 4) * 4 / warps))
-  if (arch >= 80) shared += 1024  # the system uses a KiB of each block
+  if (arch >= 80) shared += 1024  # the system uses one KiB of shared memory for each block
   if (shared > 0) blocks = least(blocks, int(max_shared[arch] / shared))
   return 100 * blocks * warps * 32 / max_threads[arch]
 }
 function range(low, high) { return low == high ? low : low "–" high }
 {
   row = $1; arch = $2; at = row SUBSEP arch
-  if ($4 == 0) next  # no bound on its threads, so no row
+  if ($4 == 0) next  # kernels without a bound on their threads have no row
   if (!(row in fewest)) { rows[++count] = row; fewest[row] = most[row] = $4 }
   fewest[row] = least(fewest[row], $4); most[row] = -least(-most[row], -$4)
   o = occupancy(arch, $4, $5, $6)

@@ -1,7 +1,7 @@
 # Sourced by the run scripts. install_packages NAME... installs the missing Debian packages and prints their names.
 install_packages() {
   command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
-    { echo "not a Debian system, needed here: $*"; return 0; }
+    { echo "this is not a Debian system; these packages are needed: $*"; return 0; }
   local package missing=() as_root=()
   for package in "$@"; do
     [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")

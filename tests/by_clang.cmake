@@ -4,8 +4,8 @@
 # 149 s to compile, and 23 s instead of 16 s to run. It does not run even longer, because gatefold::kernels is compiled
 # separately and optimised. Both compilers must use the same instruction set, because their objects are linked together.
 set(GATEFOLD_TEST_FOLDERS_BY_CLANG "" CACHE STRING
-    "Where g++ compiles the rest, compile the tests of these top folders of tests/ by clang++ -O0 (and the programs of \
-folders of examples/, `examples`, in a unity build)")
+    "In builds with g++: compile the tests of these top folders of tests/ with clang++ -O0 (`examples`: in a unity \
+build, the programs in the folders of examples/)")
 
 set(by_clang)
 if(GATEFOLD_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING)

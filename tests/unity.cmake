@@ -3,7 +3,7 @@
 # files include, so its own include directives do nothing. A file with a definition that must be unique in a program or
 # outside of namespaces is compiled separately.
 set(GATEFOLD_UNITY_BYTES 0 CACHE STRING
-    "Compile the test files of a folder together, up to so many bytes (0: each file alone)")
+    "Compile test files of a folder together, up to this number of bytes (0: each file separately)")
 set(alone "counted_allocations|operator (new|delete)|^(namespace [a-z_:]+ {|template <>|extern|#error)")
 set(made_at_once 9)
 # In a release build, files with these names are compiled separately and with -O2, because their loops take longer than
@@ -28,7 +28,7 @@ function(unity out target)
     endif()
     file(SIZE ${source} size)
     cmake_path(IS_PREFIX CMAKE_BINARY_DIR ${source} made)
-    if(made)  # files made from descriptors/ are short, but instantiate much
+    if(made)  # files generated from descriptors/ are short, but instantiate many templates
       math(EXPR size "${GATEFOLD_UNITY_BYTES} / ${made_at_once}")
     endif()
     math(EXPR bytes "${bytes} + ${size}")

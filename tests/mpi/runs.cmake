@@ -21,7 +21,7 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
   add_test(NAME distributed/failures
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/failures.sh $<TARGET_FILE:mpi_failures>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3)
-  set(bits_of 1.1 3.2)  # numbers of processes, and of threads of each process
+  set(bits_of 1.1 3.2)  # PROCESSES.THREADS: see mpi/bits.sh
   if(GATEFOLD_SLOW_TESTS)
     list(APPEND bits_of 1.2 2.1 2.2 3.1 4.1 4.2)
   endif()
