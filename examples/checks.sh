@@ -3,6 +3,6 @@
 set -u
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export TMPDIR=$dir  # mpirun makes a folder there; runs that share an empty folder delete it under each other
+export TMPDIR=$dir  # a separate folder: mpirun would remove an empty folder that another run uses
 failed=0
 fail() { echo "FAILED: $*" >&2; failed=1; }

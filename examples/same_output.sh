@@ -6,9 +6,9 @@ trap 'rm -rf "$dir"' EXIT
 for program; do
   for threads in 1 2; do
     OMP_NUM_THREADS=$threads "$program" >"$dir/out" || { echo "FAILED: $program: exit code $?"; exit 1; }
-    [ -s "$dir/out" ] || { echo "FAILED: $program says nothing"; exit 1; }
+    [ -s "$dir/out" ] || { echo "FAILED: $program printed nothing"; exit 1; }
     [ -e "$dir/first" ] || cp "$dir/out" "$dir/first"
-    diff "$dir/first" "$dir/out" || { echo "FAILED: $program on $threads threads says something else"; exit 1; }
+    diff "$dir/first" "$dir/out" || { echo "FAILED: $program: the output on $threads threads differs"; exit 1; }
   done
 done
 cat "$dir/first"

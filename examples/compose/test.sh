@@ -23,7 +23,7 @@ done
 # All numbers except the times are the same on any number of threads.
 run --threads 1 --json "$dir/1.json" && run --threads 2 --json "$dir/2.json" || fail "threads"
 stable() { grep -vE '"(relative_time|seconds|threads)"' "$1"; }
-cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "other numbers on 2 threads"
+cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "the numbers on 2 threads differ"
 
 refused() {
   local pattern=$1
@@ -44,8 +44,8 @@ cp "$dir/table.json" "$dir/kept.json"
 chmod -w "$dir/table.json"
 for file in nowhere/table.json table.json; do
   refused "$file: cannot" --json "$dir/$file"
-  [ ! -s "$dir/out" ] || fail "$file: a table before it is known that it cannot be written"
+  [ ! -s "$dir/out" ] || fail "$file: the table was computed although the file cannot be written"
 done
-cmp -s "$dir/table.json" "$dir/kept.json" || fail "a table that cannot be written is not what it was"
+cmp -s "$dir/table.json" "$dir/kept.json" || fail "a refused run changed the table"
 [ $failed -eq 0 ] && echo "all checks passed"
 exit $failed

@@ -23,8 +23,8 @@ for update in plain heavy-ball; do
       fail "$update $gate: $(cat "$dir/err")"
     run --update $update --gate $gate --threads 2 --json "$dir/2.json" --save "$dir/2.st" ||
       fail "$update $gate on 2 threads"
-    cmp -s "$dir/1.st" "$dir/2.st" || fail "$update $gate: other parameters on 2 threads"
-    cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "$update $gate: other metrics on 2 threads"
+    cmp -s "$dir/1.st" "$dir/2.st" || fail "$update $gate: the parameters on 2 threads differ"
+    cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "$update $gate: the metrics on 2 threads differ"
   done
 done
 # Experts that multiply bfloat16 give other numbers than float, but the same on any number of threads. Their checkpoint
@@ -32,10 +32,10 @@ done
 run --backend cpu-bf16 --threads 1 --json "" --save "$dir/half1.st" || fail "cpu-bf16: $(cat "$dir/err")"
 run --backend cpu-bf16 --threads 2 --json "" --save "$dir/half2.st" || fail "cpu-bf16 on 2 threads"
 run --json "" --save "$dir/float.st" || fail "cpu"
-cmp -s "$dir/half1.st" "$dir/half2.st" || fail "cpu-bf16: other parameters on 2 threads"
-cmp -s "$dir/half1.st" "$dir/float.st" && fail "cpu-bf16: the parameters of cpu"
+cmp -s "$dir/half1.st" "$dir/half2.st" || fail "cpu-bf16: the parameters on 2 threads differ"
+cmp -s "$dir/half1.st" "$dir/float.st" && fail "cpu-bf16: the parameters are those of cpu"
 run --epochs 3 --load "$dir/half1.st" --json "" --save "" ||
-  fail "cpu goes on from a checkpoint of cpu-bf16: $(cat "$dir/err")"
+  fail "cpu does not continue from a checkpoint of cpu-bf16: $(cat "$dir/err")"
 
 for key in test_accuracy train_seconds parameters seed threads layers expert_tokens; do
   grep -q "\"$key\"" "$dir/1.json" || fail "metrics lack $key"
@@ -57,7 +57,7 @@ for stops in 1 7 10 "13 19"; do
       fail "stopped at $stops: $(cat "$dir/err")"
     load=(--load "$dir/part.st")
   done
-  cmp -s "$dir/base.st" "$dir/part.st" || fail "stopped at $stops, then gone on: other bits than at once"
+  cmp -s "$dir/base.st" "$dir/part.st" || fail "stopped at $stops, then continued: the bits differ"
 done
 
 # A run on three shards has the same bits in 1 to 3 processes, also if it is stopped and continued.
@@ -72,15 +72,15 @@ counts=(0)
 ((${#launcher[@]} == 0)) || counts=(1 2 3)
 for processes in "${counts[@]}"; do
   on_shards $processes --threads $((processes % 2 + 1)) --json "$dir/shards.json" --save "$dir/shards$processes.st"
-  cmp "$dir/shards$processes.st" "$dir/shards${counts[0]}.st" || fail "on shards: other bits on $processes processes"
-  [ "$(grep -c "^epoch" "$dir/out")" -eq 2 ] || fail "on shards: says $(cat "$dir/out")"
+  cmp "$dir/shards$processes.st" "$dir/shards${counts[0]}.st" || fail "on shards: $processes processes: bits differ"
+  [ "$(grep -c "^epoch" "$dir/out")" -eq 2 ] || fail "on shards: printed $(cat "$dir/out")"
   cp "$dir/shards.json" "$dir/shards$processes.json"
   cmp -s <(stable "$dir/shards$processes.json") <(stable "$dir/shards${counts[0]}.json") ||
-    fail "on shards: other metrics on $processes processes"
+    fail "on shards: the metrics on $processes processes differ"
 done
 on_shards "${counts[0]}" --steps 7 --json "" --save "$dir/part.st"
 on_shards "${counts[-1]}" --load "$dir/part.st" --json "" --save "$dir/part.st"
-cmp "$dir/part.st" "$dir/shards${counts[0]}.st" || fail "on shards: stopped, then gone on: other bits"
+cmp "$dir/part.st" "$dir/shards${counts[0]}.st" || fail "on shards: stopped, then continued: the bits differ"
 run --epochs 0 --load "$dir/part.st" --json "$dir/again.json" --save "" || fail "evaluate a run on shards"
 [ "$(grep '"test_accuracy":' "$dir/shards.json")" = "$(grep '"test_accuracy":' "$dir/again.json")" ] ||
   fail "a run on shards evaluates differently in one process"

@@ -85,8 +85,8 @@ refused 'options: prompts: expected ids from 0 to 36, got 37' "${both[@]}" --pro
 model=(--model "$folders/mixtral" --tokens 40 --stop-ids -1)
 drawn() { run "${model[@]}" --temperature 2 --top-k 20 --top-p 0.95 "$@"; cat "$dir/out"; }
 first=$(drawn --seed 1 --threads 1)
-[ "$(drawn --seed 1 --threads 2)" = "$first" ] || fail "other tokens on 2 threads"
-[ "$(drawn --seed 2 --threads 1)" != "$first" ] || fail "the same tokens from another seed"
+[ "$(drawn --seed 1 --threads 2)" = "$first" ] || fail "the tokens on 2 threads differ"
+[ "$(drawn --seed 2 --threads 1)" != "$first" ] || fail "another seed gives the same tokens"
 for form in bfloat16 int8 int4 mxfp4; do run "${model[@]}" --weights $form; done
 # A file of packed weights gives the same tokens, without model.safetensors.
 mkdir "$dir/config"
@@ -116,7 +116,7 @@ train whole --steps 12
 whole=$(cat "$dir/out")
 train parts --steps 5
 train parts --steps 12 --threads 1
-cmp "$dir/whole/model.safetensors" "$dir/parts/model.safetensors" || fail "a continued run has other parameters"
+cmp "$dir/whole/model.safetensors" "$dir/parts/model.safetensors" || fail "the parameters of a continued run differ"
 cmp "$dir/whole/config.json" "$folders/mixtral/config.json" || fail "the saved config.json differs"
 run --model "$dir/whole" --tokens 40 --stop-ids -1
 [ "$(cat "$dir/out")" = "$whole" ] || fail "the saved decoder: expected $whole, got $(cat "$dir/out")"

@@ -14,7 +14,7 @@ END
 check_threads
 check_page 2
 check_few
-grep -q '"best_test_bits":.*"ngram_test_bits":' "$dir/1/metrics.jsonl" || fail "metrics lack what came out"
+grep -q '"best_test_bits":.*"ngram_test_bits":' "$dir/1/metrics.jsonl" || fail "metrics.jsonl lacks the test results"
 # other_run FOLDER OPTION...: makes a short run.
 other_run() {
   run --run "$dir/$1" "${@:2}" --steps 8 --warmup 2 --valid-tokens 100 --tokens 1 || fail "$1: $(cat "$dir/err")"
@@ -29,12 +29,12 @@ for options in "--update plain" "--update adam" "--update robust" "--update nest
 done
 different=$(for folder in "$dir"/base "$dir"/other*; do grep loss "$folder/metrics.jsonl" | md5sum; done | sort -u |
   wc -l)
-[ "$different" -eq $runs ] || fail "$runs runs of other options have $different courses of loss"
+[ "$different" -eq $runs ] || fail "expected $runs different curves of the loss, got $different"
 # Experts that multiply bfloat16 give the same bits on another number of threads, and other bits than float.
 other_run half1 --backend cpu-bf16 --threads 1
 other_run half2 --backend cpu-bf16 --threads 2
-cmp -s "$dir/half1/state.safetensors" "$dir/half2/state.safetensors" || fail "cpu-bf16: another state on 2 threads"
-cmp -s "$dir/half1/state.safetensors" "$dir/base/state.safetensors" && fail "cpu-bf16: the state of cpu"
+cmp -s "$dir/half1/state.safetensors" "$dir/half2/state.safetensors" || fail "cpu-bf16: the state on 2 threads differs"
+cmp -s "$dir/half1/state.safetensors" "$dir/base/state.safetensors" && fail "cpu-bf16: the state is that of cpu"
 # Recomputation gives the same bits and metrics, also if only some steps recompute. A run with parts of a batch and
 # dropout gives the same bits if another number of threads continues it.
 other_run recompute --recompute
@@ -49,7 +49,7 @@ for folder in whole parts; do
       --threads $((more % 2 + 1))
   done
 done
-cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch, gone on: another state"
+cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch: the state differs"
 
 # --dry-run writes nothing. The files of configs/ are valid; smaller sizes on the command line make them fast.
 for file in "$dir/small.json" "$(dirname "$0")"/configs/*.json; do
@@ -66,26 +66,26 @@ check_signals
 again() { "$program" "$@" --run "$dir/1" --text "$text" >"$dir/out" 2>"$dir/err" || fail "$*: $(cat "$dir/err")"; }
 again generate --tokens 40
 cmp <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" ||
-  fail "generates something else than at the end"
+  fail "generate: the text differs from that at the end of the run"
 again generate --tokens 40 --draw 2 --threads 1
-cmp -s <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" && fail "another seed writes the same"
+cmp -s <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" && fail "another seed gives the same text"
 again generate --tokens 5 --temperature 0 --prompt "The "
 grep -q "^The " "$dir/out" && [ "$(head -c -1 "$dir/out" | wc -m)" -eq 9 ] || fail "a prompt: $(cat "$dir/out")"
 # generate needs no text. It gives the same tokens with and without the cache.
 for cache in "" --no-cache; do
   "$program" generate --run "$dir/1" --data "$dir/nowhere" --tokens 40 $cache >"$dir/cache$cache" 2>"$dir/err" ||
     fail "$cache: $(cat "$dir/err")"
-  grep -qE "^40 characters in [0-9.]+ s: [0-9]+ a second$" "$dir/err" || fail "$cache: says no speed: $(cat "$dir/err")"
+  grep -qE "^40 characters in [0-9.]+ s: [0-9]+ a second$" "$dir/err" || fail "$cache: no speed: $(cat "$dir/err")"
 done
-cmp "$dir/cache" "$dir/cache--no-cache" || fail "writes something else without a cache"
+cmp "$dir/cache" "$dir/cache--no-cache" || fail "generate: the text differs without a cache"
 check_full generate
 check_full evaluate --text "$text"
 again evaluate --log-probabilities "$dir/log_p"
 cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Kneser)" "$dir/out") ||
-  fail "evaluates differently"
+  fail "evaluate: the bits differ from those at the end of the run"
 awk -v told="$(awk '/^this model/ { print $NF }' "$dir/out")" '
   { sum -= $1 / log(2) } END { d = sum / NR - told; exit !(NR > 100 && d < 1e-4 && d > -1e-4) }' "$dir/log_p" ||
-  fail "log-probabilities are not those of the bits"
+  fail "the log-probabilities do not give the printed bits"
 # Packed weights change the bits per token by less than 0.3, and most forms give different bits.
 bits_of() { again evaluate "$@"; awk '/^this model/ { print $NF }' "$dir/out"; }
 exact=$(bits_of) all=$exact
@@ -98,7 +98,7 @@ done
 [ "$(tr ' ' '\n' <<<"$all" | sort -u | wc -l)" -ge 4 ] || fail "bits of packed weights: $all"
 "$program" train --run "$dir/packed" --text "$text" --weights int8 >"$dir/out" 2>"$dir/err"
 [ $? -eq 2 ] && grep -q "options: weights: expected float for the command train, got int8" "$dir/err" ||
-  fail "trains with packed weights: $(cat "$dir/err")"
+  fail "train accepts packed weights: $(cat "$dir/err")"
 # Any text can be evaluated: its tokens that the model does not have become the unknown token.
 { cat "$text"; seq 3000 | sed 's/$/ ΩΩΩ/'; } >"$dir/other.txt"
 "$program" evaluate --run "$dir/1" --text "$dir/other.txt" >"$dir/out" 2>"$dir/err" &&
@@ -139,12 +139,12 @@ for run in moves shards${counts[0]} shards${counts[-1]}; do
       sub(/.*"slots":\[\[/, ""); sub(/\]\].*/, ""); layers = split($0, layer, /\],\[/)
       for (l = 1; l <= layers; ++l) { n = split(layer[l], slot, ","); for (e = 1; e <= n; ++e) sum[l] += slot[e] } }
     END { exit !(NR == 3 && times == 9 && seconds > 0 && !bad && layers == 2 && sum[1] == 9600 && sum[2] == 9600) }
-  ' "$dir/$run/shards.jsonl" || fail "$run: what shards did: $(cat "$dir/$run/shards.jsonl")"
+  ' "$dir/$run/shards.jsonl" || fail "$run: wrong values in shards.jsonl: $(cat "$dir/$run/shards.jsonl")"
   ! command -v gnuplot >/dev/null || grep -q "<svg" "$dir/$run/shards.svg" || fail "$run: no picture of shards"
 done
 grep -q '"experts_moved":0' "$dir/moves/shards.jsonl" && fail "no expert moved"
 grep -q "^this model" "$dir/shards.out" && [ "$(grep -c "^step 60:" "$dir/shards.out")" -eq 1 ] ||
-  fail "shards: says $(cat "$dir/shards.out")"
+  fail "shards: printed $(cat "$dir/shards.out")"
 "$program" generate --run "$dir/shards${counts[0]}" --text "$text" --tokens 5 >"$dir/out" 2>"$dir/err" ||
   fail "generates from a run on shards: $(cat "$dir/err")"
 if ((${#launcher[@]} > 0)); then
@@ -160,21 +160,21 @@ if ((${#launcher[@]} > 0)); then
   on_shards lost 2 --stop 40 && on_shards lost 1 || fail "after a process was killed: $(cat "$dir/err")"
   same_run lost shards1 "a process was killed"
 fi
-on_shards too_many 0 --update robust && fail "shards: takes any update"
+on_shards too_many 0 --update robust && fail "shards: accepts the update robust"
 grep -q "shards: expected the update plain or heavy-ball, got robust" "$dir/err" ||
   fail "shards: $(cat "$dir/err")"
 
 check_refused
 # If a loss or gradient is not finite, the run ends, and the state before that step is saved.
 refused "Trainer.step: .*no parameter was changed" --run "$dir/diverged" --lr 1e30 --warmup 0 --save 1000
-[ -s "$dir/diverged/state.safetensors" ] || fail "a run that diverged lacks the state of its last step"
+[ -s "$dir/diverged/state.safetensors" ] || fail "a run that diverged did not save the state before the last step"
 # A refused --fresh leaves the previous run unchanged.
 cp -r "$dir/1" "$dir/kept"
 refused "Corpus: ids: expected" --run "$dir/1" --fresh --length 20000
 refused "text: valid-tokens: expected more than length = 16 tokens, got 10" --run "$dir/1" --fresh --valid-tokens 10
 refused "KneserNey: order: expected at most [0-9]+, got 63" --run "$dir/1" --fresh --order 63
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] || refused "backend: expected cpu or" --run "$dir/1" --fresh --backend cuda
-diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"
+diff -r "$dir/1" "$dir/kept" || fail "a refused --fresh changed the previous run"
 refused "mu: expected an update with this option, got plain" --update plain --mu 0.5
 refused "gamma: expected an update with this option, got robust" --update robust --gamma 0.5
 refused "not expected: --batchs" --batchs 100
@@ -190,9 +190,9 @@ refused "decayed: " --decayed biases
 refused "prompt: expected UTF-8" --prompt $'a\xff'
 refused "prompt: expected UTF-8" --prompt $'-a\xff'  # a value, although it begins with -
 refused "nowhere/log_p: cannot create" --log-probabilities "$dir/nowhere/log_p"
-[ ! -e "$dir/refused/state.safetensors" ] || fail "steps before what is refused"
+[ ! -e "$dir/refused/state.safetensors" ] || fail "a refused run saved a state"
 run --run "$dir/asked" --log-probabilities "$dir/asked.txt" --stop 1 || fail "asked: $(cat "$dir/err")"
-[ ! -e "$dir/asked.txt" ] || fail "an empty file of log-probabilities"
+[ ! -e "$dir/asked.txt" ] || fail "a stopped run wrote a file of log-probabilities"
 refused "text: expected one of data and text, got both" --data "$dir/words"
 refused "blocks: Value 1099511627776 not in range" --blocks 1099511627776
 refused "not enough memory for these sizes" --experts 65536 --hidden 1048576

@@ -29,16 +29,16 @@ for backend in cuda cuda-bf16; do
     run --run "$dir/parts.$backend" --backend $backend --stop $stop || fail "$backend, stopped: $(cat "$dir/err")"
   done
   cmp "$dir/whole.$backend/state.safetensors" "$dir/parts.$backend/state.safetensors" ||
-    fail "$backend, gone on: another state"
+    fail "$backend, continued: the state differs"
   for cache in "" --no-cache; do
     "$program" generate --run "$dir/whole.$backend" --tokens 10 $cache >"$dir/wrote$cache" 2>"$dir/err" ||
-      fail "$backend writes: $(cat "$dir/err")"
+      fail "$backend, generate: $(cat "$dir/err")"
   done
-  cmp "$dir/wrote" "$dir/wrote--no-cache" || fail "$backend writes something else without a cache"
+  cmp "$dir/wrote" "$dir/wrote--no-cache" || fail "$backend, generate: the text differs without a cache"
 done
 cmp -s "$dir/whole.cuda/state.safetensors" "$dir/whole.cuda-bf16/state.safetensors" &&
-  fail "cuda-bf16: the state of cuda"
-run --run "$dir/x" --backend cuda-bf16 --update adam && fail "cuda-bf16 with an update that it lacks"
+  fail "cuda-bf16: the state is that of cuda"
+run --run "$dir/x" --backend cuda-bf16 --update adam && fail "cuda-bf16 accepts an update that it does not have"
 grep -q "^language_model: options: backend: expected cpu or cuda for the update adam, got cuda-bf16$" "$dir/err" ||
-  fail "another sentence: $(cat "$dir/err")"
+  fail "expected another message, got: $(cat "$dir/err")"
 exit $failed

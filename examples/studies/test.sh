@@ -31,13 +31,13 @@ for key in program options results curves; do
 done
 count=$(results "$dir/1" | grep -c '^   "name": "[^"]')
 ((count > 0)) || fail "no results"
-[ -z "$(results "$dir/1" | grep '^   "name": ' | sort | uniq -d)" ] || fail "two results of one name"
+[ -z "$(results "$dir/1" | grep '^   "name": ' | sort | uniq -d)" ] || fail "two results have the same name"
 for key in mean std seeds values; do
   [ "$(results "$dir/1" | grep -c "^   \"$key\": ")" -eq "$count" ] || fail "results lack $key"
 done
 [ "$(head -n 1 "$dir/1/results.csv")" = name,mean,std,seeds,published,published_std,agrees ] ||
-  fail "the header of results.csv"
-[ "$(wc -l <"$dir/1/results.csv")" -eq $((count + 1)) ] || fail "results.csv has not as many rows as results.json"
+  fail "results.csv has another header"
+[ "$(wc -l <"$dir/1/results.csv")" -eq $((count + 1)) ] || fail "results.csv: expected $count rows"
 ! command -v gnuplot >/dev/null || compgen -G "$dir/1/*.svg" >/dev/null || fail "no picture"
 
 # A router that looks ahead gives another perplexity if the later words are cut off. The other routers do not.
@@ -51,10 +51,10 @@ if [[ $program == */graph_of_tokens ]]; then
 fi
 
 run "$dir/2" --threads 2 || fail "on 2 threads: $(tail -n 1 "$dir/err")"
-same "$dir/2" || fail "other results on 2 threads"
+same "$dir/2" || fail "the results on 2 threads differ"
 
 # Kills the program after its first run. The finished runs are kept, each in a file, and only the others are computed.
-for _ in 1 2 3 4 5; do  # on a busy machine it can finish before it is noticed
+for _ in 1 2 3 4 5; do  # retries, because on a busy machine the program can end before the kill
   rm -rf "$dir/3"
   "$program" "${small[@]}" "${data[@]}" --out "$dir/3" --threads 1 >/dev/null 2>&1 &
   killed=$!
@@ -63,20 +63,20 @@ for _ in 1 2 3 4 5; do  # on a busy machine it can finish before it is noticed
   wait $killed 2>/dev/null
   [ -e "$dir/3/results.json" ] || break
 done
-[ ! -e "$dir/3/results.json" ] || fail "done before it was killed"
+[ ! -e "$dir/3/results.json" ] || fail "all runs ended before the program was killed"
 kept() { (cd "$dir/3/runs" && stat -c '%n %i %y' -- *.json); }
 before=$(kept)
 rm -f "$dir"/3/runs/*.tmp  # left by a kill between writing and renaming
 run "$dir/3" || fail "after a kill: $(tail -n 1 "$dir/err")"
-same "$dir/3" || fail "other results after a kill"
-[ -z "$(comm -23 <(echo "$before") <(kept))" ] || fail "what was done before a kill was done again"
+same "$dir/3" || fail "the results after a kill differ"
+[ -z "$(comm -23 <(echo "$before") <(kept))" ] || fail "runs that had ended before the kill were computed again"
 
 # If a picture cannot be drawn, the results are written nevertheless.
 if command -v gnuplot >/dev/null; then
   mkdir "$dir/4"
   cp -r "$dir/1/runs" "$dir/4"
   for picture in "$dir"/1/*.svg; do mkdir "$dir/4/$(basename "$picture").tmp"; done
-  run "$dir/4" && fail "draws what it cannot"
+  run "$dir/4" && fail "expected an error, because a picture cannot be drawn"
   grep -q "svg: cannot draw" "$dir/err" && same "$dir/4" || fail "no picture, no results: $(tail -n 1 "$dir/err")"
 fi
 
@@ -89,7 +89,7 @@ run "$dir/3" && same "$dir/3" || fail "damaged runs: $(tail -n 1 "$dir/err")"
 sed -E 's/"options":\{.*,"result":/"options":{},"result":/' "$dir/1/runs/${runs[0]}" >"$last"
 run "$dir/3" && same "$dir/3" || fail "a run of other options: $(tail -n 1 "$dir/err")"
 run "$dir/3" --fresh && same "$dir/3" || fail "--fresh: $(tail -n 1 "$dir/err")"
-[ -z "$(comm -12 <(echo "$before") <(kept))" ] || fail "--fresh took a run from before"
+[ -z "$(comm -12 <(echo "$before") <(kept))" ] || fail "--fresh used a stored run"
 run "$dir/3" --seed 7 || fail "--seed 7: $(tail -n 1 "$dir/err")"
 cmp -s <(results "$dir/1") <(results "$dir/3") && fail "the seed changes nothing"
 
@@ -137,7 +137,7 @@ case $(basename "$program") in
     done
     run "$dir/close" --test 20 --study unequal --decay 0.7,0.7000001 || fail "close values: $(tail -n 1 "$dir/err")"
     [ "$(results "$dir/close" | grep -cE '"name": ".*\.decay0\.7(000001)?\.accuracy"')" -eq 4 ] &&
-      [ "$(find "$dir/close/runs" -name '*.decay0.7000001.*' | wc -l)" -eq 4 ] || fail "close values are one"
+      [ "$(find "$dir/close/runs" -name '*.decay0.7000001.*' | wc -l)" -eq 4 ] || fail "close values have the same name"
     # Unknown results are printed as nan: those of clusters without items, or if outputs are NaN.
     run "$dir/few" --test 2 --study theorem,unequal --expert both --eta 0.1 --decay 0.01 &&
       grep -qE "\.smallest_cluster_accuracy +nan ± nan" "$dir/out" && grep -qE "\.own_error +nan ± nan" "$dir/out" ||
@@ -152,13 +152,13 @@ case $(basename "$program") in
   mot_text)
     most() { run "$dir/1" "$@"; grep -oE "expected at most [0-9]+ together" "$dir/err"; }
     [ -n "$(most --train 20000)" ] && [ "$(most --train 20000)" = "$(most --train 1000000)" ] ||
-      fail "two bounds of --train: $(most --train 20000), $(most --train 1000000)"
+      fail "expected the same bound of --train twice, got $(most --train 20000), $(most --train 1000000)"
     ;;
 esac
 echo keep >"$dir/file"
 refused "a file for the folder" file --out "$dir/file"
 refused "a folder below a file" file --out "$dir/file/below"
-[ "$(cat "$dir/file")" = keep ] || fail "overwrote a file that stood in the way"
+[ "$(cat "$dir/file")" = keep ] || fail "overwrote a file that has the name of the folder"
 "$program" --help | grep -q -- --seeds || fail "--help"
 [ $failed -eq 0 ] && echo "all checks passed"
 exit $failed

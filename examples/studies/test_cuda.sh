@@ -19,10 +19,10 @@ results() { tail -n +2 "$dir/$1/results.csv" | cut -d , -f 1,2 | sort; }
 run first cpu
 cp -r "$dir/first" "$dir/second"
 run second cuda --threads 2
-grep -q "runs from before" "$dir/out" && fail "took runs of the CPU: $(cat "$dir/out")"
-grep -q '"backend": "cuda"' "$dir/second/results.json" || fail "results.json does not say where they were computed"
+grep -q "runs from before" "$dir/out" && fail "cuda used stored runs of the CPU: $(cat "$dir/out")"
+grep -q '"backend": "cuda"' "$dir/second/results.json" || fail "results.json does not name the backend"
 for of_case in "$dir"/second/runs/*; do
-  grep -q '"backend":"cuda"' "$of_case" || fail "$(basename "$of_case") does not say where it was computed"
+  grep -q '"backend":"cuda"' "$of_case" || fail "$(basename "$of_case") does not name the backend"
 done
 # Stored runs of the CPU name no backend, so that runs of older versions stay valid.
 grep -rq backend "$dir/first" && fail "runs of the CPU name a backend"
@@ -30,16 +30,16 @@ grep -rq backend "$dir/first" && fail "runs of the CPU name a backend"
 join -t , <(results first) <(results second) | awk -F , '
   { apart = $2 - $3; if (apart < 0) apart = -apart; most = $2 < 0 ? -$2 : $2
     if (!(apart <= 1e-5 * most + 1e-9)) { print "of the CPU and others: " $0; bad = 1 } }
-  END { exit bad || NR < 6 }' >&2 || fail "other numbers than the CPU's"
+  END { exit bad || NR < 6 }' >&2 || fail "the numbers differ from those of the CPU"
 
 cp -r "$dir/second" "$dir/third"
 rm "$(ls -d "$dir"/third/runs/* | head -n 1)"
 run third cuda --threads 1
-grep -q "runs from before" "$dir/out" || fail "computes anew what is done: $(cat "$dir/out")"
-diff -r "$dir/second/runs" "$dir/third/runs" >/dev/null || fail "other results on 1 thread"
+grep -q "runs from before" "$dir/out" || fail "stored runs were not used: $(cat "$dir/out")"
+diff -r "$dir/second/runs" "$dir/third/runs" >/dev/null || fail "the results on 1 thread differ"
 run third cpu
-grep -q "runs from before" "$dir/out" && fail "took runs of the GPU: $(cat "$dir/out")"
-diff -r "$dir/first/runs" "$dir/third/runs" >/dev/null || fail "other runs of the CPU after those of the GPU"
+grep -q "runs from before" "$dir/out" && fail "the CPU used stored runs of the GPU: $(cat "$dir/out")"
+diff -r "$dir/first/runs" "$dir/third/runs" >/dev/null || fail "the runs of the CPU differ after those of the GPU"
 
 "$program" "${small[@]}" "${data[@]}" --backend cuda --costs >"$dir/out" 2>"$dir/err"
 [ $? -eq 2 ] && grep -q "backend: expected cpu with --costs, which measures host memory, got cuda$" "$dir/err" ||

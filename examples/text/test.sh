@@ -4,7 +4,7 @@
 split=$1 ngram=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../checks.sh"
-same() { diff <(printf '%s\n' "${@:2}") "$1" >&2 || fail "$1 is not what it should be"; }
+same() { diff <(printf '%s\n' "${@:2}") "$1" >&2 || fail "$1: expected other lines"; }
 
 printf 'line %d, x\n' 1 2 3 4 1 6 7 8 >"$dir/eight"
 "$split" "$dir/eight" "$dir/cut" --valid 0.25 --test 0.25 --stretches 2 >"$dir/out" || fail "split_text: exit code $?"
@@ -15,7 +15,7 @@ same <(awk '{ $1 = $1; print }' "$dir/out") "part lines words distinct character
   "train.txt 4 12 5 40 0" "valid.txt 2 6 4 20 0" "test.txt 2 6 4 20 0"
 printf 'a\nb\na\nb\n' >"$dir/twice"
 "$split" "$dir/twice" "$dir/cut" --valid 0.25 --test 0.25 | grep -qE "^valid.txt .* 1$" ||
-  fail "a repeated line is not counted"
+  fail "split_text did not count a repeated line"
 
 # The text "a b a b c" of support/kneser_ney_test.cpp as words of a line, followed by <eos>. "b" follows "a" twice.
 printf 'a b a b c\n' >"$dir/train"
@@ -27,7 +27,7 @@ printf 'a b\n' >"$dir/test"
 same "$dir/out" "$dir/train: 6 tokens, vocabulary 5, order 2, discounts 1.0000 0.6000" \
   "$dir/test: 3 tokens, bits 1.7274, perplexity 3.3113"
 "$ngram" "$dir/train" --evaluate "$dir/test" --evaluate "$dir/train" --order 1 >"$dir/out"
-[[ $(grep -c bits "$dir/out") == 2 ]] || fail "two files are to be foreseen"
+[[ $(grep -c bits "$dir/out") == 2 ]] || fail "expected the bits of two files"
 
 # Runs prepare.sh with a program and a file instead of the packages.
 mkdir -p "$dir/bin" "$dir/text/dict-gcide/usr/share/dictd"
@@ -52,13 +52,13 @@ if [[ ! -e /usr/share/dictd/gcide.dict.dz ]]; then
   same <(head -n 1 "$dir/text/bible/train.txt") 'In the beginning: "God," (he) said.'
   same <(head -n 1 "$dir/text/bible_words/train.txt") 'In the beginning : " God , " ( he ) said .'
   cat "$dir"/text/bible/*.txt | sort | cmp - <(sort "$dir/text/bible.txt") || fail "the three parts are not the Bible"
-  [[ $(grep -c '^== ' "$dir/out") == 4 ]] || fail "four texts are to be told"
+  [[ $(grep -c '^== ' "$dir/out") == 4 ]] || fail "expected the sizes of four texts"
   PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/one" "$split" bible >"$dir/out" ||
     fail "prepare.sh bible: exit code $?"
-  [[ -e $dir/one/bible/test.txt && ! -e $dir/one/gcide.txt ]] || fail "more or less than the Bible alone"
+  [[ -e $dir/one/bible/test.txt && ! -e $dir/one/gcide.txt ]] || fail "prepare.sh bible: expected only the Bible"
   sed -i '$d' "$dir/verses"
   PATH=$dir/bin:$PATH bash "$here/prepare.sh" "$dir/text" "$split" >"$dir/out" 2>&1 &&
-    fail "a Bible without its end is taken"
+    fail "prepare.sh accepted a Bible without its end"
   grep -q "expected 31102 verses of the program bible, got 31101" "$dir/out" ||
     fail "a Bible without its end: $(cat "$dir/out")"
 fi
@@ -80,7 +80,7 @@ refused "^split_text: Split: valid \+ test: expected less than 1" \
 refused "^split_text: .*eight/cut: " "$split" "$dir/eight" "$dir/eight/cut"
 refused "^prepare.sh: expected the text bible or gcide, got bibel$" \
   bash "$here/prepare.sh" "$dir/unknown" "$split" bible bibel
-[ ! -e "$dir/unknown" ] || fail "texts are made beside one that is unknown"
+[ ! -e "$dir/unknown" ] || fail "prepare.sh made texts although one name is unknown"
 refused "^ngram: .*nowhere: cannot open" "$ngram" "$dir/nowhere"
 refused "^ngram: KneserNey: order: expected at most" "$ngram" "$dir/train" --order 63
 refused "^ngram: KneserNey: text: expected at least 9 tokens, got 6" "$ngram" "$dir/train" --unit word --order 9

@@ -10,7 +10,7 @@ said() { grep -vE "^[0-9]+ steps in .* $items/s|^in .*: state|; step [0-9]+ of "
 same_run() {
   local file
   for file in state.safetensors best.safetensors metrics.jsonl; do
-    cmp -s "$dir/$1/$file" "$dir/$2/$file" || fail "$3: other $file"
+    cmp -s "$dir/$1/$file" "$dir/$2/$file" || fail "$3: $file differs"
   done
 }
 
@@ -24,10 +24,10 @@ check_threads() {
   done
   took=$((($(date +%s%N) - begun) / 2000000))  # ms of a run
   same_run 1 2 "2 threads"
-  cmp "$dir/1.out" "$dir/2.out" || fail "says something else on 2 threads"
+  cmp "$dir/1.out" "$dir/2.out" || fail "the output on 2 threads differs"
   loss() { sed -nE "s/^\{\"step\":$1,\"loss\":([0-9.]+)\}$/\1/p" "$dir/1/metrics.jsonl"; }
   awk -v first="$(loss 1)" -v last="$(loss 60)" 'BEGIN { exit !(first > 0 && last > 0 && last < first - 0.5) }' ||
-    fail "the loss falls: from $(loss 1) to $(loss 60)"
+    fail "the loss does not fall enough: from $(loss 1) to $(loss 60)"
 }
 
 # check_page LAYERS: checks the metrics of each layer (load, entropy, fluctuation) and the page of a run, which must not
@@ -41,10 +41,10 @@ check_page() {
   grep -q "<td>experts</td><td>4</td>" "$dir/1/report.html" || fail "the page lacks options"
   ! grep -qE "(src|href)=['\"]?[^#'\"]" "$dir/1/report.html" || fail "the page refers to another file"
   ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] ||
-    fail "no two pictures in the page"
+    fail "expected two pictures in the page"
   # The axis of experts has a label, and its numbers are whole.
   ! command -v gnuplot >/dev/null || { grep -q ">expert<" "$dir/1/routing.svg" &&
-    ! grep -qE "> *-0.5<" "$dir/1/routing.svg"; } || fail "the axis of experts"
+    ! grep -qE "> *-0.5<" "$dir/1/routing.svg"; } || fail "routing.svg: wrong axis of experts"
 }
 
 # The last line of a run names exactly the files that exist.
@@ -60,7 +60,7 @@ check_few() {
     for steps in 1 2; do
       run --run "$dir/few" --fresh --steps $steps --warmup 0 --experts $experts --k 1 ||
         fail "few: $(cat "$dir/err")"
-      [ ! -s "$dir/err" ] || fail "$experts experts, $steps steps: says $(cat "$dir/err")"
+      [ ! -s "$dir/err" ] || fail "$experts experts, $steps steps: printed $(cat "$dir/err")"
       check_files few
     done
   done
@@ -87,16 +87,16 @@ check_resume() {
     kill -9 $! 2>/dev/null && touch "$dir/kills"
     wait $!
   done 2>/dev/null  # bash reports killed jobs there
-  [ -e "$dir/kills" ] || fail "nothing was killed"
+  [ -e "$dir/kills" ] || fail "every run ended before it was killed"
   "$program" --run "$dir/killed" "${data[@]}" "${end[@]}" --threads 2 >"$dir/out" 2>"$dir/err" ||
     fail "killed: $(cat "$dir/err")"
-  same_run 1 killed "killed, then gone on"
+  same_run 1 killed "killed, then continued"
   cmp <(said "$dir/out" | sed -n "/^$report/,\$p") <(sed -n "/^$report/,\$p" "$dir/1.out") ||
-    fail "killed: says something else"
+    fail "killed, then continued: the output differs"
   for stop in 1 20 59 0; do
     run --run "$dir/stopped" --stop $stop --threads $((stop % 2 + 1)) || fail "stop: $(cat "$dir/err")"
   done
-  same_run 1 stopped "stopped, then gone on"
+  same_run 1 stopped "stopped, then continued"
 }
 
 # Ctrl-C and SIGTERM must save the state of the step that the program prints.
@@ -111,7 +111,7 @@ check_signals() {
     step=$(sed -nE 's/^stopped at step ([0-9]+) of.*/\1/p' "$dir/out")
     run --run "$dir/until" --fresh --steps 1000000 --stop "${step:-1}" || fail "SIG$signal: $(cat "$dir/err")"
     cmp -s "$dir/$signal/state.safetensors" "$dir/until/state.safetensors" ||
-      fail "SIG$signal at ${step:-no step}: another state"
+      fail "SIG$signal at ${step:-no step}: the state differs"
   done
 }
 
@@ -164,7 +164,7 @@ check_refused() {
   # A refused --fresh leaves the previous run unchanged.
   cp -r "$dir/1" "$dir/kept"
   refused "mu: Value nan is no number from -1 to 1" --run "$dir/kept" --fresh --mu nan
-  diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"
+  diff -r "$dir/1" "$dir/kept" || fail "a refused --fresh changed the previous run"
   rm -r "$dir/kept"
   refused "best.safetensors: cannot open" evaluate
   mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"

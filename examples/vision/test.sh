@@ -23,9 +23,9 @@ for key in test_accuracy fgsm_accuracy pgd_accuracy corrupted_accuracy mean_corr
   grep -q "\"$key\":" "$dir/1/metrics.jsonl" || fail "metrics lack $key"
 done
 [ "$(grep -cE '^(gaussian_noise|blur|contrast|brightness|pixelate|occlusion)( +[0-9.]+){6}$' "$dir/1.out")" -eq 6 ] ||
-  fail "no table of six corruptions in five severities"
+  fail "expected a table of six corruptions with five severities"
 ! command -v gnuplot >/dev/null || [ "$(grep -c "<svg" "$dir/1/accuracy.svg")" -eq 1 ] ||
-  fail "no picture, or two in a file"
+  fail "accuracy.svg: expected one picture"
 ! command -v gnuplot >/dev/null || [ "$(grep -c ">accuracy on validation<" "$dir/1/accuracy.svg")" -eq 2 ] ||
   fail "accuracy.svg: the right axis has no label"
 # Both attacks reduce the accuracy.
@@ -40,7 +40,7 @@ for of in "vmoe plain" "vmoe robust" "similarity heavy-ball" "attention heavy-ba
 done
 [ "$(cat "$dir"/*.*/state.safetensors | wc -c)" -gt 0 ] &&
   [ "$(for state in "$dir"/*.*/state.safetensors; do sha256sum <"$state"; done | sort -u | wc -l)" -eq 5 ] ||
-  fail "two of the five models are the same"
+  fail "expected five different models"
 
 check_resume accuracy
 check_signals
@@ -49,7 +49,7 @@ check_signals
 "$program" evaluate --run "$dir/1" "${data[@]}" "${end[@]}" >"$dir/out" 2>"$dir/err" ||
   fail "evaluate: $(cat "$dir/err")"
 cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p' "$dir/out") ||
-  fail "evaluates differently"
+  fail "evaluate: the report differs from that at the end of the run"
 
 check_full evaluate "${data[@]}" "${end[@]}"
 check_refused
@@ -58,7 +58,7 @@ refused "mu: expected update = heavy-ball, which has this option, got plain" --u
 refused "tau: expected router = similarity, which has this option, got soft" --router soft --tau 2
 cp -r "$dir/1" "$dir/kept"
 refused "tau: expected a value for which 1 / tau is finite" --run "$dir/kept" --fresh --router similarity --tau 1e-300
-diff -r "$dir/1" "$dir/kept" || fail "a run that its first step refused to begin afresh is not what it was"
+diff -r "$dir/1" "$dir/kept" || fail "a --fresh that was refused at the first step changed the previous run"
 refused "update: expected plain or heavy-ball for the router soft, got robust" --router soft --update robust
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda

@@ -25,17 +25,17 @@ done
 
 run --run "$dir/whole" --backend cuda || fail "cuda: $(cat "$dir/err")"
 sed -n '/^accuracy/,/^mean/p' "$dir/out" >"$dir/said"
-[ "$(wc -l <"$dir/said")" -ge 10 ] || fail "cuda says no accuracies: $(cat "$dir/out")"
+[ "$(wc -l <"$dir/said")" -ge 10 ] || fail "cuda prints no accuracies: $(cat "$dir/out")"
 for stop in 3 0; do
   run --run "$dir/parts" --backend cuda --stop $stop || fail "cuda, stopped: $(cat "$dir/err")"
 done
 for file in state best; do
-  cmp "$dir/whole/$file.safetensors" "$dir/parts/$file.safetensors" || fail "gone on: another $file"
+  cmp "$dir/whole/$file.safetensors" "$dir/parts/$file.safetensors" || fail "continued: $file differs"
 done
 "$program" evaluate --run "$dir/whole" --data "$dir" "${end[@]}" >"$dir/out" 2>"$dir/err" &&
-  cmp "$dir/said" <(sed -n '/^accuracy/,/^mean/p' "$dir/out") || fail "evaluates differently: $(cat "$dir/err")"
+  cmp "$dir/said" <(sed -n '/^accuracy/,/^mean/p' "$dir/out") || fail "evaluate: the report differs: $(cat "$dir/err")"
 run --run "$dir/few" --stop 1 || fail "few: $(cat "$dir/err")"
-run --run "$dir/few" --backend cuda && fail "goes on with the CPU's run"
+run --run "$dir/few" --backend cuda && fail "cuda continues a run of the CPU"
 grep -q "^vision: .*metadata: backend: expected cpu, as in the run, got cuda (--fresh starts a new run)$" "$dir/err" ||
-  fail "another sentence: $(cat "$dir/err")"
+  fail "expected another message, got: $(cat "$dir/err")"
 exit $failed
