@@ -1,10 +1,10 @@
-"""Pages with parts that a script page.py writes, between the markers <!-- page.py: NAME --> and <!-- end -->."""
+"""Replaces the parts of a page that a script page.py writes, between <!-- page.py: NAME --> and <!-- end -->."""
 import re
 
 
 def filled(text, parts):
-    """Returns the text of a page with its parts (name of the part → text), and the names of parts that were missing or
-    differed."""
+    """Returns the text of a page with its new parts (name of the part → text), and the names of the parts whose markers
+    were missing or whose text has changed."""
     stale = []
     for name, content in parts.items():
         begin, end = f"<!-- page.py: {name} -->\n", "<!-- end -->"

@@ -1,7 +1,7 @@
-"""equations.py: the equations of doc comments and pages as MathML.
+"""equations.py: converts the equations of doc comments and pages to MathML.
 
-`block(lines)` converts a block of equation lines and returns one line of HTML, or None if it is unsure. Doubtful cases
-are None on purpose: the page then shows the text of the comment. `python3 docs/site/equations.py` lists the blocks of
+`block(lines)` converts a block of equation lines and returns one line of HTML. It returns None if the meaning of the
+text is not certain; the page then shows the text of the comment. `python3 docs/site/equations.py` lists the blocks of
 include/ that stay text; `python3 docs/site/equations.py FORMULA` prints one formula as MathML.
 """
 
@@ -15,24 +15,24 @@ SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₋₊ₜₙₖₗₘₚᵢ
 SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵗᵀⁿᵏᵈ", "0123456789−+tTnkd"))
 OPENING, CLOSING = "([{⟨⌈⌊", ")]}⟩⌉⌋"
 OPERATORS = set("=←+−-·⊙∘×/,;:<>≤≥≠≈≡∝~∈∉→∓±⊕⊗⟺⟹*…≪≫∪∩∖")
-LIMITS = {"max", "min", "argmax", "argmin"}  # their subscripts are below them
+LIMITS = {"max", "min", "argmax", "argmin"}  # a subscript is below the function
 FUNCTIONS = LIMITS | {"softmax", "concat", "log", "exp", "top"}
 ACCENTS = set("\u0304\u0302\u0303\u0307")
 NUMBER = re.compile(r"\s+(\(\d+[a-z]?\))\s*$")
 
 
 class Unsure(Exception):
-    """The converter does not know what the text means."""
+    """The meaning of the text is not certain, so it is not converted."""
 
 
 def decomposed(text):
-    """`text` with the accents of letters apart, and with one character for each comparison."""
+    """Returns `text` with letters and accents as separate characters, and with one character for each comparison."""
     text = text.replace("<=", "≤").replace(">=", "≥")
     return "".join(unicodedata.normalize("NFD", c) if c.isalpha() else c for c in text)
 
 
 def mathml(text):
-    """The elements of one formula. Throws Unsure."""
+    """Returns the elements of one formula. Raises Unsure."""
     result = Formula(decomposed(text)).sequence()
     if visible(result) != visible_source(text):
         raise Unsure("characters were lost")
@@ -52,7 +52,7 @@ def visible_source(text):
 
 
 def closing(text, at):
-    """The position of the bracket that closes the one at `at`, or -1 if the brackets in between do not match."""
+    """Returns the position of the bracket that closes the one at `at`, or -1 if brackets in between do not match."""
     stack = []
     for i in range(at, len(text)):
         if text[i] in OPENING:
@@ -74,7 +74,7 @@ def row(parts):
 
 
 def operator(c, prefix):
-    """One operator or bracket. It never stretches, so that it stays the character of the comment."""
+    """Returns one operator or bracket. It does not stretch, so that it keeps the size that it has in the comment."""
     form = ' form="prefix"' if prefix and c in "−-+∓±" else ""
     if c in "|‖":
         form = ' lspace="0.05em" rspace="0.05em"'
@@ -85,7 +85,7 @@ def operator(c, prefix):
 
 class Formula:
     def __init__(self, text, indices=False):
-        """`indices`: two letters are two indices, and not a word."""
+        """`indices`: treat two letters as two indices, not as a word."""
         self.text, self.at, self.indices = text, 0, indices
 
     def rest(self):
@@ -95,7 +95,7 @@ class Formula:
         return self.text[self.at + offset:self.at + offset + 1]
 
     def sequence(self):
-        """All of the text, as one row."""
+        """Returns the whole text as one row."""
         out, word_before, operand_before = [], False, False
         while self.at < len(self.text):
             spaces = len(re.match(r" *", self.rest())[0])
@@ -135,7 +135,7 @@ class Formula:
         return row(out)
 
     def atom(self):
-        """A number, a letter or a word with its scripts, and whether it is a word."""
+        """Converts a number, letter or word with its scripts. Returns the node, and whether it is a word."""
         text = self.rest()
         c = text[0]
         if c == "√":
@@ -151,7 +151,7 @@ class Formula:
             self.at += len(number[0])
             return self.scripts(f"<mn>{number[0]}</mn>", False, index=False), False
         name = re.match(r"[A-Za-z]{2,}(?:_[A-Za-z]{2,})+(?![A-Za-z])", text)
-        if name and (name[0].split("_")[0] not in FUNCTIONS or name[0].count("_") > 1):  # a name of the code
+        if name and (name[0].split("_")[0] not in FUNCTIONS or name[0].count("_") > 1):  # a name in code
             self.at += len(name[0])
             return self.scripts(f'<mtext class="code">{name[0]}</mtext>', False), True
         word = re.match(r"[A-Za-z]{2,}", text)
@@ -187,10 +187,10 @@ class Formula:
             return self.scripts(f"<msqrt>{inside}</msqrt>", False)
         if self.peek() and is_letter(self.peek()):
             return f"<msqrt>{self.atom()[0]}</msqrt>"
-        raise Unsure("a root of what?")
+        raise Unsure("a root without an operand")
 
     def scripts(self, base, limits, index=True):
-        """`base` with the scripts and the index that follow it."""
+        """Returns `base` with the scripts and the index that follow it."""
         below = above = None
         while self.peek():
             c = self.peek()
@@ -217,7 +217,7 @@ class Formula:
                 above = '<mo lspace="0" rspace="0">′</mo>'
             elif c == "*" and not above and base.startswith("<mi>") and self.peek(1) not in (" ", "(", ""):
                 if is_letter(self.peek(1)) or self.peek(1).isdigit():
-                    raise Unsure("a star or a product")
+                    raise Unsure("a * that can be a star or a product")
                 if below:
                     raise Unsure("a star after a script")
                 self.at += 1
@@ -263,10 +263,10 @@ class Formula:
             return Formula(self.braces(), indices=True).sequence()
         match = re.match(r"[A-Za-z]+\*?|\d+|[^\W\d_]", self.rest())
         if not match or not (is_letter(match[0][0]) or match[0][0].isdigit()):
-            raise Unsure("a subscript of what?")
+            raise Unsure("a subscript that is no letter, word or number")
         taken = match[0]
         if taken.endswith("*") and self.text[self.at + len(taken):self.at + len(taken) + 1].isalnum():
-            raise Unsure("a star or a product")
+            raise Unsure("a * that can be a star or a product")
         self.at += len(taken)
         more = re.match(r"(?:,(?:[A-Za-z]|\d)(?![A-Za-z\d]))+", self.rest())
         if more:
@@ -274,13 +274,13 @@ class Formula:
             self.at += len(more[0])
         after = self.rest()
         if re.match(r"[+−*](?! )|'|,[^\s]|\(\w\)_", after) or more and re.match(r"[_(]", after):
-            raise Unsure("where does the subscript end?")
+            raise Unsure("the end of the subscript is unclear")
         if after[:1] == "_" or (after[:1] and unicodedata.combining(after[0])):
-            raise Unsure("where does the subscript end?")
+            raise Unsure("the end of the subscript is unclear")
         return Formula(taken.replace("*", "＊")).starred() if "*" in taken else Formula(taken, indices=True).sequence()
 
     def starred(self):
-        """A letter with a star: h*."""
+        """Returns a letter with a star, for example h*."""
         name, _, rest = self.text.partition("＊")
         if rest:
             raise Unsure("text after a star")
@@ -300,7 +300,7 @@ class Formula:
             return Formula(inside).sequence()
         match = re.match(r"[A-Za-z](?![A-Za-z\d])|\d+(?![.\w])", self.rest())
         if not match:
-            raise Unsure("a superscript of what?")
+            raise Unsure("a superscript that is no letter or number")
         self.at += len(match[0])
         return Formula(match[0]).sequence()
 
@@ -310,7 +310,7 @@ def math(text):
 
 
 def pieces(text):
-    """`text` split at the commas with two or more spaces after them that are outside brackets."""
+    """Splits `text` at each comma or semicolon outside of brackets that two or more spaces follow."""
     out, start = [], 0
     for match in re.finditer(r"[,;] {2,}", text):
         before = text[start:match.start()]
@@ -325,7 +325,7 @@ def flow(text):
 
 
 def formula(text):
-    """MathML for a paragraph or item of a page that is a formula; None if it is prose or the converter is unsure."""
+    """Converts a paragraph or item of a page to MathML. Returns None for prose or if the meaning is not certain."""
     words = re.findall(r"[A-Za-z]{3,}", re.sub(r"_\{[^}]*\}", "", text))
     if not re.search(r"[=←≤]", text) or "`" in text or "**" in text or len(set(words) - FUNCTIONS) > 2:
         return None
@@ -337,7 +337,7 @@ def formula(text):
 
 
 def scripts_in_prose(text):
-    """Prose in which x_{n,l} and x^(p) have HTML subscripts and superscripts. Code stays."""
+    """Returns prose with HTML subscripts and superscripts for x_{n,l} and x^(p). Code does not change."""
     def prose(part):
         part = re.sub(r"(?<![\w^])([^\W\d_][\u0300-\u036f]*)_(?:\{([^{}]*)\}|([A-Za-z]{1,2}|\d))(?![A-Za-z\d_{(])",
                       lambda m: f"{m[1]}<sub>{m[2] or m[3]}</sub>", part)
@@ -349,7 +349,8 @@ def scripts_in_prose(text):
 
 
 def block(lines):
-    """HTML for `lines`, which have numbers at the right, in one line; None if the converter is unsure."""
+    """Returns one line of HTML for `lines`, which have equation numbers at the right. Returns None if no line has a
+    number or the meaning is not certain."""
     rows = []
     for line in lines:
         number = NUMBER.search(line)
@@ -394,7 +395,7 @@ def table(rows):
 
 
 def blocks(text):
-    """The blocks of indented lines of doc comments: (first line, lines without the comment sign)."""
+    """Yields the blocks of indented lines of doc comments: (index of the first line, lines without "/// ")."""
     lines, start = text.split("\n"), None
     for i, line in enumerate(lines + [""]):
         inside = re.match(r"///     \s*\S", line)

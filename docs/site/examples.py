@@ -19,7 +19,7 @@ CLASS = re.compile(r"(?:template.*> )?(?:struct|class) (?:[A-Z]+_[A-Z_]+ )?(\w+)
 
 
 def public_classes(text):
-    """The classes that `text`, a header, defines: (namespace, name, first line, past the last line of its comment)."""
+    """Yields the classes that a header defines: (namespace, name, first line and end of the lines of its comment)."""
     space, comment = [], None
     lines = text.split("\n")
     for i, line in enumerate(lines):
@@ -43,26 +43,26 @@ def public_classes(text):
 
 
 def is_public(space):
-    """Whether readers use the names of a namespace. Other namespaces hold parts of one header."""
+    """Returns whether users use the names of a namespace. The other namespaces hold parts of one header."""
     return space in PUBLIC or space.removeprefix("gatefold::") in PUBLIC
 
 
 def users(name, text):
-    """The functions and constructors of a header that return or take an object of the class."""
+    """Returns the functions and constructors of a header that return or take an object of the class."""
     returned = re.findall(rf"^[^/=(\n]*\b{name}\b[^=(\n]* (\w+)\(", text, re.M)
     taken = re.findall(rf"\b(\w+)\([^;{{}}()]*\b{name}(?:<[^;(){{}}]*>)?&? \w+", text)
     return returned + taken
 
 
 def has_example(comment, name):
-    """Whether a doc comment has a block of code that uses the class."""
+    """Returns whether a doc comment has a block of code that uses the class."""
     code = [line for line in comment if re.match(r"///     \s*\S", line) and not re.search(r"\(\d+[a-z]?\)\s*$", line)]
     fenced = "\n".join(comment).split("@code")[1:] + "\n".join(comment).split("```")[1::2]
     return any(re.search(rf"\b{name}\b", line) for line in code + fenced)
 
 
 def blanked(text):
-    """`text` with spaces instead of comments, strings and directives."""
+    """Returns `text` with spaces instead of comments, strings and directives."""
     pattern = r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^#[^\n]*'
     return re.sub(pattern, lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S | re.M)
 
@@ -74,7 +74,7 @@ class Source:
         self.lines, self.code = text.split("\n"), blanked(text).split("\n")
 
     def complete(self, first, last):
-        """Whether the lines are whole statements: their brackets match and the last one ends a statement."""
+        """Returns whether the lines are whole statements: their brackets match and the last line ends a statement."""
         depth = 0
         for line in self.code[first:last]:
             for c in line:
@@ -84,7 +84,7 @@ class Source:
         return depth == 0 and bool(re.search(r"[;}]\s*$", self.code[last - 1]))
 
     def statement(self, at):
-        """The lines of the statement that line `at` belongs to, or None."""
+        """Returns the range of lines of the statement that contains line `at`, or None."""
         first = at
         while first > 0 and self.code[first - 1].strip() and not re.search(r"[;{}:]\s*$", self.code[first - 1]):
             first -= 1
@@ -94,7 +94,7 @@ class Source:
         return None
 
     def place(self, at):
-        """How unclear a line is as an example: 0 in a function, more in a class or outside of both."""
+        """Returns a cost of a line as an example: 0 in a function, more in a class or outside of both."""
         indent = len(self.code[at]) - len(self.code[at].lstrip())
         if indent == 0:
             return 0 if re.match(r"(static |inline |constexpr |const )+\w+ \w+[ {=]", self.code[at]) else 1
@@ -104,7 +104,7 @@ class Source:
         return 0
 
     def excerpt(self, at, longest):
-        """The statement at line `at`, with the statements of its paragraph before and after it if they fit."""
+        """Returns the statement at line `at`, with neighbouring statements of its paragraph if they fit."""
         range_ = self.statement(at)
         if range_ is None:
             return None
@@ -134,7 +134,8 @@ FIRST = ["quickstart.cpp", "first_layer.cpp", "papers.cpp", "daily_tools.cpp", "
 
 
 def sources():
-    """(rank, source), the best first: small programs, other programs, tests, what the tests share, the library."""
+    """Yields (rank, source), the best first: small programs, other programs, tests, shared files of tests, the
+    library."""
     groups = [(0, "examples", "*.cpp"), (2, "tests", "*_test.cpp"), (3, "tests", "*_test.cu"),
               (3, "examples", "*/*.cpp"), (3, "examples", "**/*.cu"), (4, "tests", "**/*.cpp"),
               (5, "tests", "**/*.hpp"), (5, "bench", "**/*.cpp"),
@@ -150,7 +151,7 @@ def sources():
 
 @functools.cache
 def includes(path):
-    """The files of the repository that a file names in its #include lines."""
+    """Returns the files of the repository that the #include lines of a file name."""
     out = []
     for name in re.findall(r'^#include ["<]([^">]+)[">]', path.read_text(errors="replace"), re.M):
         for folder in (path.parent, ROOT / "include", ROOT / "tests", ROOT / "examples", ROOT / "bench"):
@@ -162,7 +163,7 @@ def includes(path):
 
 @functools.cache
 def included(path):
-    """The files of the repository that a file includes, itself included."""
+    """Returns the files of the repository that a file includes directly or indirectly, and the file itself."""
     todo, seen = [path], set()
     while todo:
         file = todo.pop()
@@ -184,7 +185,7 @@ class Search:
                         self.defined[defined[1]].add(ROOT / source.path)
 
     def example(self, name, space, header):
-        """The best excerpt that uses the class or function `name`: [file, line, lines], or None."""
+        """Returns the best excerpt that uses the class or function `name`, [file, line, lines], or None."""
         own_test = header.relative_to(ROOT / "include/gatefold").with_suffix("").as_posix() + "_test"
         inner, best = space.split("::")[-1], None
         for rank, source, at in self.places[name]:
@@ -196,10 +197,10 @@ class Search:
             if re.search(rf"(struct|class|enum|using|concept) {name}\b", code):
                 continue
             if header not in included(path) or included(path) & self.defined[name]:
-                continue  # the name is that of another class
+                continue  # another class has this name
             before = re.search(rf"(\w+)::{name}\b", code)
             if not own and (before[1] != inner if before else inner != "gatefold" and not library):
-                continue  # the name is that of a class of another namespace
+                continue  # a class of another namespace has this name
             made = re.search(rf"\b{name}(<[^;]*>)?(\{{|\(| \w+[{{(;=, ])", code)
             cost = (1 if own else 7 if path == header else rank) + (0 if made else 2) + source.place(at)
             if best and cost >= best[0]:

@@ -1,8 +1,8 @@
-"""filter.py FILE: a file as Doxygen is to see it, on standard output.
+"""filter.py FILE: prints a file in the form that Doxygen reads.
 
-Headers: every documented name joins the group of its folder, so that a family has a page. A class gets an example of a
-program or test, which examples.py wrote to $OUT/examples.json. Pages: every heading gets an identifier, and links to
-files that are no part of the site become their names. Both: equations become MathML.
+In headers, every documented name joins the group of its folder, so that each family has a page. A class gets an example
+from a program or test, which examples.py wrote to $OUT/examples.json. In pages, every heading gets an identifier. Links
+to files that are not part of the site become the names of these files. In both, equations become MathML.
 """
 
 import json
@@ -41,7 +41,7 @@ def header():
         if line.startswith("///"):
             start = len(out) if start is None else start
         elif start is not None:
-            if line.startswith("namespace"):  # the text of a family
+            if line.startswith("namespace"):  # this comment describes a family
                 out.insert(start, f"/// @addtogroup {group}")
             elif line and not line.startswith("#"):
                 out.append(f"/// @ingroup {group}")
@@ -51,7 +51,7 @@ def header():
 
 
 def with_equations(page_text, mathematical):
-    """A page with MathML for its equations: indented blocks, and in pages of mathematics paragraphs and items."""
+    """Returns a page with equations as MathML: indented blocks and, if `mathematical`, paragraphs and items."""
     out = []
     for i, paragraph in enumerate(re.split(r"(\n{2,}|^```.*?^```\n)", page_text, flags=re.S | re.M)):
         lines = paragraph.split("\n")
@@ -80,7 +80,7 @@ def with_equations(page_text, mathematical):
 
 
 def row_with_equation(row, column):
-    """A row of a table with MathML for the equations in one column. Doubtful equations stay code."""
+    """Returns a row of a table with the equations of one column as MathML. Doubtful equations stay code."""
     def converted(match):
         try:
             markup = equations.flow(match[1].replace("\\|", "|"))
@@ -115,7 +115,7 @@ def page():
         anchor = pages.slug(words)
         if len(marks) == 1:
             return match[0] if name == "index" else f"{match[0]} {{#{name}}}"
-        if name == "index":  # a heading in HTML is not listed in the navigation, which begins with the four kinds
+        if name == "index":  # headings of the index are HTML, so that the navigation does not list them
             return f"@anchor index-{anchor}\n<h{len(marks)}>{words}</h{len(marks)}>"
         used[anchor] = used.get(anchor, -1) + 1
         return f"{match[0]} {{#{name}-{anchor}{'-' + str(used[anchor]) if used[anchor] else ''}}}"
@@ -134,7 +134,7 @@ def page():
             if joined:
                 out.append(joined)
                 joined = ""
-            column = column if line.startswith("|") else None  # of the equations in this table
+            column = column if line.startswith("|") else None  # the column of the equations in this table
             if column:
                 line = row_with_equation(line, column)
             elif line.startswith("|") and "| equation |" in line:

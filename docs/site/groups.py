@@ -1,5 +1,5 @@
-"""groups.py: a page for each folder of include/gatefold, in the order in which a reader meets them, with a program if
-there is one."""
+"""groups.py: writes a page for each folder of include/gatefold, in the order in which a reader meets them. If there is
+an example program for the folder, the page has it."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""pages.py: the pages of the site, their identifiers, and the navigation that docs/README.md describes.
+"""pages.py: computes the pages of the site, their identifiers, and the navigation, from docs/README.md.
 
 `python3 docs/site/pages.py LAYOUT` writes the navigation into a layout file of Doxygen.
 """
@@ -14,7 +14,7 @@ LINK = re.compile(r"\[([^\[\]]*)\]\(([^()\s]+\.md)\)")
 
 
 def page_id(path):
-    """The identifier of a page: docs/how-to/gpu.md is how-to_gpu, docs/studies/README.md is studies."""
+    """Returns the identifier of a page: how-to_gpu for docs/how-to/gpu.md, studies for docs/studies/README.md."""
     path = pathlib.Path(path)
     parts = list((path.relative_to(ROOT) if path.is_absolute() else path).with_suffix("").parts)
     if parts == ["README"]:
@@ -27,19 +27,20 @@ def page_id(path):
 
 
 def slug(heading):
-    """The anchor that GitHub gives to a heading."""
+    """Returns the anchor that GitHub gives to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower(), flags=re.ASCII).strip().replace(" ", "-")
 
 
 def title(path):
-    """The first heading of a page, without the kind of the page."""
+    """Returns the first heading of a page, without "Tutorial: " and backticks."""
     heading = re.search(r"^# (.+)$", path.read_text(), re.M)[1]
     heading = re.sub(r"^Tutorial: |`", "", heading)
     return heading[0].upper() + heading[1:]
 
 
 def navigation():
-    """The sections of docs/README.md: (title, anchor, [(title, page, [page below it])])."""
+    """Returns the sections of docs/README.md, (title, anchor, [[title, page, [pages below it]]]), and the pages of
+    docs/ that are in no section."""
     sections, listed = [], set()
     for part in re.split(r"^## ", (ROOT / "docs/README.md").read_text(), flags=re.M)[1:]:
         heading = part.split("\n")[0]
@@ -84,7 +85,7 @@ def navindex():
 
 
 def description_first(layout):
-    """The layout of a class, whose page begins with its equation, description and example, followed by its members."""
+    """Returns the layout of a class page: equation, description and example first, then the members."""
     layout = re.sub(r"\n.*<detaileddescription.*", "", layout)
     return layout.replace('<briefdescription visible="yes"/>', '<detaileddescription title="Description"/>')
 

@@ -1,4 +1,4 @@
-"""The page expert_count.md."""
+"""Makes the tables and conclusions of the page expert_count.md."""
 from intervals import Interval, Measure, Study, verdict, verdict_on_sign
 from report import Page, between, grouped, items, paragraph, signed, spread, table
 
@@ -20,7 +20,7 @@ class ExpertCount(Page):
         return ".".join([kind, patches, f"m{count}", *more])
 
     def difference(self, a, b, measure):
-        """a, b: (layer, number of experts)."""
+        """Returns the interval of a minus b. Both are (layer, number of experts)."""
         return self.study.difference(self.case(*a), self.case(*b), measure)
 
     def by_count(self, *rows):

@@ -28,7 +28,7 @@ def power(ratio, freedom):
     def density(s):
         return math.exp(scale + (freedom - 1) * math.log(s) - s * s / 2) if s > 0 else math.exp(scale) * (freedom == 1)
 
-    steps = 400  # of Simpson's rule
+    steps = 400  # intervals of Simpson's rule
     width, total = (math.sqrt(freedom) + 9) / steps, 0
     for i in range(steps + 1):
         s = i * width
@@ -62,14 +62,14 @@ class Interval:
         return cls(statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values)), len(values) - 1)
 
     def scaled(self, factor):
-        """The interval of the values times a positive factor."""
+        """Returns the interval of the values times a positive factor."""
         return Interval(factor * self.mean, factor * self.error(), self.freedom)
 
     def contains(self, value):
         return self.low <= value <= self.high
 
     def error(self):
-        """The standard error of the mean."""
+        """Returns the standard error of the mean."""
         return self.half / STUDENT[self.freedom - 1]
 
     def power(self, effect):

@@ -1,4 +1,4 @@
-"""The pages of the studies of language models: momentum.md and graph_of_tokens.md."""
+"""Makes the tables and conclusions of momentum.md and graph_of_tokens.md, the studies of language models."""
 import math
 import statistics
 
@@ -29,7 +29,7 @@ class Language(Page):
         return (FOLDER / f"{self.name}_costs.md").read_text().rstrip()
 
     def percent(self, case, baseline, measure, study=None):
-        """Returns the difference in % of the baseline's mean, with the seeds of a study or else of both cases."""
+        """Returns the difference in % of the mean of the baseline. Uses the seeds of `study`, or of both cases."""
         study = study or self.study.common([case, baseline])
         return study.difference(case, baseline, measure).scaled(100 / study.summary(baseline, measure)[0])
 
@@ -65,12 +65,12 @@ class Language(Page):
         return "\n\n".join(text)
 
     def layer(self, case, pointer, scale):
-        """Returns (mean, deviation) over seeds for each layer."""
+        """Returns (mean, deviation) over seeds of the value at `pointer`, for each layer."""
         seeds = self.of_layers(case, pointer, scale)
         return [(statistics.mean(of), statistics.stdev(of)) for of in zip(*seeds)]
 
     def of_layers(self, case, pointer, scale):
-        """Returns the number of each layer for each seed."""
+        """Returns the value at `pointer` of each layer, for each seed."""
         found = []
         for run in self.study.runs[case]:
             numbers = run["layers"]
@@ -297,7 +297,7 @@ class Graph(Language):
         within = lambda gate, rule: self.percent(gate + rule, gate + plain, clean, study)
 
         def together(gate, rule):
-            """The change by the rule with this gate minus the change with softmax, in % of the softmax's mean."""
+            """Returns the change by the rule with this gate minus that with softmax, in % of the mean of softmax."""
             of = zip(values(gate, rule), values(gate, plain), values(softmax, rule), values(softmax, plain))
             return Interval.of([(a - b) - (c - d) for a, b, c, d in of]).scaled(
                 100 / study.summary(softmax + plain, clean)[0])
@@ -370,8 +370,8 @@ class Graph(Language):
         return self.study.difference(case, baseline, mean)
 
     def routing(self):
-        """Differences of the mean over the layers. The paper draws the numbers and prints only their sign: fewer
-        changes and a lower entropy for both routers (figures 3 and 5)."""
+        """Compares means over the layers. The paper draws the numbers and prints only the sign of the differences:
+        fewer changes and a lower entropy for both routers (figures 3 and 5)."""
         labels, rows = self.labels(), []
         for case in papers.GRAPH_OF_TOKENS_LAYERS:
             baseline = "k_1" if case.startswith("k_1") else "smoe"

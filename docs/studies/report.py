@@ -48,7 +48,7 @@ def items(*texts):
 
 
 def holds(condition, sentence):
-    """Returns a sentence that is true only under a condition on the runs."""
+    """Returns a sentence. Raises ValueError if the condition on the runs that makes it true does not hold."""
     if not condition:
         raise ValueError(f"page.py: the runs no longer support a sentence, rewrite it: {sentence}")
     return sentence

@@ -12,10 +12,10 @@ from intervals import FOLDER
 
 
 def of_mot(options, case, result):
-    """Drops numbers of a run of `mot`. The four cases with the default options, which are named like their models, keep
-    their curves. Of these, MoT keeps the numbers of its snapshots, and its attention after stages I and II. The other
-    cases keep the points of the smallest and of the last test loss, and the numbers of the last snapshot. MoT with 12
-    experts also keeps its curves, which the paper compares with those of 16 experts."""
+    """Keeps fewer numbers of a run of `mot`. The four cases with the default options have the names of their models and
+    keep their curves. MoT with 12 experts (mot.m12) keeps its curves too, because the paper compares them with those of
+    16 experts. The other cases keep the points of the smallest and of the last test loss. All keep the numbers of the
+    last snapshot. The case `mot` keeps those of all snapshots, and its attention after stages I and II."""
     loss, whole = result["test_loss"], case in (options["model"], "mot.m12")
     points = range(len(loss)) if whole else (loss.index(min(loss)), len(loss) - 1)
     kept = {curve: [result[curve][at] for at in points]

@@ -1,4 +1,4 @@
-"""The pages of paper 000: mot.md, mot_text.md and mot_vision.md."""
+"""Makes the tables and conclusions of the pages of paper 000: mot.md, mot_text.md and mot_vision.md."""
 import math
 import statistics
 
@@ -31,11 +31,11 @@ class Mixtures(Page):
                 f"gate.\n\n{table(head, rows)}")
 
     def against(self, a, b, column):
-        """Returns the verdict on the order of the paper."""
+        """Returns the verdict on the claim of the paper that model a is better than model b."""
         return verdict_on_sign(self.difference(a, b, column), column[4])
 
     def differences(self, pairs, *more):
-        """more: (title, function of a pair and a column) of an additional cell."""
+        """Returns a table of differences. more: (title, function of a pair and a column) of an additional cell."""
         rows = []
         for a, b in pairs:
             rows.append([f"{self.labels[a]} − {self.labels[b]}"])

@@ -1,4 +1,4 @@
-"""The page vision.md."""
+"""Makes the tables and conclusions of the page vision.md."""
 import statistics
 
 import papers
