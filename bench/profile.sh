@@ -6,7 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"
 install_packages g++ cmake ninja-build libeigen3-dev libbenchmark-dev || exit 1
 command -v perf >/dev/null ||
-  { echo "bench/profile.sh: needs perf (Debian: linux-perf), which is not here" >&2; exit 1; }
+  { echo "bench/profile.sh: perf is not installed (Debian: linux-perf)" >&2; exit 1; }
 cd "$root"
 rows=("$@")
 ((${#rows[@]})) || rows=(

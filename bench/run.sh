@@ -39,8 +39,8 @@ rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 # The programs, in the order of the printed table, and a filter that selects their rows.
 programs=(layer frozen bfloat16 quantised variant product expert gate routing update model memory language sampling
   decoder loss_optim threads server growth) filter=.
-quantised_filter='olmoe/T:(1|16|512)/'  # all its rows take half an hour
-[[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # leaves out these rows
+quantised_filter='olmoe/T:(1|16|512)/'  # a subset, because all rows take half an hour
+[[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # the - excludes rows
 if [[ -n $only ]]; then
   limit=3600 quantised_filter=""
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
@@ -81,9 +81,9 @@ whole_layer_peers() {
   bash bench/peers/ggml.sh || echo "skipped: ggml could not be downloaded or built"
   export GATEFOLD_PEER_GGML=$out/ggml/libggml_layer_native.so
   local python
-  python=$(python_with torch) && export GATEFOLD_PEER_TORCH=$python || echo "peer torch: skipped, no python3 has it"
+  python=$(python_with torch) && export GATEFOLD_PEER_TORCH=$python || echo "peer torch: skipped, no python3 has torch"
   python=$(python_with "onnx, onnxruntime") && export GATEFOLD_PEER_ONNXRUNTIME=$python ||
-    echo "peer onnxruntime: skipped, no python3 has it"
+    echo "peer onnxruntime: skipped, no python3 has onnxruntime"
 }
 [[ -n $peers && " ${programs[*]} " == *" quantised "* ]] && whole_layer_peers
 

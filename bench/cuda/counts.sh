@@ -21,7 +21,7 @@ if [[ ${2:-} == --renew ]]; then
 fi
 compiler() { grep -o 'nvcc [0-9.]*' "$1"; }
 if [[ $(compiler "$work/stated") != $(compiler "$work/counted") ]]; then
-  echo "the tables are of $(compiler "$work/stated"), this is $(compiler "$work/counted"): not compared"
+  echo "not compared: the tables were made with $(compiler "$work/stated"), this is $(compiler "$work/counted")"
   exit 77
 fi
 if ! diff "$work/stated" "$work/counted"; then

@@ -28,12 +28,12 @@ def inference(t, d, h, e, k):
         ("dispatch", 0, 32 * s + 8 * (e + t + 2)),
         ("up", 2 * s * d * h, 4 * (min(s, t) * d + used * d * h + s * h)),
         ("down", 2 * s * h * d, 4 * (s * h + used * h * d + s * d)),
-        ("combine", (2 * s + t) * d, 4 * (s * d + 2 * t * d) + 20 * s),  # z, x; y, because the rule's step is included
+        ("combine", (2 * s + t) * d, 4 * (s * d + 2 * t * d) + 20 * s),  # reads z, x; writes y in the step of the rule
     ]
 
 
 def backward(t, d, h, e, k):
-    """Returns the same for the parts of backward. Arrays that are added to (dx, gradients) are read and written."""
+    """Returns the name, operations and bytes of each part of backward. dx and gradients are read and written."""
     s, used = t * k, min(e, t * k)
     return [
         ("update", t * d, 12 * t * d),  # dy; dx

@@ -84,7 +84,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Options:
-    """How a step distributes its work. The defaults are what gatefold does."""
+    """How a step distributes its work. The defaults describe gatefold."""
     exchange: str = "flat"       # hierarchical: equation (3) of network.py; forwarded: (4)
     collectives: str = "flat"    # hierarchical: logits and gradients move in two levels
     combine: str = "slots"       # sums: a rank adds up the slots of an item and sends the sum
@@ -158,8 +158,8 @@ def volume(items, of_rank, of_node, per_node, forwarded):
 
 
 def pipeline(dispatch, experts, combine, chunks):
-    """Returns the seconds of a layer in chunks: exchanges one after the other, experts one after the other, and all
-    dispatches first."""
+    """Returns the seconds of a layer in chunks. Exchanges run one after the other, all dispatches first. Experts run
+    one after the other, too, while other chunks are exchanged."""
     wire, done, compute = 0.0, [], 0.0
     for _ in range(chunks):
         wire += dispatch
@@ -177,7 +177,7 @@ class Planned:
         self.model, self.machine, self.network, self.ranks, self.options = model, machine, network, ranks, options
         self.group = options.expert_ranks or ranks
         if ranks % self.group:
-            raise ValueError(f"{ranks} ranks are no whole number of groups of {self.group}")
+            raise ValueError(f"{ranks} ranks are not divisible into groups of {self.group}")
         self.per_node, self.nodes = network.per_node(self.group)
         key = Options(placement=options.placement, skew=options.skew, loads=options.loads)
         self.routing = routing(model, key, self.group, self.per_node)

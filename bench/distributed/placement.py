@@ -29,8 +29,8 @@ def divide(series, weight):
 
 
 class Picks:
-    """The distribution (1) of picks. An item takes `of_groups` random ones of `groups` equal groups of experts
-    before it picks experts there (equal weights only)."""
+    """The distribution (1) of picks. With groups, the experts are in `groups` equal groups. An item first takes
+    `of_groups` of them at random, and picks its experts there. This needs equal weights."""
 
     def __init__(self, weights, k, groups=1, of_groups=1):
         if not 0 < k <= len(weights):
@@ -130,7 +130,7 @@ def deal(pieces, ranks):
         aside = []
         while heap and e in places[heap[0][1]]:
             aside.append(heapq.heappop(heap))
-        if not heap:  # all ranks with room have a copy: one gets a second
+        if not heap:  # all ranks with room have a copy, so one of them gets a second copy
             heap, aside = aside, []
         have, j = heapq.heappop(heap)
         places[j][e] = places[j].get(e, 0.0) + share

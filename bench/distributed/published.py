@@ -24,8 +24,8 @@ def planned(row, **options):
 
 
 def bandwidth(row):
-    """Returns the GB/s of rows one way, with `bytes_of_value` bytes per value, to each node that an item needs, or
-    to each rank if there is one node."""
+    """Returns the GB/s of rows that are sent one way, with `bytes_of_value` bytes per value. It counts one row for each
+    node that an item needs, or for each rank if there is only one node."""
     p = planned(row)
     bytes_of_row = p.model.dim * row["bytes_of_value"]
     needed = sum(p.routing.node_needed if p.nodes > 1 else p.routing.needed)

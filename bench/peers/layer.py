@@ -15,7 +15,7 @@ import numpy
 
 THREADS = len(os.sched_getaffinity(0))
 answers = os.fdopen(os.dup(1), "w", buffering=1)
-os.dup2(2, 1)  # what libraries print, also while they are imported, goes to stderr
+os.dup2(2, 1)  # sends the output of libraries to stderr, also during their import
 
 
 class Weights:

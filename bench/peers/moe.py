@@ -47,11 +47,11 @@ def milliseconds(f, limit=3.0):
 
 
 def rows_of(peer, forward, row="", tolerance=5e-3):
-    """Times forward(shape), which returns a function to time that computes y. Results are for layer_forward, or for
-    `row`."""
+    """Times the function that forward(shape) returns, which computes y. Returns one result for each shape, named after
+    `row`, or after layer_forward if `row` is empty."""
     small = (32, 24, 40, 4, 2)
     y = numpy.asarray(forward(small)()).reshape(32, 24)
-    assert numpy.allclose(y, expected(small), atol=tolerance), "another layer"
+    assert numpy.allclose(y, expected(small), atol=tolerance), "the output differs from that of the layer"
     rows = []
     for shape in SHAPES[1:2] + SHAPES[4:] if "--quick" in sys.argv else SHAPES:
         ms = milliseconds(forward(shape), 0.5 if "--quick" in sys.argv else 3)

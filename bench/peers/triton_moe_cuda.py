@@ -56,8 +56,8 @@ def product_kernel(a, b, c, slots, experts, weight, columns, depth, count, picks
 
 
 def sort_slots(expert, experts, rows):
-    """Sorts slots by expert, and pads each expert to whole tiles of rows. Also returns the expert of each tile, -1
-    if unused. The host does not wait for the device, because the number of tiles is an upper bound."""
+    """Sorts slots by expert, and pads each expert to whole tiles of rows. Also returns the expert of each tile, or -1
+    if the tile is unused. The number of tiles is an upper bound, so that the host does not wait for the device."""
     slots = expert.numel()
     tiles = triton.cdiv(slots, rows) + min(experts, slots)
     order = expert.argsort(stable=True)
