@@ -11,13 +11,13 @@ failed=0
 # 1. The programs of one file, by newer clang, libc++ and mingw-w64.
 programs=(quickstart first_layer papers serving metrics own_gate own_rule own_carry own_branch own_loss own_optimizer
           own_expert own_selection own_extra own_data written_out)
-ln -sfn /usr/include/nlohmann "$work/nlohmann"  # not all of /usr/include, which has the headers of this system
+ln -sfn /usr/include/nlohmann "$work/nlohmann"  # not /usr/include, which also has the headers of this system
 
 # platform NAME WHETHER-IT-RUNS-HERE COMPILER OPTION...
 platform() {
   local name=$1 runs=$2 program count=0 begin=$SECONDS out
   shift 2
-  command -v "$1" >/dev/null || { echo "$name: no $1"; failed=1; return; }
+  command -v "$1" >/dev/null || { echo "$name: $1 is not installed"; failed=1; return; }
   mkdir -p "$work/$name"
   for program in "${programs[@]}"; do
     out=$work/$name/$program

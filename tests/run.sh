@@ -8,12 +8,13 @@ usage() {
   cat <<END
 usage: bash tests/run.sh [--only WORD | --full | --neon | --platforms | --gpu [WORD] | --help]
   (none)       preset test (optimised: backend, bitwise, pairwise, golden, allocation, examples, package), sanitize
-               (every header's own test; the whole of preset test too where its cases are too slow there), tsan (the
-               thread sanitizer: what shares out work, and training), v3 (backend), and, where nvcc is found, cuda: the
-               tests of the CUDA backend, whose device code runs on a CPU emulator
-  --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, package,
-               gate/selection/top_k, ...; preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
-  --full       every test in every preset, and the test cases marked as slow too; the programs of bench/ compile: hours
+               (the own test of every header; preset test runs it too if its cases are too slow there), tsan (the thread
+               sanitizer: distribution of work, and training), v3 (backend), and, if nvcc is found, cuda: the tests of
+               the CUDA backend, with device code on an emulator on the CPU
+  --only WORD  only the tests whose name matches the regular expression WORD: gate, package, gate/selection/top_k, ...;
+               in preset cuda if WORD begins with cuda (cuda, cuda/gates, ...), otherwise in preset test
+  --full       every test in every preset, also the test cases marked as slow, and compiles the programs of bench/;
+               takes hours
   --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and
                qemu-user
   --platforms  the programs of examples/ with other compilers and standard libraries, which it installs: newer clang,
@@ -129,11 +130,11 @@ stage() {
   local test=(--preset "$preset" -j "$jobs")
   [[ -n $only ]] && test+=(-R "$only")
   ctest "${test[@]}" 2>&1 | tee "$log"
-  local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctests print failures only if any
+  local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctest omits "0 tests failed"
   if [[ $(<"$log") =~ $summary ]]; then
     ((failed += BASH_REMATCH[2], passed += BASH_REMATCH[3] - BASH_REMATCH[2]))
   else
-    ((++failed))  # no tests at all
+    ((++failed))  # ctest found no tests
   fi
   echo "== $preset: built after $((built - begin)) s, tested in $((SECONDS - built)) s"
 }
@@ -161,7 +162,7 @@ else
       -DGATEFOLD_TESTS_LEFT_OUT= -DGATEFOLD_TEST_FOLDERS_UNOPTIMISED= -DGATEFOLD_TEST_FOLDERS_BY_CLANG=)
     test=("${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
       -DGATEFOLD_DIFFERENTIAL_SECONDS=1800 -DGATEFOLD_BUILD_BENCH=ON)
-    all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
+    all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # one preset runs them
     checks="-fsanitize=address,undefined -fno-sanitize-recover=all"
     sanitize=("${all[@]}" -DGATEFOLD_KERNELS_OPTIMISATION=-O3
       "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -gline-tables-only $checks")

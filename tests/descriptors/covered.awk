@@ -16,7 +16,7 @@ FILENAME !~ /\.hpp$/ {
       if (conflict(i, at[q])) row_error("cannot-meet", $p " " $q)
     }
   }
-  for (p = 1; p <= places; ++p) {  # nothing is left out without a reason
+  for (p = 1; p <= places; ++p) {  # "-" needs a row that excludes this place, unless no row has this place
     if (p > NF || $p != "-") continue
     excused = !(p in filled)
     for (q = 1; q <= places; ++q) if (at[q] && does_without(at[q], p)) excused = 1
@@ -27,7 +27,7 @@ END {
   for (i = 1; i <= count; ++i) {
     used += i in seen
     if (kind == "cuda_bfloat16" && place[i] != 7) continue
-    options = kind ~ /^bitwise$|bfloat16$/  # those of others too
+    options = kind ~ /^bitwise$|bfloat16$/  # rows with .once must also be used
     if (!(i in seen) && (options || !once[i])) { printf "%s: never-used: %s\n", where[i], name[i]; bad = 1 }
     for (j = 1; j < i; ++j) {
       if (once[i] || once[j] || place[i] == place[j]) continue

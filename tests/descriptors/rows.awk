@@ -4,7 +4,7 @@
 BEGIN {
   places = split("scores mixing selection auxiliary layer rule expert", place_name, " ")
   for (p = 1; p <= places; ++p) place_of[place_name[p]] = p
-  place_of["gate"] = place_of["selection"]  # in place of a selection, and of what goes with one
+  place_of["gate"] = place_of["selection"]  # a gate replaces a selection and the families below
   stands_for["gate"] = " scores mixing auxiliary "
 }
 function row_error(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }

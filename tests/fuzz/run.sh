@@ -37,7 +37,7 @@ if [[ -z $program ]]; then
   program=$out/all
   build "$program"
 fi
-[[ -x $program ]] || { echo "skipped: it was not built"; exit 77; }
+[[ -x $program ]] || { echo "skipped: $program was not built"; exit 77; }
 ln -sf "$(realpath "$program")" "$out/$target"
 begin=$SECONDS
 "$out/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=1024 -max_len=16384 -use_value_profile=1 \

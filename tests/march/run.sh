@@ -37,7 +37,7 @@ for part in "${parts[@]}"; do
 done
 
 status=0
-mixed() {  # the parts in this order
+mixed() {  # links the parts in the given order
   "$compiler" main.o "${@/%/.o}" -o mixed
   if ! ./mixed | sort >mixed.txt || ! diff <(sort "${@/%/.txt}") mixed.txt; then
     echo "FAILED: linked in the order $*"

@@ -17,7 +17,7 @@ for run; do
   [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 26)) || { ls "$first"; failed=1; }; }
   diff -rq "$first" "$folder" || failed=1
   cmp "$folder/top_k" "$folder/top_k.chunks" || failed=1
-  ! cmp -s "$folder/top_k" "$folder/bfloat16" || { echo "rows are not rounded"; failed=1; }
+  ! cmp -s "$folder/top_k" "$folder/bfloat16" || { echo "bfloat16 gives the bits of top_k"; failed=1; }
   for stays in top_k bfloat16 soft_moe sharpness_aware; do
     cmp "$folder/$stays" "$folder/$stays.moves" || failed=1
   done

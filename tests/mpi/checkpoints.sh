@@ -14,7 +14,7 @@ run() {
   mkdir -p "$work/$2"
   timeout 100 "${launcher[@]}" "$1" "$program" "$work/$2" "${@:3}" >"$work/log" 2>&1 </dev/null
 }
-same() { diff -rq "$work/one" "$work/$1" || fail "$1: other files"; }
+same() { diff -rq "$work/one" "$work/$1" || fail "$1: the files differ from those of one process"; }
 
 run 1 one 8 || fail "one process: $(cat "$work/log")"
 (($(find "$work/one" -name 'state-*-of-*.safetensors' | wc -l) > 2)) || fail "no parts"
@@ -24,7 +24,7 @@ for processes in 2 3 4; do
 done
 for at in "0 5" "1 1" "0 23" "1 11" "0 41" "2 17" "0 90" "0 101" "2 90"; do
   name=killed.${at/ /.}
-  run 3 "$name" 8 $at && fail "rank and call $at: nobody was killed"
+  run 3 "$name" 8 $at && fail "rank and call $at: no process was killed"
   [ -e "$work/$name/end" ] && fail "rank and call $at: killed after the end"
   run 2 "$name" 8 || fail "after rank and call $at: $(cat "$work/log")"
   same "$name"

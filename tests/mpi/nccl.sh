@@ -12,12 +12,12 @@ first=
 for processes; do
   timeout 200 "$launcher" "$flag" "$processes" "$program" "$work/$processes" </dev/null ||
     { status=$?; ((status == 77)) && exit 77; echo "$processes processes: exit status $status"; failed=1; continue; }
-  [[ -n $first ]] || { first=$work/$processes; [[ -s $first ]] || { echo "nothing was left"; failed=1; }; }
+  [[ -n $first ]] || { first=$work/$processes; [[ -s $first ]] || { echo "the program wrote no file"; failed=1; }; }
   cmp "$first" "$work/$processes" || failed=1
 done
 begin=$SECONDS
 timeout 60 "$launcher" "$flag" 2 "$program" late </dev/null >"$work/said" 2>&1 &&
-  { echo "a late rank: no failure"; failed=1; }
-((SECONDS - begin < 30)) || { echo "a late rank: found after $((SECONDS - begin)) s"; failed=1; }
+  { echo "a late rank: the program ended without an error"; failed=1; }
+((SECONDS - begin < 30)) || { echo "a late rank: the error came after $((SECONDS - begin)) s"; failed=1; }
 grep -q 'rank 0: Mpi.exchange: nothing from rank 1 within 2 s' "$work/said" || { cat "$work/said"; failed=1; }
 exit $failed

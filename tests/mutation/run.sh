@@ -19,9 +19,9 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 flags=(-std=c++20 -O0 -w -pthread -isystem "$eigen" -DGATEFOLD_TEST_DIR="\"$root/tests\"")
 read -ra more <<<"${GATEFOLD_MUTATION_FLAGS-}"
-flags+=("${more[@]}")  # of a processor that rows are about
+flags+=("${more[@]}")  # for example -march, if the faults are in code for one instruction set
 compiler=${GATEFOLD_MUTATION_COMPILER:-g++}
-limit=${GATEFOLD_MUTATION_TIMEOUT:-100}  # seconds of one test: a fault may make it go on for ever
+limit=${GATEFOLD_MUTATION_TIMEOUT:-100}  # seconds for one test, because a fault can cause an endless loop
 
 # Headers of other libraries are read once, in a precompiled header.
 printf '#include <%s>\n' doctest/doctest.h Eigen/Core algorithm array atomic cmath cstdint filesystem fstream \
@@ -36,7 +36,7 @@ wait
 # compiler reads the headers in FOLDER/gatefold instead of those in ROOT/include.
 build_and_run() {
   local main=("$dir/main.o")
-  grep -q counted_allocations.hpp "$root/tests/$2" || main+=("$dir/counted.o")  # one source of a program includes it
+  grep -q counted_allocations.hpp "$root/tests/$2" || main+=("$dir/counted.o")  # only one source may include it
   [[ $2 == data/* ]] && main+=(-lz)
   "$compiler" "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" \
     "${main[@]}" -o "$1/test" 2>"$1/log" || return 3
@@ -47,7 +47,7 @@ build_and_run() {
 }
 fault() {  # FOLDER FILE FROM TO TESTS
   local from=$root/include/gatefold/$2 text test
-  if [ "$(grep -cF -- "$3" "$from")" -ne 1 ]; then echo "STALE: $2: not there once: $3"; return; fi
+  if [ "$(grep -cF -- "$3" "$from")" -ne 1 ]; then echo "STALE: $2: does not contain exactly once: $3"; return; fi
   mkdir -p "$(dirname "$1/gatefold/$2")"
   text=$(<"$from")
   printf '%s\n' "${text/"$3"/"$4"}" >"$1/gatefold/$2"
@@ -66,7 +66,7 @@ fault() {  # FOLDER FILE FROM TO TESTS
 sound() {  # FOLDER TEST
   build_and_run "$1" "$2" || { echo "without a fault $2 fails:"; cat "$1/log"; tail -n 20 "$1/out"; }
 }
-next() {  # a folder of its own for the job that follows, once a processor is free
+next() {  # waits for a free processor and makes a folder for the next job
   (($(jobs -rp | wc -l) < $(nproc))) || wait -n
   mkdir "$dir/$((++jobs))"
 }

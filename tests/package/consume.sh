@@ -11,7 +11,7 @@ way=$1 work=$2
 check_flags() {
   local commands words word
   commands=$(sed -n 's/^ *"command": "\(.*\)",\{0,1\}$/\1/p' "$work/compile_commands.json")
-  (($(wc -l <<<"$commands") == 1)) || { echo "more than the consumer is compiled:"; echo "$commands"; exit 1; }
+  (($(wc -l <<<"$commands") == 1)) || { echo "expected only the consumer, got:"; echo "$commands"; exit 1; }
   read -ra words <<<"${commands//'\"'/}"  # newer CMake quotes words with brackets
   set -- "${words[@]:1}"
   while (($#)); do

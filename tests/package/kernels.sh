@@ -27,11 +27,11 @@ command=${command/" $optimisation "/" -O1 "}
 (cd "$work" && eval "${command/" -o $object "/" -o optimised.o "}")
 if nm -C "$work/$object" "$work/optimised.o" |
   grep -E ' [tTwW] .*::(tile_sum|Product(Pair)?<.*>::run|Workers::help|sax_parse_internal)'; then
-  echo "FAILED: the engine, its threads or the reader of files are compiled by who links gatefold::kernels"
+  echo "FAILED: a file that links gatefold::kernels contains the engine, its threads or the JSON parser"
   exit 1
 fi
 if cmake --build "$work" --target mismatch >"$work/mismatch.txt" 2>&1; then
-  echo "FAILED: compiles without kernels for it"
+  echo "FAILED: a file compiles although no kernels exist for its instruction set"
   exit 1
 fi
 sentence="gatefold::kernels: this file is compiled for 'avx512_dq', but the kernels were built only for .*"

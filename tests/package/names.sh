@@ -21,7 +21,7 @@ for compiler; do
   fi
   for kind in "${kinds[@]}"; do
     "${compile[@]}" "-DAS_$kind" -fsyntax-only "$source/tests/package/names.cpp" ||
-      { echo "$compiler: words collide as $kind"; failed=1; }
+      { echo "$compiler: names collide as $kind"; failed=1; }
   done
 done
 exit $failed

@@ -30,11 +30,11 @@ run_lines() {
     { cat "$work/log"; exit 1; }
 }
 
-echo "with what this machine has"
+echo "installing with the packages of this machine"
 run_lines
 [[ -f $work/prefix/include/gatefold/gatefold.hpp && -f $work/prefix/share/cmake/gatefold/gatefoldConfig.cmake ]]
 
-echo "a consumer by CMake, and one without"
+echo "a program that uses gatefold with CMake, and one without CMake"
 cp "$here/consumer.cpp" "$work/app/app.cpp"
 printf '%s\n' "cmake_minimum_required(VERSION 3.25)" "project(app LANGUAGES CXX)" "add_executable(app app.cpp)" \
   "$consume" >"$work/app/CMakeLists.txt"
@@ -44,14 +44,14 @@ without_cmake=${without_cmake//\`/}
 (cd "$work/app" && PKG_CONFIG_PATH=$work/prefix/share/pkgconfig bash -ec "$without_cmake; ./a.out")
 
 if [[ ! -f $work/prefix/include/gatefold/gatefold.cuh ]]; then
-  echo "no CUDA toolkit here"
+  echo "no CUDA toolkit, so the checks with CUDA do not run"
   exit
 fi
-echo "examples and benchmarks for a GPU that is not there"
+echo "configuring examples and benchmarks for CUDA without a visible GPU"
 cmake -S "$work/tree" -B "$work/tree/build/all" -DGATEFOLD_BUILD_EXAMPLES=ON -DGATEFOLD_BUILD_BENCH=ON \
   >"$work/log" 2>&1 ||
   { cat "$work/log"; exit 1; }
-echo "without a CUDA toolkit"
+echo "installing without a CUDA toolkit"
 rm -rf "$work/prefix" "$work/tree/build"
 echo "set(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit ON)" >"$work/no_cuda.cmake"
 CMAKE_TOOLCHAIN_FILE=$work/no_cuda.cmake PATH=$(tr ':' '\n' <<<"$PATH" | grep -v cuda | paste -sd:) run_lines

@@ -1,4 +1,4 @@
-"""The files of bench/distributed: every number has a source, and all of them can be planned with."""
+"""Tests the files of bench/distributed: every number has a source, and the plan accepts every file."""
 import json
 import math
 import pathlib
@@ -66,7 +66,7 @@ class Published(unittest.TestCase):
             self.assertTrue(math.isfinite(value) and value > 0, row["what"])
 
     def test_logical_bandwidth_by_hand(self):
-        """Two nodes that every item needs, one of them its own: twice the link's rate, less the latencies."""
+        """Every item needs two nodes, one of them its own: about twice the rate of the link between nodes."""
         row = {"quantity": "bandwidth", "network": "h100_ndr", "model": "deepseek_v3", "ranks": 16, "bytes_of_value": 1,
                "set": {"groups": 1, "of_groups": 1, "items": 1000000, "experts": 16, "k": 16},
                "options": {"exchange": "forwarded"}}

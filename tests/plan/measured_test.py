@@ -1,4 +1,4 @@
-"""Measured rows beside the plan's, on a small made-up file."""
+"""Tests the comparison of measured rows with the plan on a small made-up file."""
 import json
 import pathlib
 import subprocess
@@ -35,7 +35,7 @@ class Rows(unittest.TestCase):
         self.assertAlmostEqual(self.predict()["bytes_floor"], 2 * 16 * 4 * 32, delta=1e-9)
 
     def test_bytes_know_no_processes(self):
-        """Seconds do: between processes is slower."""
+        """Only the seconds depend on processes: exchanges between processes are slower."""
         whole, half, one = (self.predict(ranks=r, shards=4) for r in (4, 2, 1))
         self.assertEqual((whole["bytes"], whole["bytes_floor"]), (half["bytes"], half["bytes_floor"]))
         self.assertTrue(one["seconds_exchange"] < half["seconds_exchange"] < whole["seconds_exchange"])
@@ -47,7 +47,7 @@ class Rows(unittest.TestCase):
             self.assertGreater(alone["seconds"], 0)
 
     def test_shards_share_the_machine(self):
-        """Of compute alone no less is to do with more shards."""
+        """More shards do not reduce the seconds of computation, because they share the processors of the machine."""
         times = [self.predict(ranks=1, shards=s, items=4096) for s in (1, 2, 4)]
         compute = [t["seconds"] - t["seconds_exchange"] for t in times]
         self.assertTrue(compute[0] <= compute[1] * (1 + 1e-12) and compute[1] <= compute[2] * (1 + 1e-12))

@@ -1,4 +1,4 @@
-"""model.py against arithmetic by hand, naive loops and what must hold whatever the numbers."""
+"""Tests model.py against arithmetic by hand, naive loops, and properties that must hold for any numbers."""
 import itertools
 import random
 import unittest
@@ -60,7 +60,7 @@ class OneRank(unittest.TestCase):
 
 
 class SixteenRanks(unittest.TestCase):
-    """An expert each, four ranks a node."""
+    """Each rank has one expert, and each node has four ranks."""
 
     def test_experts(self):
         # 512·16 items pick 2 of 16 experts, so each expert has 1024 rows.
@@ -83,7 +83,8 @@ class SixteenRanks(unittest.TestCase):
             self.assertAlmostEqual(again.step().parts[part], 3 * (2 * of[0] + of[1]), delta=1e-12)
 
     def test_forwarded_counts(self):
-        """Counts are for ranks: those of a node's four cross together. No rows: K items of nobody."""
+        """Counts go to ranks: the counts for the four ranks of a node cross to the node together. With almost no items
+        (1e-9), there are no rows."""
         planned = Planned(replace(MODEL, items=1e-9), MACHINE, NETWORK, 16, Options(exchange="forwarded"))
         counts, empty = 8 * 2, max(2e-6 + 3e-6, 5e-6 + 3 * 3e-6)
         # A rank sends 4 counts to each of 3 other nodes. Within the node it sends the counts of 4 nodes to 3 ranks.
@@ -100,7 +101,7 @@ class SixteenRanks(unittest.TestCase):
 
 
 class TwoRanks(unittest.TestCase):
-    """Two ranks of one node; E = 2, K = 1: half of the items go to the other one."""
+    """Two ranks of one node with E = 2 and K = 1: each rank sends half of its items to the other one."""
     MODEL = Model(layers=1, dim=10, hidden=8, experts=2, k=1, items=100)
     LINK = Link(latency=1e-3, message=1e-4, bandwidth=1e6)
 
@@ -152,7 +153,7 @@ class Volumes(unittest.TestCase):
 
 class Bytes(unittest.TestCase):
     def test_count_of_what_shards_give_each_other(self):
-        """The exchanges of SlotExchange, GlobalGate and all_reduce, counted for every set of picks."""
+        """Counts the bytes of the exchanges of SlotExchange, GlobalGate and all_reduce for every set of picks."""
         ranks, experts, k, items, dim = 3, 6, 2, 4, 5
         model = Model(layers=2, dim=dim, hidden=7, experts=experts, k=k, items=items)
         all_picks = list(itertools.combinations(range(experts), k))
@@ -184,8 +185,8 @@ class Bytes(unittest.TestCase):
 class Overlap(unittest.TestCase):
     def test_pipeline_by_hand(self):
         self.assertEqual(pipeline(2, 5, 3, 1), 10)
-        self.assertEqual(pipeline(1, 5, 1, 2), 12)  # experts decide: 1 + 2·5 + 1
-        self.assertEqual(pipeline(5, 1, 4, 2), 18)  # the wire does: 2·5 + 2·4
+        self.assertEqual(pipeline(1, 5, 1, 2), 12)  # the experts take longest: 1 + 2·5 + 1
+        self.assertEqual(pipeline(5, 1, 4, 2), 18)  # the exchanges take longest: 2·5 + 2·4
         self.assertEqual(pipeline(2, 3, 2, 2), 10)  # 2 + 2·3 + 2
 
     def test_is_not_slower_where_halves_cost_half(self):
@@ -260,7 +261,7 @@ class Skew(unittest.TestCase):
 
 class Groups(unittest.TestCase):
     def test_expert_ranks(self):
-        """Two groups of 8 ranks: experts as on 8 ranks, and their gradients are summed between the two."""
+        """Two groups of 8 ranks: the experts take as long as on 8 ranks, and the two groups sum their gradients."""
         alone, both = (step(MODEL, MACHINE, NETWORK, r, Options(gate="own", expert_ranks=8)).parts for r in (8, 16))
         for part in ("experts", "dispatch", "combine"):
             self.assertEqual(alone[part], both[part])
@@ -271,7 +272,7 @@ class Groups(unittest.TestCase):
         self.assertAlmostEqual(more, 2 * (5e-6 + 3e-6 + own / 2 / 5e9), delta=1e-12)
 
     def test_groups_within_a_node(self):
-        """Eight groups of 2 ranks, on nodes of 4: a rank has 8 experts, on the other group of its node too."""
+        """Eight groups of 2 ranks on nodes of 4: a rank has 8 experts. The other group of its node has them too."""
         own = 4 * 3 * 8 * 2 * 64 * 128
         planned = Planned(MODEL, MACHINE, NETWORK, 16, Options(expert_ranks=2))
         more = planned.gradients() - NETWORK.all_reduce(16, 4 * (1e5 + 3 * 65 * 16))
@@ -279,7 +280,8 @@ class Groups(unittest.TestCase):
         self.assertAlmostEqual(more, 2 * max(within, between), delta=1e-12)
 
     def test_copies(self):
-        """One expert of all items on two ranks, a copy each: halves of its gradients there and back."""
+        """Two ranks each have a copy of one expert for all items. Each sends half of its gradients to the other,
+        twice."""
         model = replace(MODEL, experts=1, k=1, layers=1)
         planned = Planned(model, MACHINE, NETWORK, 2, Options(placement="replicated"))
         more = planned.gradients() - NETWORK.all_reduce(2, 4 * (1e5 + 65))

@@ -1,4 +1,4 @@
-"""network.py against its equations, by hand."""
+"""Tests network.py against its equations with numbers computed by hand."""
 import unittest
 
 import paths  # noqa: F401
@@ -61,11 +61,12 @@ class Exchanges(unittest.TestCase):
 
 
 class FlatOrHierarchical(unittest.TestCase):
-    """With latencies L, messages o, m ranks a node, n nodes, and the flat one bound by the links between nodes,
+    """The difference of the two algorithms, with latencies L, seconds per message o, m ranks per node and n nodes:
 
         hierarchical − flat = L_w + (m − 1) o_w + (W + B (m − 1)/m)/b_w − (n − 1)(m − 1) o_b
 
-    the bytes between nodes being the same: fewer messages against one more pass within the node.
+    It holds if the links between nodes limit the flat one. Both send the same bytes between nodes. The hierarchical one
+    has fewer messages between nodes and one more exchange within the node.
     """
 
     def difference(self, nodes, volume):

@@ -1,4 +1,4 @@
-"""Where the planner lies."""
+"""Adds the folder of the planner to the import path."""
 import pathlib
 import sys
 

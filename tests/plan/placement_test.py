@@ -1,4 +1,4 @@
-"""placement.py against sums over all sets of picks."""
+"""Tests placement.py against sums over all sets of picks."""
 import itertools
 import math
 import random
@@ -9,15 +9,15 @@ import placement
 
 
 def sets(weights, k):
-    """All sets of k experts with their probabilities, equation (1)."""
+    """Returns all sets of k experts with their probabilities, equation (1)."""
     all_sets = list(itertools.combinations(range(len(weights)), k))
     products = [math.prod(weights[e] for e in s) for s in all_sets]
     return [(s, p / sum(products)) for s, p in zip(all_sets, products)]
 
 
 def distinct_by_enumeration(weights, k, places):
-    """Expected number of places that the picks of an item fall on; a pick of a copied expert falls on each of its
-    places with the share that this serves."""
+    """Returns the expected number of distinct places that serve the picks of an item. Each place with a copy of an
+    expert serves its share of the picks of that expert."""
     expected = 0.0
     for picks, probability in sets(weights, k):
         where = [[(j, p[e]) for j, p in enumerate(places) if e in p] for e in picks]

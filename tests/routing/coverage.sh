@@ -12,7 +12,7 @@ cd "$at" || exit 1
 gcov routing-differential_test.gcda >/dev/null 2>&1 || { echo "no gcov for $compiler"; exit 1; }
 bad=0 seen=0
 for header in "$root"/include/gatefold/{routing/*,backend/group*,gate/selection/capacity}.hpp; do
-  [[ -f ${header##*/}.gcov ]] || { echo "${header##*/}: not reached at all"; bad=1; continue; }
+  [[ -f ${header##*/}.gcov ]] || { echo "${header##*/}: the test runs no line of it"; bad=1; continue; }
   # gcov lists a line of a template once for each instance. The line counts if one instance ran it.
   awk -F: -v name="${header##*/}" '
     { count = $1; line = $2 + 0; gsub(/[ \t]/, "", count) }

@@ -155,8 +155,8 @@ function policy(  folder, test, parts, key, shown) {
   if (FILENAME ~ /composed_gate\.hpp$/) return
   split(FILENAME, parts, "/")
   folder = parts[3]
-  if (folder == "layer" && tensors !~ /\[|those of `[A-Z]/) return  # it has only the tensors of its parts
-  if (folder == "update" && body !~ /&& d?f,( (Out|In|int)|\n)/) return  # a part of update rules
+  if (folder == "layer" && tensors !~ /\[|those of `[A-Z]/) return  # it has no tensors except those of its parts
+  if (folder == "update" && body !~ /&& d?f,( (Out|In|int)|\n)/) return  # not a rule but a part of one
   test = FILENAME
   sub(/^include\/gatefold\//, "", test)
   shown = test

@@ -1,4 +1,4 @@
-"""docs/studies/intervals.py: intervals against numbers computed by hand and by integration; reading of archives."""
+"""Tests docs/studies/intervals.py: intervals against numbers by hand and by integration, and reading archives."""
 import io
 import json
 import math

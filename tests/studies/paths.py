@@ -1,4 +1,4 @@
-"""Where the scripts of the studies are."""
+"""Adds the folder of the scripts of the studies to the import path."""
 import pathlib
 import sys
 

@@ -1,5 +1,5 @@
-"""docs/studies: cells against numbers that the programs printed, the numbers of the papers against those of the
-programs, and the settings of the pages against those of the runs."""
+"""Tests the scripts of docs/studies: table cells against numbers that the programs printed, the numbers of the papers
+against those in the programs, and the settings on the pages against those of the runs."""
 import math
 import re
 import statistics
