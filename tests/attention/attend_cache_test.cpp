@@ -40,7 +40,7 @@ struct RandomCase {
         window(choose.one_in(2) ? 0 : choose.from(1, 128)),
         chunked(window % 2 == 1),
         padding(choose.one_in(3)) {
-    if (chunked) window *= 3;  // chunks can be longer than the windows whose bits do not depend on the segments
+    if (chunked) window *= 3;  // chunks longer than keys_of_a_chain also occur
     const Index items = sequences * length;
     const auto random = [&](Index columns) {
       return uniform_tensor<T>(ctx, Seed{std::uint64_t(choose.below(1 << 30))}, 2, items, columns);

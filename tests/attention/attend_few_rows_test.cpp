@@ -20,9 +20,9 @@ using engine_cases::Choice;
 
 namespace {
 
-constexpr Index most_rows = 8;                            // of a sequence and head
-constexpr Index widest = 8 * cpu::Register<float>::size;  // row of values that is read in place
-thread_local int runs_of_few_rows = 0;                    // on this thread
+constexpr Index most_rows = 8;                            // largest number of rows of a sequence and head for FewRows
+constexpr Index widest = 8 * cpu::Register<float>::size;  // largest length of a row of values that is read in place
+thread_local int runs_of_few_rows = 0;                    // calls of FewRows::run on this thread
 std::atomic<int> products_of_few_rows, other_products, wrong_paths;
 
 /// The Cpu backend, which counts the products of attention, and which of them FewRows computes.

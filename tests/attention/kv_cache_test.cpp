@@ -179,7 +179,7 @@ TEST_CASE("expect_cached: inputs that do not fit are refused") {
   CHECK(message(10, 5) == "X: cache: expected room for 10 items for each sequence, got room for 9");
   CHECK(message_of([&] { expect_no_cache("X", extra); }) ==
         "X: cache: expected none, because keys of earlier segments have no gradients; use infer, got a cache");
-  // A cache that has dropped items of the window, or items of an attention without a window.
+  // A cache that keeps 3 earlier items fits a window of 4 items. A longer window, or no window (0), needs more items.
   KvCache<float, Cpu> short_cache(ctx, {.parts = 2, .width = 5, .longest = 90, .keep = 3});
   for (int i = 0; i < 3; ++i) {
     short_cache.of(2);

@@ -144,7 +144,7 @@ TEST_CASE("cuda: sharded experts give the same bits as one process") {
 
 TEST_CASE("cuda: gates on shards have the bits of one process") {
   constexpr Index items = 150, dim = 6;
-  for (const Index experts : {5, 12, 40}) {  // two lanes, four, four; with more than 64 the product is cuBLAS's
+  for (const Index experts : {5, 12, 40}) {  // 2, 4 and 4 threads for a row; more than 64 would use cuBLAS
     CAPTURE(experts);
     const SoftmaxTopK gate{.scores = {.model_dim = dim, .experts = experts}, .selection = {.k = 2}};
     using Plan = Plan<SoftmaxTopK, double, Cuda>;

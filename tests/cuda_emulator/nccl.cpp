@@ -1,6 +1,7 @@
 // A stand-in for NCCL: nonblocking communicators, and send and receive between pairs of ranks, in one process or
 // several. Messages are files in a folder that the unique id names. A message arrives when the receiver calls
-// ncclCommGetAsyncError, which returns ncclInProgress until then. The stream is not done before that, either.
+// ncclCommGetAsyncError, which returns ncclInProgress until all messages have arrived. Calls on a stream do not wait
+// for messages.
 #include <nccl.h>
 #include <stdlib.h>
 

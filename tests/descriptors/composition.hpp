@@ -55,7 +55,7 @@ struct Composition {
                      layer.facts.*fact,  rule.facts.*fact,   expert.facts.*fact};
     return *std::max_element(std::begin(all), std::end(all));
   }
-  /// Returns the gradients that are zero by design.
+  /// Returns the names (or their ends) of the gradients that are zero by design.
   std::vector<std::string> zeros() const {
     std::vector<std::string> all;
     const auto add = [&](const Facts& of) {

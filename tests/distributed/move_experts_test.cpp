@@ -49,7 +49,7 @@ double step(auto& shard, auto& trainer) {
   return trainer.step(x.view().rows(mine.first, mine.count), y.view().rows(mine.first, mine.count));
 }
 
-/// Returns another placement at each step: anywhere, all on one shard, or even.
+/// Returns the placement of the experts of each layer at a step: irregular, a layer on one shard, or even, in turn.
 std::vector<Placement> places(Index shards, Index step) {
   std::vector<Placement> all(layers);
   for (Index i = 0; i < layers; ++i)
@@ -59,7 +59,7 @@ std::vector<Placement> places(Index shards, Index step) {
 }
 enum class Moves { none, often, once };
 
-/// The losses of a run, and the bytes of its file.
+/// The losses of a run, and the bytes of its last checkpoint.
 struct Run {
   std::vector<double> losses;
   std::string file;

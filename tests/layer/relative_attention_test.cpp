@@ -33,7 +33,7 @@ namespace {
 using Rows = std::vector<std::vector<double>>;
 const Noise noise{Random{Seed{9}, 4}};
 
-/// Equations (1) and (2) of one sequence after the items `past`, in loops.
+/// Computes equations (1) and (2) in loops, for one sequence of items x that follow the earlier items `past`.
 template <class P>
 Rows attend(const RelativeAttention& a, const P& p, const Rows& past, const Rows& x, const Tensor<double, 2, Cpu>* e) {
   const Index dim = a.model_dim, width = dim / a.heads, items = Index(x.size());

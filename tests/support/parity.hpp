@@ -97,7 +97,7 @@ template <class T, int R>
 void expect_same(Backends& on, const std::string& name, const Tensor<T, R, Naive>& naive,
                  const Tensor<T, R, Cuda>& cuda, const Expected& expected) {
   const bool partly =
-      expected.slots > 0 && naive.extent(0) % expected.slots == 0;  // also for tensors with several rows per slot
+      expected.slots > 0 && naive.extent(0) % expected.slots == 0;  // a tensor can have several rows per slot
   expect_same<T, R>(on, name, naive.view(), cuda.view(), expected,
                     partly ? naive.size() / expected.slots * expected.used : -1);
 }

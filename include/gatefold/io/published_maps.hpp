@@ -69,7 +69,7 @@ inline TensorMap olmoe(const std::string& at, ExpertStorage experts = ExpertStor
 /// false}, .selection = {.k = 2}}, GatedMlp<Silu>{D, H}}`.
 ///
 /// Source: Jiang et al. 2024, arXiv:2401.04088; transformers' modeling_mixtral.py;
-/// at = "model.layers.0.block_sparse_moe.", fused "model.layers.0.mlp."
+/// at = "model.layers.0.block_sparse_moe.", or "model.layers.0.mlp." if `experts` is fused
 inline TensorMap mixtral(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
   if (experts == ExpertStorage::fused) return qwen3_moe(at, experts);
   TensorMap map{{"gate.scores.weight", at + "gate.weight", MapEntry::transposed}};

@@ -59,7 +59,7 @@ template <class B>
 inline constexpr bool packs_output = requires {
   &B::template packs_transposed<float>;
 };
-/// True if packed copies of a backend can be in a mapped file.
+/// True if a backend can use packed copies of weights in a mapped file without copying them to other memory.
 template <class B>
 inline constexpr bool maps = requires {
   &B::share_packed;

@@ -33,7 +33,7 @@
 #define GATEFOLD_INSTRUCTION_SET avx512_amx_bf16
 #define GATEFOLD_BFLOAT16_PAIRS
 #define GATEFOLD_AMX
-#if defined(__AMX_INT8__) || defined(__AMXINT8__)  // changes no result, so it is not in the name
+#if defined(__AMX_INT8__) || defined(__AMXINT8__)  // not in the name, because it changes no result
 #define GATEFOLD_AMX_INT8
 #endif
 // For Intel processors with bfloat16 instructions, clang defines only the last of these macros, __tune_corei7__.

@@ -37,8 +37,8 @@ struct Tuning {
   // The expected time of products on one thread is the longer of two times. The first is the time for the
   // multiply-adds: each lane of a vector register computes products_per_ns of them per nanosecond. The second is the
   // time for reading weights_per_ns weights per nanosecond. On a Zen 4, products that read the second-level cache take
-  // about this time. Products that read main memory take ten times as long, and are shared anyway because their weights
-  // are large.
+  // about this time. Products that read main memory take ten times as long. They run on several threads anyway, because
+  // their weights are large.
   Index products_per_ns = 3, weights_per_ns = 24;
   // The two products of an MLP (ProductPair) are computed for one block of rows at a time. The input, hidden values and
   // results of a block have at most this many elements, so that they stay in a cache. Tried: half as many elements; no
